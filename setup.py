@@ -1,0 +1,35 @@
+"""Builds the kernels. Everything else about the package is in pyproject.toml.
+
+A kernel is a module in Cython's pure Python mode: the same file is compiled when there is a C compiler and interpreted
+when there is none, so a failing compiler costs speed and not the installation.
+"""
+
+from __future__ import annotations
+
+import os
+
+from setuptools import Extension, setup
+
+KERNELS = [
+    "rucola.formats._columns_cy",
+    "rucola.formats._index_cy",
+    "rucola.formats._message_cy",
+    "rucola.formats._queue_cy",
+    "rucola.protocol._frame_cy",
+]
+
+
+def extensions() -> list[Extension]:
+    """The kernels as optional extensions; none when RUCOLA_NO_KERNELS=1 asks for the interpreted form."""
+    if os.environ.get("RUCOLA_NO_KERNELS") == "1":
+        return []
+    from Cython.Build import cythonize
+
+    modules = [
+        Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"], optional=True)
+        for name in KERNELS
+    ]
+    return cythonize(modules, build_dir="build", compiler_directives={"language_level": "3"}, quiet=True)
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,1 @@
+"""RocketMQ's message store, broker and clients in Python."""

@@ -1,0 +1,1 @@
+"""Value types and constants that every layer speaks. Imports ``rucola.errors`` only."""

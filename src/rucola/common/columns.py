@@ -1,0 +1,135 @@
+"""Columns of the two row tables in which messages travel between the layers.
+
+A read of a socket yields many frames, a piece of the log many records. Neither becomes Python objects on the fast path:
+a kernel writes one row of integers per frame or record into an ``array('q')``, next to the buffer that holds the bytes,
+and the layers hand both on. Positions are byte positions in that buffer; a length of -1 means that the field was absent.
+
+Kernels restate the columns they use as C constants; ``tests/unit/test_kernels.py`` holds them against this module.
+"""
+
+from __future__ import annotations
+
+from array import array
+from enum import IntEnum
+
+ROW_WIDTH = 40
+"""Integers in one row, of either table."""
+
+
+class FrameKind(IntEnum):
+    """What the frame scanner made of a frame."""
+
+    PLAIN = 0
+    """Any frame that takes the plain road: decode the header into a ``RemotingCommand``."""
+    SEND = 1
+    """SEND_MESSAGE_V2 (310) of a single message: all send columns are filled."""
+    BATCH = 2
+    """SEND_BATCH_MESSAGE (320), or 310 with ``m=true``: send columns describe the envelope."""
+    PULL = 3
+    """PULL_MESSAGE (11) or LITE_PULL_MESSAGE (361): all pull columns are filled."""
+
+
+class FrameColumn(IntEnum):
+    """One row per frame; filled by ``protocol``, completed by ``broker`` and ``store``."""
+
+    KIND = 0
+    CODE = 1
+    OPAQUE = 2
+    FLAG = 3  # of the frame: bit 0 response, bit 1 oneway
+    VERSION = 4
+    SERIALIZE = 5  # 0 JSON, 1 binary
+    HEADER_POS = 6
+    HEADER_LEN = 7
+    BODY_POS = 8
+    BODY_LEN = 9
+    # send and pull
+    GROUP_POS = 10  # producerGroup or consumerGroup
+    GROUP_LEN = 11
+    TOPIC_POS = 12
+    TOPIC_LEN = 13
+    QUEUE_ID = 14
+    SYS_FLAG = 15
+    SAME_TOPIC = 16  # 1: kind and topic equal those of the previous row
+    # send
+    BORN_TIMESTAMP = 17  # ms
+    MESSAGE_FLAG = 18
+    PROPERTIES_POS = 19  # unescaped in place
+    PROPERTIES_LEN = 20
+    RECONSUME_TIMES = 21
+    DEFAULT_TOPIC_POS = 22
+    DEFAULT_TOPIC_LEN = 23
+    DEFAULT_TOPIC_QUEUES = 24
+    # send, filled by formats.inspect_rows
+    UNIQ_KEY_POS = 25
+    UNIQ_KEY_LEN = 26
+    TRAITS = 27  # bits of SendTrait
+    # send, filled by formats.encode_rows
+    PHYSICAL_OFFSET = 28
+    QUEUE_OFFSET = 29
+    RECORD_SIZE = 30
+    # pull: these share places with the send columns above
+    PULL_QUEUE_OFFSET = 17
+    PULL_MAX_MESSAGES = 18
+    PULL_EXPRESSION_POS = 19  # subscription text
+    PULL_EXPRESSION_LEN = 20
+    PULL_COMMIT_OFFSET = 21
+    PULL_SUSPEND_TIMEOUT = 22  # ms
+    PULL_SUB_VERSION = 23
+    PULL_EXPRESSION_TYPE_POS = 24
+    PULL_EXPRESSION_TYPE_LEN = 25
+
+
+class SendTrait(IntEnum):
+    """Bits of ``FrameColumn.TRAITS``: any bit set sends the message along the plain road, ``NO_WAIT`` excepted."""
+
+    NO_WAIT = 1  # property WAIT is not "true"
+    NO_UNIQ_KEY = 2  # the broker must make one
+    SPECIAL = 4  # a property the broker acts on: DELAY, TIMER_*, TRAN_MSG, POP_CK, INNER_*, __CRC32#, MSG_REGION ...
+    ILLEGAL = 8  # body or properties over the limit, or no body
+
+
+class RecordColumn(IntEnum):
+    """One row per commit-log record; filled by ``formats.walk_records``."""
+
+    RECORD_POS = 0
+    RECORD_SIZE = 1
+    BODY_CRC = 2
+    QUEUE_ID = 3
+    MESSAGE_FLAG = 4
+    QUEUE_OFFSET = 5
+    PHYSICAL_OFFSET = 6
+    SYS_FLAG = 7
+    BORN_TIMESTAMP = 8
+    BORN_HOST_POS = 9  # length 8 or 20 by sysFlag bit 4
+    STORE_TIMESTAMP = 10
+    STORE_HOST_POS = 11  # length 8 or 20 by sysFlag bit 5
+    RECONSUME_TIMES = 12
+    PREPARED_TRANSACTION_OFFSET = 13
+    BODY_POS = 14
+    BODY_LEN = 15
+    TOPIC_POS = 16
+    TOPIC_LEN = 17
+    PROPERTIES_POS = 18
+    PROPERTIES_LEN = 19
+    TAGS_POS = 20
+    TAGS_LEN = 21
+    TAGS_CODE = 22  # hash of TAGS, 0 without; the schedule topic's rule is the store's business
+    KEYS_POS = 23
+    KEYS_LEN = 24
+    UNIQ_KEY_POS = 25
+    UNIQ_KEY_LEN = 26
+    SAME_TOPIC = 27  # 1: topic bytes equal those of the previous row
+
+
+class WalkStop(IntEnum):
+    """Why ``walk_records`` stopped; the position it returns is that of the first byte it did not take."""
+
+    LIMIT = 0  # the limit falls exactly behind the last record
+    TABLE_FULL = 1
+    BLANK = 2  # end-of-file record: continue with the next segment
+    TORN = 3  # a record starts here but is cut short, does not parse, or fails a check that was asked for
+
+
+def new_table(rows: int) -> array[int]:
+    """An empty table of ``rows`` rows."""
+    return array("q", bytes(8 * ROW_WIDTH * rows))

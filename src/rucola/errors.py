@@ -1,0 +1,155 @@
+"""The exception tree. Every class carries its facts as fields, says whether a retry can help, and survives pickling
+(Spark sends exceptions between processes), which is why the arguments are kept as they were given.
+"""
+
+from __future__ import annotations
+
+
+class RucolaError(Exception):
+    """Root of all errors raised on purpose by this package."""
+
+    retriable = False
+    """Whether the same call may succeed when it is made again."""
+
+
+class FormatError(RucolaError):
+    """Bytes on disk or on the wire that do not follow their format.
+
+    Args:
+        what: what was being read, for example ``"commit log record"``.
+        position: byte position of the first bad byte in ``source``.
+        expected: what the format allows there.
+        got: what was found.
+        source: file name or peer, empty when the caller only has bytes.
+    """
+
+    def __init__(self, what: str, position: int, expected: str, got: str, source: str = "") -> None:
+        super().__init__(what, position, expected, got, source)
+        self.what, self.position, self.expected, self.got, self.source = what, position, expected, got, source
+
+    def __str__(self) -> str:
+        place = f"{self.source}, " if self.source else ""
+        return f"{self.what}: {place}position {self.position}: expected {self.expected}, got {self.got}"
+
+
+class StoreError(RucolaError):
+    """The store cannot do what was asked."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store directory."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"store directory {self.path} is in use by another process (its file 'lock' is locked)"
+
+
+class StoreDamagedError(StoreError):
+    """A file of the store is not what it must be; nothing was changed."""
+
+    def __init__(self, path: str, position: int, problem: str, advice: str) -> None:
+        super().__init__(path, position, problem, advice)
+        self.path, self.position, self.problem, self.advice = path, position, problem, advice
+
+    def __str__(self) -> str:
+        return f"{self.path}, position {self.position}: {self.problem}; {self.advice}"
+
+
+class DiskError(StoreError):
+    """The operating system refused a file operation (disk full, input/output error)."""
+
+    def __init__(self, path: str, operation: str, reason: str) -> None:
+        super().__init__(path, operation, reason)
+        self.path, self.operation, self.reason = path, operation, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.operation} failed: {self.reason}"
+
+
+class RemotingError(RucolaError):
+    """A connection failed or a peer did not answer."""
+
+    retriable = True
+
+
+class RemotingConnectError(RemotingError):
+    """No connection to ``address``."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address, self.reason = address, reason
+
+    def __str__(self) -> str:
+        return f"cannot connect to {self.address}: {self.reason}"
+
+
+class RemotingTimeoutError(RemotingError):
+    """No answer from ``address`` within ``timeout_ms``: whether the request took effect is unknown."""
+
+    def __init__(self, address: str, timeout_ms: int) -> None:
+        super().__init__(address, timeout_ms)
+        self.address, self.timeout_ms = address, timeout_ms
+
+    def __str__(self) -> str:
+        return f"{self.address} did not answer within {self.timeout_ms} ms"
+
+
+class RemotingClosedError(RemotingError):
+    """The connection to ``address`` closed before the answer: whether the request took effect is unknown."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"connection to {self.address} closed before the answer"
+
+
+class BrokerError(RucolaError):
+    """A server answered with a response code other than success.
+
+    Args:
+        code: value of ``ResponseCode``.
+        remark: the server's text.
+        address: who answered.
+    """
+
+    RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
+
+    def __init__(self, code: int, remark: str, address: str = "") -> None:
+        super().__init__(code, remark, address)
+        self.code, self.remark, self.address = code, remark, address
+        self.retriable = code in self.RETRIABLE_CODES
+
+    def __str__(self) -> str:
+        place = f"{self.address} answered " if self.address else ""
+        return f"{place}code {self.code}: {self.remark}"
+
+
+class ClientError(RucolaError):
+    """The client was used in a way it does not allow, or finds no route."""
+
+
+class ConfigError(RucolaError):
+    """An option has a value that is not allowed, or is not known."""
+
+    def __init__(self, key: str, value: str, allowed: str) -> None:
+        super().__init__(key, value, allowed)
+        self.key, self.value, self.allowed = key, value, allowed
+
+    def __str__(self) -> str:
+        return f"option {self.key}: {self.value!r} is not allowed; allowed: {self.allowed}"
+
+
+class AddressInUseError(RucolaError):
+    """A port cannot be listened on."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"address {self.address} is already in use"
