@@ -1,0 +1,60 @@
+# make demo    the main job: 336,776 flights through broker, clients and Spark
+# make test    the tests
+# make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
+# make bench   figures against budgets       make conformance   official clients against our broker
+# make docs    rewrites what is generated: the import graph, the sync face
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+KERNELS := $(wildcard src/rucola/*/_*_cy.py)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check lint bench conformance docs clean
+
+# One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
+$(VENV)/.built: pyproject.toml setup.py $(KERNELS)
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found: install Python 3.11 or newer"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON=..."; exit 2; }
+	@[ -x $(BIN)/python ] || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.built
+	@echo "installing rucola[demo] into $(VENV) (PySpark is 435 MB: about a minute or two)"
+	@$(PIP) --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.built
+	@echo "installing rucola[dev] into $(VENV) (PySpark is 435 MB: about a minute or two)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@$(BIN)/python -m demo.flights
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/import_graph.py --check
+	$(BIN)/python tools/async_to_sync.py --check
+
+check: lint test
+
+bench: $(VENV)/.dev
+	@$(BIN)/python -m bench.run
+
+conformance: $(VENV)/.dev
+	@$(BIN)/python -m tests.conformance.run
+
+docs: $(VENV)/.dev
+	@$(BIN)/python tools/import_graph.py
+	@$(BIN)/python tools/async_to_sync.py
+
+clean:
+	rm -rf $(VENV) build .demo .bench .conformance .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	find src -name '*.so' -delete
