@@ -1,0 +1,237 @@
+"""One accepted connection: reads frames into a reused buffer, gathers what is sent, writes it in one go.
+
+Per read the loop asks for the buffer, the kernel of ``protocol`` finds the frames in it, the handler answers them all,
+and the gathered answers leave with one write. When the peer does not take them, its next requests are not read.
+
+Task rule: everything here runs on the server's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.errors import FormatError, RemotingClosedError
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.remoting.response_future import ResponseFuture, ResponseTable
+
+if TYPE_CHECKING:
+    from rucola.remoting.server import RemotingServer
+
+Part = bytes | bytearray | memoryview
+
+_FLAG = int(FrameColumn.FLAG)
+_OPAQUE = int(FrameColumn.OPAQUE)
+
+
+class Channel(asyncio.BufferedProtocol):
+    """A client's connection, as the broker sees it.
+
+    Life cycle: made by ``RemotingServer`` for every accepted connection, ended by ``close``, by the peer, by an
+    undecodable frame or by silence; ``handler.channel_closed`` is called exactly once then.
+
+    Attributes:
+        host: the peer's address as the store writes it: 4 or 16 address bytes, then the port as int32.
+        remote_address: the peer as ``ip:port``.
+        attributes: what the handler wants to remember about this connection.
+        closed: whether the connection is gone.
+    """
+
+    __slots__ = (
+        "_frames_received",
+        "_gathering",
+        "_invokes",
+        "_loop",
+        "_parts",
+        "_paused",
+        "_reader",
+        "_server",
+        "_transport",
+        "active",
+        "attributes",
+        "closed",
+        "host",
+        "idle_since",
+        "remote_address",
+    )
+
+    def __init__(self, server: RemotingServer, loop: asyncio.AbstractEventLoop, reader: FrameReader) -> None:
+        self._server = server
+        self._loop = loop
+        self._reader = reader
+        self._frames_received = server.handler.frames_received
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[Part] = []
+        self._gathering = False
+        self._paused = False
+        self._invokes: ResponseTable | None = None
+        self.active = True
+        self.idle_since = 0.0
+        self.closed = False
+        self.host = b""
+        self.remote_address = ""
+        self.attributes: dict[Any, Any] = {}
+
+    def send(self, data: Part) -> None:
+        """Send a whole frame. The bytes must not change until they have left: hand over ``bytes`` or a fresh buffer."""
+        self._parts.append(data)
+        if not self._gathering:
+            self._gathering = True
+            self._loop.call_soon(self._flush)
+
+    def send_parts(self, parts: Iterable[Part]) -> None:
+        """Send frames given in pieces, without joining them; same rule as ``send``."""
+        self._parts.extend(parts)
+        if not self._gathering:
+            self._gathering = True
+            self._loop.call_soon(self._flush)
+
+    async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Ask the client and wait for its answer.
+
+        Clients drop requests they do not know, so a timeout is an ordinary outcome (protocol.md 2.6).
+
+        Args:
+            command: the request; its opaque is set here.
+            timeout_ms: how long to wait.
+
+        Raises:
+            RemotingTimeoutError: no answer in time.
+            RemotingClosedError: the connection ended first.
+        """
+        if self.closed:
+            raise RemotingClosedError(self.remote_address)
+        if self._invokes is None:
+            self._invokes = ResponseTable(self._loop, self.remote_address)
+        command.opaque = self._server.next_opaque()
+        future: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._invokes.add(command.opaque, ResponseFuture(future), timeout_ms)
+        self.send(command.encode())
+        return await future
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Tell the client something it does not answer; nothing happens when the connection is gone."""
+        if self.closed:
+            return
+        command.opaque = self._server.next_opaque()
+        command.flag |= 2
+        self.send(command.encode())
+
+    def close(self) -> None:
+        """Send what was gathered, then close."""
+        if self._parts:
+            self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close without sending what is still unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.host, self.remote_address = stored_host(peer), readable_address(peer)
+        options = self._server.options
+        self._transport.set_write_buffer_limits(options.outbound_bytes_high, options.outbound_bytes_high // 4)
+        self._server.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the event loop: where the next bytes go."""
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop: ``nbytes`` arrived. Every complete frame is handled before this returns."""
+        self.active = True
+        self._gathering = True
+        try:
+            batch = self._reader.received(nbytes)
+            if batch is not None:
+                if self._invokes is not None:
+                    self._take_answers(batch, self._invokes)
+                self._frames_received(self, batch)
+        except FormatError as error:
+            self._server.refused(self, error)
+            self.close()
+            return
+        finally:
+            if self._parts:
+                self._flush()
+            else:
+                self._gathering = False
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the peer does not take its answers, so it may not ask for more."""
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Called by the event loop: the peer caught up."""
+        self._paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop, once."""
+        self.closed = True
+        self._transport = None
+        self._parts = []
+        if self._invokes is not None:
+            self._invokes.close()
+        self._server.closed(self)
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        self._gathering = False
+        transport = self._transport
+        if transport is None or not parts:
+            return
+        self.active = True
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
+        if self._paused and transport.get_write_buffer_size() > self._server.options.outbound_bytes_max:
+            self._server.overrun(self)
+            transport.abort()
+
+    def _take_answers(self, batch: FrameBatch, invokes: ResponseTable) -> None:
+        table = batch.table
+        for row in range(batch.count):
+            base = row * ROW_WIDTH
+            if table[base + _FLAG] & 1:
+                invokes.answered(table[base + _OPAQUE], batch, row)
+
+
+def stored_host(peer: tuple[Any, ...] | None) -> bytes:
+    """A socket address as a record stores it: 4 or 16 address bytes and the port as int32, big-endian.
+
+    An IPv4 client of a dual-stack socket is stored as IPv4, as Java does.
+    """
+    if not peer:
+        return bytes(8)
+    ip, port = str(peer[0]), int(peer[1])
+    if ip.startswith("::ffff:") and "." in ip:
+        ip = ip[7:]
+    if ":" in ip:
+        address = socket.inet_pton(socket.AF_INET6, ip.split("%", 1)[0])
+    else:
+        address = socket.inet_aton(ip)
+    return address + port.to_bytes(4, "big")
+
+
+def readable_address(peer: tuple[Any, ...] | None) -> str:
+    """A socket address as ``ip:port``, IPv6 in brackets."""
+    if not peer:
+        return "unknown"
+    ip, port = str(peer[0]), int(peer[1])
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

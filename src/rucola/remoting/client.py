@@ -1,0 +1,338 @@
+"""The remoting client: one connection per address, opened when first used, opened again after a loss.
+
+Requests are pipelined: what is sent within one turn of the event loop leaves with one write, and answers are matched by
+``opaque`` in whatever order they come. Sources: protocol.md 1.7, 1.8; RocketMQ 5.3.3, NettyRemotingClient.
+
+Task rule: a client belongs to the event loop it was first used on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import cast
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.remoting.response_future import ResponseFuture, ResponseTable, Waiter
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+Processor = Callable[[str, RemotingCommand], RemotingCommand | None | Awaitable[RemotingCommand | None]]
+"""Handles a server's request: gets the server's address and the request; a result is sent unless it was oneway."""
+
+_FLAG = int(FrameColumn.FLAG)
+_OPAQUE = int(FrameColumn.OPAQUE)
+_WRITE_AT_BYTES = 64 * 1024
+"""Gathered bytes that leave at once, so that a long turn of the loop still keeps the server busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Limits of one client.
+
+    Attributes:
+        connect_timeout_ms: how long a connection attempt may take (connectTimeoutMillis, 3 s).
+        receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
+        outbound_bytes_high: unsent bytes above which ``RemotingClient.writable`` is false.
+    """
+
+    connect_timeout_ms: int = 3_000
+    receive_bytes: int = 256 * 1024
+    outbound_bytes_high: int = 4 * 1024 * 1024
+
+
+class RemotingClient:
+    """Connections to any number of servers.
+
+    Args:
+        options: limits.
+    """
+
+    def __init__(self, options: ClientOptions | None = None) -> None:
+        self.options = options or ClientOptions()
+        self.processors: dict[int, Processor] = {}
+        self._connections: dict[str, Connection] = {}
+        self._opaques = itertools.count(1)
+        self._closed = False
+        self.tasks: set[asyncio.Future[None]] = set()
+
+    def register_processor(self, code: int, processor: Processor) -> None:
+        """Let ``processor`` handle the servers' requests with ``code``."""
+        self.processors[code] = processor
+
+    def next_opaque(self) -> int:
+        """A correlation id not used by any waiting request of this client."""
+        return next(self._opaques) & 0x7FFFFFFF
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int = 3_000) -> RemotingCommand:
+        """Send a request and wait for its answer, whatever its code.
+
+        Args:
+            address: the server as ``host:port``.
+            command: the request; its opaque is set here.
+            timeout_ms: for connecting and answering together.
+
+        Raises:
+            RemotingConnectError: nobody listens there, or connecting took too long.
+            RemotingTimeoutError: no answer in time.
+            RemotingClosedError: the connection ended before the answer, or this client is closed.
+        """
+        command.opaque = self.next_opaque()
+        return await self.submit(address, command.encode(), command.opaque, timeout_ms)
+
+    def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
+        """Send a request without an answer. A lost connection loses it silently."""
+        command.opaque = self.next_opaque()
+        command.flag |= 2
+        self._connection(address).send(command.encode())
+
+    def send_oneway(self, address: str, frame: bytes) -> None:
+        """Like ``invoke_oneway`` for an encoded frame whose oneway bit is set."""
+        self._connection(address).send(frame)
+
+    def submit(
+        self, address: str, frame: bytes, opaque: int, timeout_ms: int = 3_000
+    ) -> asyncio.Future[RemotingCommand]:
+        """Send an encoded request; the future gives its answer or one of the errors of ``invoke``.
+
+        Args:
+            address: the server as ``host:port``.
+            frame: the whole frame.
+            opaque: the correlation id in it, from ``next_opaque``.
+            timeout_ms: for connecting and answering together.
+        """
+        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        self.request(address, frame, opaque, ResponseFuture(future), timeout_ms)
+        return future
+
+    def request(self, address: str, frame: bytes, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
+        """``submit`` with a waiter of the caller's own, for callers that send many: no future is made."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connection(address)
+        connection.table.add(opaque, waiter, timeout_ms)
+        connection.send(frame)
+
+    def writable(self, address: str) -> bool:
+        """Whether the server takes bytes as fast as they are sent."""
+        connection = self._connections.get(address)
+        return connection is None or not connection.paused
+
+    @property
+    def addresses(self) -> list[str]:
+        """Servers with a connection, or one being opened."""
+        return list(self._connections)
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection to ``address``; what waits there fails with ``RemotingClosedError``."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close all connections; what still waits fails with ``RemotingClosedError``."""
+        self._closed = True
+        connections = list(self._connections.values())
+        self._connections.clear()
+        for connection in connections:
+            connection.close()
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for connection in connections:
+            await connection.gone.wait()
+
+    def lost(self, connection: Connection) -> None:
+        """Called by a connection that ended: the next request to its address opens another."""
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    def _connection(self, address: str) -> Connection:
+        connection = self._connections.get(address)
+        if connection is None:
+            if self._closed:
+                raise RemotingClosedError(address)
+            connection = Connection(self, address, asyncio.get_running_loop())
+            self._connections[address] = connection
+            self.run(connection.open())
+        return connection
+
+    def run(self, work: Awaitable[None]) -> None:
+        """Keep ``work`` going until it ends or the client closes."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection of a client, from the first request for its address to its loss."""
+
+    __slots__ = (
+        "_client",
+        "_closing",
+        "_gathered",
+        "_loop",
+        "_parts",
+        "_reader",
+        "_transport",
+        "address",
+        "gone",
+        "paused",
+        "table",
+    )
+
+    def __init__(self, client: RemotingClient, address: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        self._reader = FrameReader(client.options.receive_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._closing = False
+        self._parts: list[bytes] = []
+        self._gathered = -1  # bytes in _parts; -1: no flush is scheduled
+        self.address = address
+        self.gone = asyncio.Event()
+        self.paused = False
+        self.table = ResponseTable(loop, address)
+
+    async def open(self) -> None:
+        """Connect; on failure everything that waits here fails with ``RemotingConnectError``."""
+        timeout_ms = self._client.options.connect_timeout_ms
+        try:
+            host, port = split_address(self.address)
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._loop.create_connection(lambda: self, host, port)
+            return
+        except TimeoutError:
+            reason = f"no connection within {timeout_ms} ms"
+        except (OSError, ValueError) as error:
+            reason = str(error)
+        except asyncio.CancelledError:
+            self.close()
+            self._ended()
+            raise
+        self._client.lost(self)
+        self.table.fail(RemotingConnectError(self.address, reason))
+        self._ended()
+
+    def send(self, frame: bytes) -> None:
+        """Send a whole frame with the others of this turn of the loop."""
+        self._parts.append(frame)
+        if self._gathered < 0:
+            self._gathered = len(frame)
+            self._loop.call_soon(self._flush)
+        else:
+            self._gathered += len(frame)
+            if self._gathered > _WRITE_AT_BYTES and self._transport is not None:
+                self._transport.write(b"".join(self._parts))
+                self._parts.clear()
+                self._gathered = 0
+
+    def close(self) -> None:
+        """Send what was gathered and close; a connection still being opened closes as soon as it is open."""
+        self._closing = True
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(self._client.options.outbound_bytes_high)
+        self._flush()
+        if self._closing:
+            self._transport.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the event loop: where the next bytes go."""
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the event loop: ``nbytes`` arrived."""
+        try:
+            batch = self._reader.received(nbytes)
+            if batch is not None:
+                self._dispatch(batch)
+        except FormatError as error:
+            event(logger, logging.WARNING, "connection closed", peer=self.address, reason=error)
+            if self._transport is not None:
+                self._transport.abort()
+
+    def pause_writing(self) -> None:
+        """Called by the event loop: the server does not take what is sent."""
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        """Called by the event loop: the server caught up."""
+        self.paused = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop, once."""
+        self._client.lost(self)
+        self._ended()
+
+    def _ended(self) -> None:
+        self._transport = None
+        self._parts.clear()
+        self.table.close()
+        self.gone.set()
+
+    def _flush(self) -> None:
+        if self._transport is not None:
+            parts, self._gathered = self._parts, -1
+            if parts:
+                self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+                parts.clear()
+
+    def _dispatch(self, batch: FrameBatch) -> None:
+        table, answered = batch.table, self.table.answered
+        base = 0
+        for row in range(batch.count):
+            if table[base + _FLAG] & 1:
+                answered(table[base + _OPAQUE], batch, row)
+            else:
+                self._request_received(batch.command(row))
+            base += ROW_WIDTH
+
+    def _request_received(self, command: RemotingCommand) -> None:
+        processor = self._client.processors.get(command.code)
+        if processor is None:
+            remark = f" request type {command.code} not supported"
+            self._answer(command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        self._client.run(self._process(processor, command))
+
+    async def _process(self, processor: Processor, command: RemotingCommand) -> None:
+        try:
+            result = processor(self.address, command)
+            answer = await result if inspect.isawaitable(result) else result
+        except Exception as error:  # a defect of the application must not cost the connection
+            logger.exception("request from %s with code %d failed", self.address, command.code)
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        self._answer(command, answer)
+
+    def _answer(self, command: RemotingCommand, answer: RemotingCommand | None) -> None:
+        if answer is not None and not command.flag & 2 and not self.gone.is_set():
+            self.send(answer.encode())
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host:port`` or ``[ipv6]:port`` in parts.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal():
+        raise ValueError(f"{address!r} is not host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,132 @@
+"""Requests that wait for their answer, matched by ``opaque``, on one connection.
+
+Answers may come in any order (protocol.md 1.1). One timer per connection expires whatever is late: it is armed for the
+earliest deadline and looks at all waiting requests only when it fires, so a request that is answered in time costs one
+dictionary entry and no timer of its own.
+
+All of this runs on the connection's event loop and takes its time from ``loop.time()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+
+from rucola.errors import FormatError, RemotingClosedError, RemotingError, RemotingTimeoutError
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch
+
+
+class Waiter:
+    """Who waits for one answer. Exactly one of ``answered`` and ``failed`` is called, once, on the event loop."""
+
+    __slots__ = ("deadline", "timeout_ms")
+
+    def __init__(self) -> None:
+        self.deadline = 0.0
+        self.timeout_ms = 0
+
+    def answered(self, batch: FrameBatch, row: int) -> None:
+        """Take the answer in frame ``row`` of ``batch``; the batch is valid during this call only."""
+        raise AssertionError("a waiter takes answers")
+
+    def failed(self, error: RemotingError) -> None:
+        """No answer will come."""
+        raise AssertionError("a waiter takes failures")
+
+
+class ResponseFuture(Waiter):
+    """A waiter that hands the decoded answer to an ``asyncio.Future``."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[RemotingCommand]) -> None:
+        super().__init__()
+        self.future = future
+
+    def answered(self, batch: FrameBatch, row: int) -> None:
+        """Resolve with the whole command, or with what is wrong with its header."""
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(batch.command(row))
+        except FormatError as error:
+            self.future.set_exception(error)
+
+    def failed(self, error: RemotingError) -> None:
+        """Resolve with the error."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class ResponseTable:
+    """The waiting requests of one connection.
+
+    Args:
+        loop: the connection's event loop.
+        address: the peer as ``host:port``, for the errors.
+    """
+
+    __slots__ = ("_address", "_loop", "_timer", "_timer_at", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
+        self._loop = loop
+        self._address = address
+        self._waiting: dict[int, Waiter] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
+        """Wait for the answer ``opaque`` for at most ``timeout_ms``."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        waiter.deadline = deadline
+        waiter.timeout_ms = timeout_ms
+        self._waiting[opaque] = waiter
+        if deadline < self._timer_at:
+            self._arm(deadline)
+
+    def answered(self, opaque: int, batch: FrameBatch, row: int) -> None:
+        """Hand an answer to whoever waits for it; an answer nobody waits for (any more) is dropped."""
+        waiter = self._waiting.pop(opaque, None)
+        if waiter is not None:
+            waiter.answered(batch, row)
+
+    def close(self) -> None:
+        """The connection is gone: fail everything that still waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = math.inf
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting.values():
+            waiter.failed(RemotingClosedError(self._address))
+
+    def fail(self, error: RemotingError) -> None:
+        """Fail everything that waits with ``error``: there never was a connection."""
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting.values():
+            waiter.failed(error)
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        late = [opaque for opaque, waiter in self._waiting.items() if waiter.deadline <= now]
+        for opaque in late:
+            waiter = self._waiting.pop(opaque)
+            waiter.failed(RemotingTimeoutError(self._address, waiter.timeout_ms))
+        self._timer, self._timer_at = None, math.inf
+        if self._waiting:
+            self._arm(_earliest(self._waiting.values()))
+
+
+def _earliest(waiters: Iterable[Waiter]) -> float:
+    return min(waiter.deadline for waiter in waiters)

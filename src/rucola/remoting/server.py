@@ -1,0 +1,192 @@
+"""The remoting server: accepts connections, hands their frames to one handler, closes what is silent or damaged.
+
+Sources: protocol.md 1.7-1.10; RocketMQ 5.3.3, NettyRemotingServer and NettyServerConfig for the limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from rucola.errors import AddressInUseError, ConfigError, FormatError
+from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.remoting.channel import Channel, Part, readable_address
+from rucola.runtime.logs import event
+
+__all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions"]
+
+logger = logging.getLogger(__name__)
+
+_LOG_INTERVAL_S = 10.0
+"""Peers that send rubbish can do so thousands of times a second; one line in this time tells it."""
+
+
+class FramesHandler(Protocol):
+    """What a server does with frames."""
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        """Handle all complete frames of one read; ``batch`` is valid during this call only.
+
+        Frames with bit 0 of FLAG set are answers to ``Channel.invoke``, already delivered: skip them.
+        """
+
+    def channel_closed(self, channel: Channel) -> None:
+        """``channel`` is gone; called once per channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Limits of one server.
+
+    Attributes:
+        idle_timeout_ms: a connection without a byte in either direction for this long is closed
+            (serverChannelMaxIdleTimeSeconds, 120 s). Looked at every eighth of it, so it may last an eighth longer.
+        receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
+        outbound_bytes_high: unsent answers above which the connection is not read.
+        outbound_bytes_max: unsent answers above which the connection is dropped.
+        close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
+        backlog: connections the system may hold before they are accepted (serverSocketBacklog, 1024).
+    """
+
+    idle_timeout_ms: int = 120_000
+    receive_bytes: int = 256 * 1024
+    outbound_bytes_high: int = 1024 * 1024
+    outbound_bytes_max: int = 256 * 1024 * 1024
+    close_grace_ms: int = 3_000
+    backlog: int = 1024
+
+
+class RemotingServer:
+    """Listens on one address.
+
+    Args:
+        handler: takes the frames of all connections, on the event loop.
+        host: address to listen on.
+        port: port to listen on; 0 takes a free one, see ``port`` after ``start``.
+        options: limits.
+    """
+
+    def __init__(self, handler: FramesHandler, host: str, port: int, options: ServerOptions | None = None) -> None:
+        self.handler = handler
+        self.host = host
+        self.port = port
+        self.options = options or ServerOptions()
+        self.channels: set[Channel] = set()
+        self._opaques = itertools.count(1)
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event | None = None
+        self._logged_at = -_LOG_INTERVAL_S
+        self._not_logged = 0
+
+    @property
+    def address(self) -> str:
+        """Where this server listens, as ``host:port``."""
+        return readable_address((self.host, self.port))
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            AddressInUseError: another process listens there.
+            ConfigError: the address cannot be listened on for another reason.
+        """
+        loop = asyncio.get_running_loop()
+        options = self.options
+        try:
+            self._server = await loop.create_server(
+                lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
+                self.host,
+                self.port,
+                backlog=options.backlog,
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUseError(self.address) from error
+            raise ConfigError(
+                "listen address", self.address, f"an address of this machine and a port open to this user ({error})"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._idle_timer = loop.call_later(self._idle_period_s(), self._look_for_idle)
+
+    async def close(self) -> None:
+        """Stop accepting, send what is gathered, close every connection; returns when all are closed."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if not self.channels:
+            return
+        self._all_closed = asyncio.Event()
+        for channel in list(self.channels):
+            channel.close()
+        try:
+            await asyncio.wait_for(self._all_closed.wait(), self.options.close_grace_ms / 1000)
+        except TimeoutError:
+            for channel in list(self.channels):
+                channel.abort()
+            await self._all_closed.wait()
+
+    def next_opaque(self) -> int:
+        """Correlation id of the next request from here to a client."""
+        return next(self._opaques) & 0x7FFFFFFF
+
+    # called by the channels
+
+    def opened(self, channel: Channel) -> None:
+        """``channel`` was accepted."""
+        if self._server is None:
+            channel.abort()  # accepted by the system before close(), reported after it
+        self.channels.add(channel)
+
+    def closed(self, channel: Channel) -> None:
+        """``channel`` is gone."""
+        self.channels.discard(channel)
+        self.handler.channel_closed(channel)
+        if not self.channels and self._all_closed is not None:
+            self._all_closed.set()
+
+    def refused(self, channel: Channel, error: FormatError) -> None:
+        """``channel`` sent something that is no frame."""
+        self._log(channel, str(error))
+
+    def overrun(self, channel: Channel) -> None:
+        """``channel`` takes its answers too slowly."""
+        self._log(channel, f"more than {self.options.outbound_bytes_max} bytes of answers not taken")
+
+    def _log(self, channel: Channel, reason: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_at < _LOG_INTERVAL_S:
+            self._not_logged += 1
+            return
+        event(
+            logger,
+            logging.WARNING,
+            "connection closed",
+            peer=channel.remote_address,
+            reason=reason,
+            not_logged=self._not_logged,
+        )
+        self._logged_at, self._not_logged = now, 0
+
+    def _idle_period_s(self) -> float:
+        return self.options.idle_timeout_ms / 8000
+
+    def _look_for_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        limit = now - self.options.idle_timeout_ms / 1000
+        for channel in list(self.channels):
+            if channel.active:
+                channel.active = False
+                channel.idle_since = now
+            elif channel.idle_since <= limit:
+                event(logger, logging.INFO, "connection idle", peer=channel.remote_address)
+                channel.abort()
+        self._idle_timer = loop.call_later(self._idle_period_s(), self._look_for_idle)
