@@ -69,6 +69,35 @@ class DiskError(StoreError):
         return f"{self.path}: {self.operation} failed: {self.reason}"
 
 
+class DiskFullError(DiskError):
+    """No space, or no quota, is left for ``operation``; the same call succeeds once there is space again."""
+
+    retriable = True
+
+
+class DataLossError(StoreError):
+    """Messages that a reader must deliver do not exist any more, or not yet again after a crash.
+
+    Args:
+        queue: topic, broker and queue id as text.
+        wanted_start: first queue offset wanted.
+        wanted_end: queue offset behind the last one wanted.
+        available_min: first queue offset there is.
+        available_max: queue offset behind the last one there is.
+    """
+
+    def __init__(self, queue: str, wanted_start: int, wanted_end: int, available_min: int, available_max: int) -> None:
+        super().__init__(queue, wanted_start, wanted_end, available_min, available_max)
+        self.queue, self.wanted_start, self.wanted_end = queue, wanted_start, wanted_end
+        self.available_min, self.available_max = available_min, available_max
+
+    def __str__(self) -> str:
+        return (
+            f"queue {self.queue}: offsets {self.wanted_start} to {self.wanted_end} are wanted, "
+            f"{self.available_min} to {self.available_max} exist; failOnDataLoss=false reads what is left"
+        )
+
+
 class RemotingError(RucolaError):
     """A connection failed or a peer did not answer."""
 

@@ -1,0 +1,164 @@
+"""Options: a frozen dataclass whose fields carry RocketMQ's key, range, unit and a sentence.
+
+One declaration serves parsing (``parse_options``), checking and the generated documentation (``options_table``)::
+
+    @dataclass(frozen=True)
+    class StoreConfig:
+        max_message_size: int = option("maxMessageSize", 4194304, "Largest body.", unit="bytes", minimum=10)
+
+A value that is not allowed raises ``ConfigError`` with key, value and what is allowed; nothing falls back silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, TypeVar
+
+from rucola.errors import ConfigError
+
+_METADATA_KEY = "rucola_option"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of one option.
+
+    Attributes:
+        key: RocketMQ's name, as it stands in ``broker.conf``.
+        default: the value without an entry; its type is the option's type (int, bool, float, str or an Enum).
+        text: one sentence for the documentation.
+        unit: ``"bytes"``, ``"ms"`` and so on, empty without one.
+        minimum: smallest number allowed, None without a limit.
+        maximum: largest number allowed, None without a limit.
+        choices: the only texts allowed, empty = any.
+        name: of the dataclass field.
+    """
+
+    key: str
+    default: Any
+    text: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    name: str = ""
+
+    def allowed(self) -> str:
+        """What values are allowed, for messages and the documentation."""
+        if isinstance(self.default, bool):
+            return "true or false"
+        if isinstance(self.default, Enum):
+            return " or ".join(str(member.value) for member in type(self.default))
+        if isinstance(self.default, int | float):
+            kind = "an integer" if isinstance(self.default, int) else "a number"
+            low = f" from {self.minimum}" if self.minimum is not None else ""
+            high = f" up to {self.maximum}" if self.maximum is not None else ""
+            return f"{kind}{low}{high}{f' ({self.unit})' if self.unit else ''}"
+        return " or ".join(self.choices) if self.choices else "a text"
+
+    def parse(self, text: str) -> Any:
+        """The value that ``text`` stands for.
+
+        Raises:
+            ConfigError: it is not of the option's type, or out of range.
+        """
+        text = text.strip()
+        value: Any = text
+        if isinstance(self.default, bool):
+            value = {"true": True, "false": False}.get(text.lower())
+        elif isinstance(self.default, Enum):
+            value = next((member for member in type(self.default) if member.value == text), None)
+        elif isinstance(self.default, int | float):
+            value = _number(text, type(self.default))
+        if value is None:
+            raise ConfigError(self.key, text, self.allowed())
+        self.check(value)
+        return value
+
+    def check(self, value: Any) -> None:
+        """Raises ``ConfigError`` unless ``value`` is of the option's type and in its range."""
+        number = isinstance(self.default, int | float) and not isinstance(self.default, bool)
+        good = isinstance(value, type(self.default)) and isinstance(value, bool) is isinstance(self.default, bool)
+        if good and number:
+            good = (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
+        if good and self.choices:
+            good = value in self.choices
+        if not good:
+            raise ConfigError(self.key, str(value), self.allowed())
+
+    def show(self, value: Any) -> str:
+        """``value`` as it is written in a properties file."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def option(
+    key: str,
+    default: Any,
+    text: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A dataclass field that is an option; see ``Option`` for the arguments."""
+    described = Option(key, default, text, unit, minimum, maximum, choices)
+    return field(default=default, metadata={_METADATA_KEY: described})
+
+
+def options_of(config_class: type) -> list[Option]:
+    """The options that ``config_class`` declares, in order."""
+    return [
+        Option(**{**vars(entry.metadata[_METADATA_KEY]), "name": entry.name})
+        for entry in fields(config_class)
+        if _METADATA_KEY in entry.metadata
+    ]
+
+
+def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
+    """An instance of ``config_class`` from texts by RocketMQ key; keys of other classes are left alone.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+    parsed = {entry.name: entry.parse(values[entry.key]) for entry in options_of(config_class) if entry.key in values}
+    return config_class(**parsed)
+
+
+def check_options(config: Any) -> None:
+    """Checks every option of an instance, for ``__post_init__``; raises ``ConfigError``."""
+    for entry in options_of(type(config)):
+        entry.check(getattr(config, entry.name))
+
+
+def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:
+    """The keys that none of ``config_classes`` declares, sorted."""
+    known = {entry.key for config_class in config_classes for entry in options_of(config_class)}
+    return sorted(set(values) - known)
+
+
+def show_options(config: Any) -> dict[str, str]:
+    """All options of an instance as texts by RocketMQ key, as the broker's configuration request answers them."""
+    return {entry.key: entry.show(getattr(config, entry.name)) for entry in options_of(type(config))}
+
+
+def options_table(config_class: type) -> str:
+    """The documentation of a class's options as a Markdown table."""
+    lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    for entry in options_of(config_class):
+        lines.append(f"| `{entry.key}` | `{entry.show(entry.default)}` | {entry.allowed()} | {entry.text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _number(text: str, kind: type) -> int | float | None:
+    """``text`` as a number of type ``kind``, None when it is none; plain decimal digits only."""
+    digits = text[1:] if text.startswith("-") else text
+    if kind is int:
+        return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None
+    whole, _, fraction = digits.partition(".")
+    return float(text) if whole.isdigit() and (not fraction or fraction.isdigit()) else None

@@ -1,0 +1,59 @@
+"""Threads for work that waits for the operating system (sync, allocation) while the event loop goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """A thread that does one piece of work when it is woken, and also at an interval when one is given.
+
+    A wake-up during the work is not lost: the work runs once more. The work must not raise for expected failures; one
+    that raises anyhow is logged and called again at the next wake-up, so that the thread outlives a defect.
+
+    Args:
+        name: of the thread.
+        work: called without arguments in the thread.
+        interval_s: longest pause between two calls in seconds; None = only when woken.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None], interval_s: float | None = None) -> None:
+        self._work = work
+        self._interval_s = interval_s
+        self._wanted = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Asks for one more call of the work; cheap when one is asked for already. Any thread may call it."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+
+    def stop(self) -> None:
+        """Waits until the running call of the work has ended; no call follows."""
+        self._stopping = True
+        self._wanted.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait(self._interval_s)
+            self._wanted.clear()
+            if self._stopping:
+                return
+            try:
+                self._work()
+            except Exception as error:  # noqa: BLE001 - the thread outlives a defect in its work
+                event(_log, logging.ERROR, "background work failed", worker=self._thread.name, error=error)
+                _log.debug("trace of the failure above", exc_info=True)

@@ -1,0 +1,35 @@
+"""Time. The only module that reads a clock; everything else takes a ``Clock`` through its constructor."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a service gets its time from. ``testing.clock.ManualClock`` is the other implementation."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch; may step in either direction."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never steps back. For every timeout."""
+        ...
+
+
+class SystemClock:
+    """The clocks of the operating system."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start."""
+        return time.monotonic()
+
+
+def local_time_digits(wall_ms: int) -> str:
+    """``wall_ms`` as 17 digits ``yyyyMMddHHmmssSSS`` in the local time zone, the name RocketMQ gives to index files."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000)) + f"{wall_ms % 1000:03d}"

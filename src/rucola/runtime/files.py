@@ -1,0 +1,374 @@
+"""Files: the only module that opens, maps, syncs, renames or locks one.
+
+Rules that hold for every caller, each from a measurement:
+
+* A mapped file is synced through its descriptor, never through the map: ``mmap.flush`` keeps the interpreter lock for
+  as long as the disk takes.
+* Blocks are allocated before anything is stored through a map; a store to a hole on a full disk ends the process.
+* Every failure is a ``DiskError`` with path, operation and reason; ``DiskFullError`` when space or quota is missing.
+
+What only Linux has is replaced elsewhere: without ``posix_fallocate`` zeros are written, without ``fdatasync``
+``fsync`` is used, without ``fcntl`` the lock is that of ``msvcrt``, and a directory that cannot be opened is not
+synced. ``Files.fallocate`` and ``Files.data_sync`` name these replacements, so that tests can force them.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rucola.errors import DiskError, DiskFullError, StoreLockedError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_ZEROS = bytes(1 << 20)
+_DIRECTORY_MODE = 0o755
+_FILE_MODE = 0o644
+_locked_here: set[tuple[int, int]] = set()
+"""Locked files of this process by device and inode: a POSIX record lock never conflicts with its own process."""
+
+
+class Files:
+    """The operating system's files. Tests derive from it to record, to refuse, or to force a replacement."""
+
+    fallocate: Callable[[int, int, int], None] | None = staticmethod(getattr(os, "posix_fallocate", None))  # type: ignore[arg-type]
+    data_sync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
+
+    # -- whole files ----------------------------------------------------------------------------------------------
+
+    def expand(self, path: str) -> str:
+        """``path`` made absolute, a leading ``~`` replaced by the home directory."""
+        return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - text in, text out
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory at ``path``."""
+        return os.path.exists(path)  # noqa: PTH110
+
+    def size(self, path: str) -> int:
+        """Length of the file in bytes."""
+        with _disk(path, "stat"):
+            return os.stat(path).st_size  # noqa: PTH116
+
+    def list_files(self, path: str) -> list[str]:
+        """Names of the plain files in directory ``path``, sorted; none when it does not exist."""
+        return self._names(path, directories=False)
+
+    def list_directories(self, path: str) -> list[str]:
+        """Names of the directories in directory ``path``, sorted; none when it does not exist."""
+        return self._names(path, directories=True)
+
+    def read_file(self, path: str) -> bytes | None:
+        """The whole content, None when there is no such file."""
+        try:
+            with _disk(path, "read"), open(path, "rb") as file:  # noqa: PTH123
+                return file.read()
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Creates or overwrites ``path`` in place and syncs it and its directory. For files whose loss is harmless."""
+        with _disk(path, "write"):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
+            try:
+                _write_all(descriptor, content, 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        self.sync_directory(os.path.dirname(path))  # noqa: PTH120
+
+    def replace_file(self, path: str, content: bytes) -> None:
+        """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one."""
+        temporary = path + ".tmp"
+        with _disk(path, "replace"):
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
+            try:
+                _write_all(descriptor, content, 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)  # noqa: PTH105
+        self.sync_directory(os.path.dirname(path))  # noqa: PTH120
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Renames within one file system; replaces what was at ``new_path``; the caller syncs the directories."""
+        with _disk(path, "rename"):
+            os.replace(path, new_path)  # noqa: PTH105
+
+    def remove(self, path: str) -> None:
+        """Removes a file; the caller syncs the directory."""
+        with _disk(path, "remove"):
+            os.remove(path)  # noqa: PTH107
+
+    def make_directory(self, path: str) -> None:
+        """Creates ``path`` and its missing parents, each synced into its parent."""
+        if os.path.isdir(path):  # noqa: PTH112
+            return
+        parent = os.path.dirname(path)  # noqa: PTH120
+        self.make_directory(parent)
+        with _disk(path, "create directory"):
+            try:
+                os.mkdir(path, _DIRECTORY_MODE)  # noqa: PTH102
+            except FileExistsError:
+                if not os.path.isdir(path):  # noqa: PTH112
+                    raise
+        self.sync_directory(parent)
+
+    def sync_directory(self, path: str) -> None:
+        """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
+        with _disk(path, "sync directory"):
+            try:
+                descriptor = os.open(path or ".", os.O_RDONLY)
+            except (PermissionError, IsADirectoryError):
+                if sys.platform == "win32":
+                    return
+                raise
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    # -- parts of files -------------------------------------------------------------------------------------------
+
+    def read_at(self, path: str, position: int, length: int) -> bytes:
+        """Up to ``length`` bytes from ``position``; fewer at the end of the file."""
+        with _disk(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return os.pread(file.fileno(), length, position)
+
+    def write_at(self, path: str, position: int, content: bytes) -> None:
+        """Writes ``content`` at ``position`` of an existing file, or of a new one, and syncs the data."""
+        with _disk(path, "write"):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, _FILE_MODE)
+            try:
+                _write_all(descriptor, content, position)
+                self.data_sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def create_segment(self, path: str, size: int, allocated: int | None = None) -> None:
+        """Creates a zero-filled file of ``size`` bytes, its blocks allocated, synced together with its directory.
+
+        Args:
+            path: of the new file; it appears there only when it is complete.
+            size: length in bytes.
+            allocated: allocate only so many bytes from the start; the owner allocates the rest piece by piece before
+                it stores there (``MappedSegment.allocate``). None = all.
+
+        Raises:
+            DiskFullError: there is not enough space; nothing is left behind.
+        """
+        temporary = path + ".tmp"
+        try:
+            with _disk(path, "allocate"):
+                descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
+                try:
+                    self.allocate(descriptor, 0, size if allocated is None else min(size, allocated))
+                    os.ftruncate(descriptor, size)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                os.replace(temporary, path)  # noqa: PTH105
+        except DiskError:
+            if os.path.exists(temporary):  # noqa: PTH110
+                os.remove(temporary)  # noqa: PTH107
+            raise
+        self.sync_directory(os.path.dirname(path))  # noqa: PTH120
+
+    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        """Maps an existing file.
+
+        Args:
+            path: of the file.
+            size: bytes to map; None = its length. The caller has compared lengths before.
+            writable: False maps it for reading only.
+        """
+        with _disk(path, "map"):
+            descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _BINARY | _NO_FOLLOW)
+            try:
+                length = size if size is not None else os.fstat(descriptor).st_size
+                access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+                return MappedSegment(self, path, descriptor, mmap.mmap(descriptor, length, access=access))
+            except BaseException:
+                os.close(descriptor)
+                raise
+
+    def allocate(self, descriptor: int, position: int, length: int) -> None:
+        """Gives blocks to ``length`` bytes from ``position``; raises the operating system's error.
+
+        Where ``posix_fallocate`` is missing or not supported by the file system, zeros are written: the range must not
+        hold data yet.
+        """
+        if length <= 0:
+            return
+        if self.fallocate is not None:
+            try:
+                self.fallocate(descriptor, position, length)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                    raise
+            else:
+                return
+        for start in range(position, position + length, len(_ZEROS)):
+            _write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
+
+    def lock_directory(self, path: str) -> DirectoryLock:
+        """Takes the store lock: an exclusive record lock on byte 0 of ``path``/lock, as RocketMQ takes it.
+
+        The content ``lock`` is written once the lock is held; no other file has been touched by then.
+
+        Raises:
+            StoreLockedError: another process, or another store in this one, holds it.
+        """
+        name = f"{path}/lock"
+        if self._identity(name) in _locked_here:
+            # Not even opened: closing a descriptor of the file would drop the record lock this process has on it.
+            raise StoreLockedError(path)
+        with _disk(name, "lock"):
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | _BINARY | _NO_FOLLOW, _FILE_MODE)
+            identity = self._identity(name)
+            try:
+                _lock_first_byte(descriptor)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+                    raise StoreLockedError(path) from error
+                raise
+            _locked_here.add(identity)
+            if os.pread(descriptor, 5, 0) != b"lock":
+                _write_all(descriptor, b"lock", 0)
+                os.fsync(descriptor)
+        return DirectoryLock(path, descriptor, identity)
+
+    def _identity(self, path: str) -> tuple[int, int]:
+        """Device and inode of ``path``; (0, 0) when it does not exist."""
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except FileNotFoundError:
+            return 0, 0
+        return status.st_dev, status.st_ino
+
+    def _names(self, path: str, directories: bool) -> list[str]:
+        with _disk(path, "list"):
+            try:
+                with os.scandir(path) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir() is directories)
+            except FileNotFoundError:
+                return []
+
+
+class MappedSegment:
+    """One mapped file. Stores and reads go through ``buffer`` or ``view``; any thread may call ``sync``.
+
+    Attributes:
+        buffer: the map itself, for kernels.
+        view: the map as a memoryview, for slices that outlive the call.
+    """
+
+    def __init__(self, files: Files, path: str, descriptor: int, buffer: mmap.mmap) -> None:
+        self.path = path
+        self.size = len(buffer)
+        self.buffer = buffer
+        self.view = memoryview(buffer)
+        self._files = files
+        self._descriptor = descriptor
+
+    def allocate(self, position: int, length: int) -> None:
+        """Gives blocks to a part of the file that holds no data yet; see ``Files.allocate``."""
+        with _disk(self.path, "allocate"):
+            self._files.allocate(self._descriptor, position, length)
+
+    def sync(self) -> None:
+        """Returns when everything stored so far is on the disk; other threads go on meanwhile.
+
+        Raises:
+            DiskError: it may not be there, and a later success says nothing about it (fsync reports an error once).
+        """
+        try:
+            self._files.data_sync(self._descriptor)
+        except OSError as error:
+            raise _disk_error(self.path, "sync", error) from error
+
+    def close(self) -> None:
+        """Gives up file and map. While somebody still holds a slice, the map stays until the last slice is gone."""
+        if self._descriptor < 0:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self.view.release()
+        try:
+            self.buffer.close()
+        except BufferError:
+            return  # slices are alive; the garbage collector unmaps it after them
+
+
+class DirectoryLock:
+    """The held lock of a store directory; gone with the process, or with ``release``."""
+
+    def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._identity = identity
+
+    def release(self) -> None:
+        """Gives the directory free; calling it again does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            _locked_here.discard(self._identity)
+
+
+_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def raise_file_limit() -> int:
+    """Lifts the soft limit of open files to the hard one; returns the limit, 0 where there is none to ask for."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            return soft
+    return hard
+
+
+def _lock_first_byte(descriptor: int) -> None:
+    if sys.platform == "win32":
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+def _write_all(descriptor: int, content: bytes, position: int) -> None:
+    """Writes the whole content; a short write is continued, as the call allows them."""
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(descriptor, rest, position)
+        position += written
+        rest = rest[written:]
+
+
+def _disk_error(path: str, operation: str, error: OSError) -> DiskError:
+    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+    return (DiskFullError if full else DiskError)(path, operation, error.strerror or str(error))
+
+
+@contextmanager
+def _disk(path: str, operation: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _disk_error(path, operation, error) from error

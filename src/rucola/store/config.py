@@ -1,0 +1,208 @@
+"""Options of the message store, with RocketMQ's keys (``MessageStoreConfig``). Defaults are those of RocketMQ 5.3.3
+except where the text says otherwise; a start without a configuration file chooses ``SYNC_FLUSH`` (``cli``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rucola.common.options import check_options, option
+from rucola.errors import ConfigError
+
+RECORD_OVERHEAD_MAX = 64 * 1024
+"""Bytes a record may have on top of its body (RocketMQ 5.3.3, ``MessageExtEncoder``)."""
+
+
+class FlushDiskType(Enum):
+    """When a send is answered."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    """Once the message is in the page cache: it survives the end of the process, not a power cut."""
+    SYNC_FLUSH = "SYNC_FLUSH"
+    """Once a sync that began after the message was written has succeeded."""
+
+
+@dataclass(frozen=True)
+class MessageStoreConfig:
+    """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
+
+    store_path_root_dir: str = option(
+        "storePathRootDir", "~/store", "Directory of the store; a leading ~ is the home directory."
+    )
+    store_path_commit_log: str = option(
+        "storePathCommitLog", "", "Directory of the commit log when it is not `commitlog` in the store's directory."
+    )
+    mapped_file_size_commit_log: int = option(
+        "mappedFileSizeCommitLog",
+        1 << 30,
+        "Length of a commit-log segment; a store keeps the length it was made with.",
+        unit="bytes",
+        minimum=4096,
+        maximum=(1 << 31) - 1,
+    )
+    mapped_file_size_consume_queue: int = option(
+        "mappedFileSizeConsumeQueue",
+        6_000_000,
+        "Length of a consume-queue segment, rounded up to a multiple of 20.",
+        unit="bytes",
+        minimum=20,
+        maximum=(1 << 31) - 1,
+    )
+    max_hash_slot_num: int = option(
+        "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", minimum=1, maximum=500_000_000
+    )
+    max_index_num: int = option(
+        "maxIndexNum",
+        20_000_000,
+        "Entries of an index file, one of them never used.",
+        minimum=2,
+        maximum=100_000_000,
+    )
+    message_index_enable: bool = option("messageIndexEnable", True, "Whether messages can be found by key.")
+    flush_disk_type: FlushDiskType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
+        "flushDiskType", FlushDiskType.ASYNC_FLUSH, "Whether a send is answered after the disk sync or before."
+    )
+    flush_interval_commit_log_ms: int = option(
+        "flushIntervalCommitLog",
+        500,
+        "Pause between two disk syncs with ASYNC_FLUSH.",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    flush_commit_log_least_pages: int = option(
+        "flushCommitLogLeastPages",
+        4,
+        "With ASYNC_FLUSH, sync only when so many pages of 4 KiB wait.",
+        unit="pages",
+        minimum=0,
+        maximum=1 << 20,
+    )
+    flush_commit_log_thorough_interval_ms: int = option(
+        "flushCommitLogThoroughInterval",
+        10_000,
+        "With ASYNC_FLUSH, sync whatever waits at least this often.",
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+    )
+    sync_flush_timeout_ms: int = option(
+        "syncFlushTimeout",
+        5000,
+        "With SYNC_FLUSH, a send not synced after this long is answered FLUSH_DISK_TIMEOUT.",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    flush_interval_consume_queue_ms: int = option(
+        "flushIntervalConsumeQueue",
+        1000,
+        "Pause between two looks at what of the consume queues and the index waits for a disk sync.",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
+    flush_consume_queue_thorough_interval_ms: int = option(
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "Sync consume queues and index at least this often, and after each 256 MiB of log.",
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+    )
+    max_message_size: int = option(
+        "maxMessageSize", 4 << 20, "Largest message body.", unit="bytes", minimum=10, maximum=1 << 30
+    )
+    enabled_append_prop_crc: bool = option(
+        "enabledAppendPropCRC",
+        True,
+        "Whether each record carries a checksum over itself (RocketMQ's default is false; it reads them from 5.0 on).",
+    )
+    message_delay_level: str = option(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "Delay of each level, separated by spaces; units s, m, h, d.",
+    )
+    max_transfer_bytes_on_message_in_memory: int = option(
+        "maxTransferBytesOnMessageInMemory",
+        262_144,
+        "Most bytes one pull returns beyond its first message.",
+        unit="bytes",
+        minimum=1,
+        maximum=1 << 30,
+    )
+    max_transfer_count_on_message_in_memory: int = option(
+        "maxTransferCountOnMessageInMemory", 32, "Most messages one pull returns.", minimum=1, maximum=1 << 20
+    )
+    max_transfer_bytes_on_message_in_disk: int = option(
+        "maxTransferBytesOnMessageInDisk",
+        65_536,
+        "The same for messages so far behind the end that they are not in memory any more.",
+        unit="bytes",
+        minimum=1,
+        maximum=1 << 30,
+    )
+    max_transfer_count_on_message_in_disk: int = option(
+        "maxTransferCountOnMessageInDisk",
+        8,
+        "Most messages one pull returns from that far behind.",
+        minimum=1,
+        maximum=1 << 20,
+    )
+    access_message_in_memory_max_ratio: int = option(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "Share of the machine's memory that the newest part of the log is taken to be held in.",
+        unit="%",
+        minimum=1,
+        maximum=100,
+    )
+    max_filter_message_size: int = option(
+        "maxFilterMessageSize",
+        16_000,
+        "Bytes of consume-queue units one pull examines at least before it gives up filtering.",
+        unit="bytes",
+        minimum=20,
+        maximum=1 << 26,
+    )
+    max_msgs_num_batch: int = option(
+        "maxMsgsNumBatch", 64, "Most messages one query by key returns.", minimum=1, maximum=1 << 20
+    )
+    default_query_max_num: int = option(
+        "defaultQueryMaxNum", 32, "How many messages a query by unique key looks for.", minimum=1, maximum=1 << 20
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if not self.store_path_root_dir:
+            raise ConfigError("storePathRootDir", "", "a directory")
+        if "," in self.store_path_commit_log:
+            raise ConfigError("storePathCommitLog", self.store_path_commit_log, "one directory")
+        delay_levels_ms(self.message_delay_level)
+
+    @property
+    def consume_queue_segment_bytes(self) -> int:
+        """Length of a consume-queue segment: the configured one rounded up to whole units of 20 bytes."""
+        return -(-self.mapped_file_size_consume_queue // 20) * 20
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether a send waits for the disk."""
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+
+def delay_levels_ms(text: str) -> list[int]:
+    """The delays of ``messageDelayLevel`` in milliseconds, level 1 first.
+
+    Raises:
+        ConfigError: an entry is not digits and one of s, m, h, d.
+    """
+    units_ms = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    levels: list[int] = []
+    for entry in text.split():
+        digits, unit = entry[:-1], entry[-1]
+        if unit not in units_ms or not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+            raise ConfigError("messageDelayLevel", text, "digits with s, m, h or d, separated by spaces")
+        levels.append(int(digits) * units_ms[unit])
+    return levels

@@ -1,0 +1,1 @@
+"""Helpers for tests, ours and those of users. Nothing outside ``tests/`` imports them."""
