@@ -67,6 +67,8 @@ class FrameColumn(IntEnum):
     PHYSICAL_OFFSET = 28
     QUEUE_OFFSET = 29
     RECORD_SIZE = 30
+    # taken by formats.encode_rows as it stands; only the plain road of the store sets it, the frame scanner leaves 0
+    PREPARED_TRANSACTION_OFFSET = 31
     # pull: these share places with the send columns above
     PULL_QUEUE_OFFSET = 17
     PULL_MAX_MESSAGES = 18

@@ -1,0 +1,233 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel that puts keys into an index file: header, hash slots and entries as ``formats.index_file`` describes them.
+
+Bounds checks are off: every function checks the file's length against its geometry and the spans against the source first;
+counts and slots read from the file are held against the geometry before they are used.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from rucola.formats._message_cy import hash_utf8
+
+HEADER_BYTES = cython.declare(cython.int, 40)
+SLOT_BYTES = cython.declare(cython.int, 4)
+ENTRY_BYTES = cython.declare(cython.int, 20)
+BEGIN_TIMESTAMP = cython.declare(cython.int, 0)
+END_TIMESTAMP = cython.declare(cython.int, 8)
+BEGIN_PHYSICAL_OFFSET = cython.declare(cython.int, 16)
+END_PHYSICAL_OFFSET = cython.declare(cython.int, 24)
+HASH_SLOT_COUNT = cython.declare(cython.int, 32)
+INDEX_COUNT = cython.declare(cython.int, 36)
+INT32_MAX = cython.declare(cython.longlong, 2147483647)
+
+
+def _is_compiled() -> bool:
+    """Whether this module runs compiled."""
+    return cython.compiled
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uint32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.uint = (
+        (cython.cast(cython.uint, data[at]) << 24)
+        | (cython.cast(cython.uint, data[at + 1]) << 16)
+        | (cython.cast(cython.uint, data[at + 2]) << 8)
+        | cython.cast(cython.uint, data[at + 3])
+    )
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, at)
+    return value - ((value & 0x80000000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    data[at] = (value >> 24) & 255
+    data[at + 1] = (value >> 16) & 255
+    data[at + 2] = (value >> 8) & 255
+    data[at + 3] = value & 255
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put64(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    _put32(data, at, value >> 32)
+    _put32(data, at + 4, value)
+
+
+@cython.cfunc
+@cython.inline
+def _hash(
+    data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
+) -> cython.longlong:
+    value: cython.uint = seed & 0xFFFFFFFF
+    at: cython.Py_ssize_t
+    wide: cython.longlong
+    for at in range(start, end):
+        if data[at] >= 0x80:
+            return hash_utf8(data, at, end, value)
+        value = (value * 31 + data[at]) & 0xFFFFFFFF
+    wide = value
+    return wide - ((wide & 0x80000000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put(
+    index: cython.uchar[::1],
+    slot_count: cython.longlong,
+    entry_max: cython.longlong,
+    key_hash: cython.longlong,
+    physical_offset: cython.longlong,
+    store_timestamp_ms: cython.longlong,
+) -> cython.bint:
+    """Stores one key; False if the file is full (RocketMQ 5.3.3, ``IndexFile#putKey``)."""
+    count: cython.longlong = max(_int32(index, INDEX_COUNT), 1)
+    if count >= entry_max:
+        return False
+    value: cython.longlong = 0 if key_hash == -INT32_MAX - 1 else abs(key_hash)
+    slot: cython.Py_ssize_t = HEADER_BYTES + SLOT_BYTES * (value % slot_count)
+    previous: cython.longlong = _int32(index, slot)
+    if previous <= 0 or previous > count:
+        previous = 0
+    begin: cython.longlong = _int32(index, BEGIN_TIMESTAMP) * 4294967296 + _uint32(index, BEGIN_TIMESTAMP + 4)
+    seconds: cython.longlong = 0
+    if 0 < begin < store_timestamp_ms:
+        seconds = min((store_timestamp_ms - begin) // 1000, INT32_MAX)
+    entry: cython.Py_ssize_t = HEADER_BYTES + SLOT_BYTES * slot_count + ENTRY_BYTES * count
+    _put32(index, entry, value)
+    _put64(index, entry + 4, physical_offset)
+    _put32(index, entry + 12, seconds)
+    _put32(index, entry + 16, previous)
+    _put32(index, slot, count)
+    if count <= 1:
+        _put64(index, BEGIN_PHYSICAL_OFFSET, physical_offset)
+        _put64(index, BEGIN_TIMESTAMP, store_timestamp_ms)
+    if previous == 0:
+        _put32(index, HASH_SLOT_COUNT, _int32(index, HASH_SLOT_COUNT) + 1)
+    _put32(index, INDEX_COUNT, count + 1)
+    _put64(index, END_PHYSICAL_OFFSET, physical_offset)
+    _put64(index, END_TIMESTAMP, store_timestamp_ms)
+    return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_file(index: cython.uchar[::1], slot_count: cython.longlong, entry_max: cython.longlong) -> cython.int:
+    if (
+        not 0 < slot_count <= INT32_MAX
+        or not 0 < entry_max <= INT32_MAX
+        or len(index) < HEADER_BYTES + SLOT_BYTES * slot_count + ENTRY_BYTES * entry_max
+    ):
+        raise ValueError(f"{len(index)} bytes do not hold {slot_count} slots and {entry_max} entries")
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_span(
+    source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.int:
+    if size > 0 and not (size <= len(source) and 0 <= start <= len(source) - size):
+        raise ValueError(f"{size} bytes at {start} lie outside the source")
+    return 0
+
+
+def put_key(
+    index: cython.uchar[::1],
+    slot_count: cython.longlong,
+    entry_max: cython.longlong,
+    topic: cython.const[cython.uchar][::1],
+    source: cython.const[cython.uchar][::1],
+    key_pos: cython.Py_ssize_t,
+    key_len: cython.Py_ssize_t,
+    physical_offset: cython.longlong,
+    store_timestamp_ms: cython.longlong,
+) -> bool:
+    """Puts the key ``topic#key`` of one record into ``index``.
+
+    Returns:
+        Whether it was stored; False says that the file is full and nothing was changed.
+
+    Raises:
+        ValueError: if the file is too short for its geometry, or the key does not lie in ``source``.
+    """
+    _check_file(index, slot_count, entry_max)
+    _check_span(source, key_pos, key_len)
+    key_hash: cython.longlong = _hash(topic, 0, len(topic), 0) * 31 + 35  # '#'
+    key_hash = _hash(source, key_pos, key_pos + max(key_len, 0), key_hash)
+    return _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms)
+
+
+def put_record_keys(
+    index: cython.uchar[::1],
+    slot_count: cython.longlong,
+    entry_max: cython.longlong,
+    source: cython.const[cython.uchar][::1],
+    topic_pos: cython.Py_ssize_t,
+    topic_len: cython.Py_ssize_t,
+    uniq_pos: cython.Py_ssize_t,
+    uniq_len: cython.Py_ssize_t,
+    keys_pos: cython.Py_ssize_t,
+    keys_len: cython.Py_ssize_t,
+    physical_offset: cython.longlong,
+    store_timestamp_ms: cython.longlong,
+    skip: cython.Py_ssize_t = 0,
+) -> int:
+    """Puts all keys of one record: UNIQ_KEY, then the pieces of KEYS between spaces (``IndexService#buildIndex``).
+
+    Args:
+        skip: keys of this record that an earlier file took.
+
+    Returns:
+        The number of this record's keys when all are stored, skipped ones included. If the file was full before, the
+        bitwise complement ``~n`` (negative) of the number stored so far: go on with the next file and ``skip=n``.
+
+    Raises:
+        ValueError: if the file is too short for its geometry, or a span does not lie in ``source``.
+    """
+    _check_file(index, slot_count, entry_max)
+    _check_span(source, topic_pos, topic_len)
+    _check_span(source, uniq_pos, uniq_len)
+    _check_span(source, keys_pos, keys_len)
+    topic_hash: cython.longlong = _hash(source, topic_pos, topic_pos + max(topic_len, 0), 0) * 31 + 35  # '#'
+    done: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    key_hash: cython.longlong
+    if uniq_len > 0:
+        if skip <= 0:
+            key_hash = _hash(source, uniq_pos, uniq_pos + uniq_len, topic_hash)
+            if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
+                return ~done
+        done += 1
+    if keys_len > 0:
+        start = at = keys_pos
+        end = keys_pos + keys_len
+        while at <= end:
+            if at == end or source[at] == 32:
+                if at > start:
+                    if done >= skip:
+                        key_hash = _hash(source, start, at, topic_hash)
+                        if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
+                            return ~done
+                    done += 1
+                start = at + 1
+            at += 1
+    return done

@@ -1,0 +1,873 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel over commit-log records: inspect and encode messages to be stored, walk and check records that are stored.
+
+The record layout is that of ``formats.message``. Tables are ``array('q')`` with the columns of ``rucola.common.columns``,
+restated below as C integers. Bounds checks are off: every function checks the lengths it was given against the buffers
+before it reads or writes, and every length found in a record against what remains of the record.
+"""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memchr, memcmp, memcpy
+
+# FrameColumn and RecordColumn
+ROW_WIDTH = cython.declare(cython.int, 40)
+FRAME_KIND = cython.declare(cython.int, 0)
+FRAME_BODY_POS = cython.declare(cython.int, 8)
+FRAME_BODY_LEN = cython.declare(cython.int, 9)
+FRAME_QUEUE_ID = cython.declare(cython.int, 14)
+FRAME_SYS_FLAG = cython.declare(cython.int, 15)
+FRAME_SAME_TOPIC = cython.declare(cython.int, 16)
+FRAME_BORN_TIMESTAMP = cython.declare(cython.int, 17)
+FRAME_MESSAGE_FLAG = cython.declare(cython.int, 18)
+FRAME_PROPERTIES_POS = cython.declare(cython.int, 19)
+FRAME_PROPERTIES_LEN = cython.declare(cython.int, 20)
+FRAME_RECONSUME_TIMES = cython.declare(cython.int, 21)
+FRAME_UNIQ_KEY_POS = cython.declare(cython.int, 25)
+FRAME_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
+FRAME_TRAITS = cython.declare(cython.int, 27)
+FRAME_PHYSICAL_OFFSET = cython.declare(cython.int, 28)
+FRAME_QUEUE_OFFSET = cython.declare(cython.int, 29)
+FRAME_RECORD_SIZE = cython.declare(cython.int, 30)
+FRAME_PREPARED_TRANSACTION_OFFSET = cython.declare(cython.int, 31)
+
+RECORD_POS = cython.declare(cython.int, 0)
+RECORD_SIZE = cython.declare(cython.int, 1)
+RECORD_BODY_CRC = cython.declare(cython.int, 2)
+RECORD_QUEUE_ID = cython.declare(cython.int, 3)
+RECORD_MESSAGE_FLAG = cython.declare(cython.int, 4)
+RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
+RECORD_PHYSICAL_OFFSET = cython.declare(cython.int, 6)
+RECORD_SYS_FLAG = cython.declare(cython.int, 7)
+RECORD_BORN_TIMESTAMP = cython.declare(cython.int, 8)
+RECORD_BORN_HOST_POS = cython.declare(cython.int, 9)
+RECORD_STORE_TIMESTAMP = cython.declare(cython.int, 10)
+RECORD_STORE_HOST_POS = cython.declare(cython.int, 11)
+RECORD_RECONSUME_TIMES = cython.declare(cython.int, 12)
+RECORD_PREPARED_TRANSACTION_OFFSET = cython.declare(cython.int, 13)
+RECORD_BODY_POS = cython.declare(cython.int, 14)
+RECORD_BODY_LEN = cython.declare(cython.int, 15)
+RECORD_TOPIC_POS = cython.declare(cython.int, 16)
+RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
+RECORD_PROPERTIES_POS = cython.declare(cython.int, 18)
+RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
+RECORD_TAGS_POS = cython.declare(cython.int, 20)
+RECORD_TAGS_LEN = cython.declare(cython.int, 21)
+RECORD_TAGS_CODE = cython.declare(cython.int, 22)
+RECORD_KEYS_POS = cython.declare(cython.int, 23)
+RECORD_KEYS_LEN = cython.declare(cython.int, 24)
+RECORD_UNIQ_KEY_POS = cython.declare(cython.int, 25)
+RECORD_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
+RECORD_SAME_TOPIC = cython.declare(cython.int, 27)
+
+# FrameKind, SendTrait, WalkStop
+KIND_SEND = cython.declare(cython.int, 1)
+TRAIT_NO_WAIT = cython.declare(cython.int, 1)
+TRAIT_NO_UNIQ_KEY = cython.declare(cython.int, 2)
+TRAIT_SPECIAL = cython.declare(cython.int, 4)
+TRAIT_ILLEGAL = cython.declare(cython.int, 8)
+STOP_LIMIT = cython.declare(cython.int, 0)
+STOP_TABLE_FULL = cython.declare(cython.int, 1)
+STOP_BLANK = cython.declare(cython.int, 2)
+STOP_TORN = cython.declare(cython.int, 3)
+
+# formats.message
+MAGIC_V1 = cython.declare(cython.longlong, -626843481)
+MAGIC_V2 = cython.declare(cython.longlong, -626843477)
+MAGIC_BLANK = cython.declare(cython.longlong, -875286124)
+RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # all but hosts, topic length, topic, body and properties
+BLANK_BYTES = cython.declare(cython.int, 8)
+TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
+PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
+SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what inspect_rows leaves free for encode_rows
+CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)  # "__CRC32#" 0x01, ten digits, 0x02
+BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
+
+# MessageSysFlag
+TRANSACTION_MASK = cython.declare(cython.int, 0x0C)
+TRANSACTION_PREPARED = cython.declare(cython.int, 0x04)
+TRANSACTION_ROLLBACK = cython.declare(cython.int, 0x0C)
+BORN_HOST_V6 = cython.declare(cython.int, 0x10)
+STORE_HOST_V6 = cython.declare(cython.int, 0x20)
+
+# bits of the argument `check`
+CHECK_BODY_CRC = cython.declare(cython.int, 1)
+CHECK_RECORD_CRC = cython.declare(cython.int, 2)
+CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
+
+
+def _is_compiled() -> bool:
+    """Whether this module runs compiled."""
+    return cython.compiled
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# bytes
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.uint = (
+        (cython.cast(cython.uint, data[at]) << 24)
+        | (cython.cast(cython.uint, data[at + 1]) << 16)
+        | (cython.cast(cython.uint, data[at + 2]) << 8)
+        | cython.cast(cython.uint, data[at + 3])
+    )
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = (cython.cast(cython.longlong, data[at]) << 8) | data[at + 1]
+    return value - ((value & 0x8000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, at)
+    return value - ((value & 0x80000000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    return _int32(data, at) * 4294967296 + _uint32(data, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    data[at] = (value >> 24) & 255
+    data[at + 1] = (value >> 16) & 255
+    data[at + 2] = (value >> 8) & 255
+    data[at + 3] = value & 255
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put64(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    _put32(data, at, value >> 32)
+    _put32(data, at + 4, value)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _copy(
+    target: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.void:
+    if size > 0:
+        if cython.compiled:
+            memcpy(cython.address(target[at]), cython.address(data[start]), size)
+        else:
+            target[at : at + size] = data[start : start + size]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find(
+    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
+    if start >= end:
+        return end
+    if cython.compiled:
+        base: cython.p_const_uchar = cython.address(data[0])
+        found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
+        return found - base if found != cython.NULL else end
+    place = bytes(data[start:end]).find(byte)
+    return start + place if place >= 0 else end
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _same(
+    data: cython.const[cython.uchar][::1], one: cython.Py_ssize_t, two: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    if size == 0:
+        return True
+    if cython.compiled:
+        return memcmp(cython.address(data[one]), cython.address(data[two]), size) == 0
+    return data[one : one + size] == data[two : two + size]
+
+
+@cython.cfunc
+@cython.inline
+def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
+    """Whether ``name`` stands at ``at``; the caller has checked that so many bytes are there."""
+    i: cython.Py_ssize_t
+    for i in range(len(name)):
+        if data[at + i] != name[i]:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Java's String.hashCode
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _hash(
+    data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
+) -> cython.longlong:
+    value: cython.uint = seed & 0xFFFFFFFF
+    at: cython.Py_ssize_t = start
+    lead: cython.uint
+    code: cython.uint
+    size: cython.int
+    have: cython.int
+    low: cython.uint
+    high: cython.uint
+    while at < end:
+        lead = data[at]
+        at += 1
+        if lead < 0x80:
+            value = (value * 31 + lead) & 0xFFFFFFFF
+            continue
+        # the second byte's range excludes overlong forms and code points above U+10FFFF
+        low, high = 0x80, 0xBF
+        if 0xC2 <= lead <= 0xDF:
+            size, code = 1, lead & 0x1F
+        elif 0xE0 <= lead <= 0xEF:
+            size, code = 2, lead & 0x0F
+            if lead == 0xE0:
+                low = 0xA0
+        elif 0xF0 <= lead <= 0xF4:
+            size, code = 3, lead & 0x07
+            if lead == 0xF0:
+                low = 0x90
+            elif lead == 0xF4:
+                high = 0x8F
+        else:
+            size, code = 0, 0xFFFD
+        have = 0
+        while have < size and at < end and low <= data[at] <= high:
+            code = (code << 6) | (data[at] & 0x3F)
+            at += 1
+            have += 1
+            low, high = 0x80, 0xBF
+        if have < size or 0xD800 <= code <= 0xDFFF:
+            code = 0xFFFD  # as Java decodes it: one replacement for the longest prefix, and for a coded surrogate
+        if code >= 0x10000:
+            value = (value * 31 + 0xD7C0 + (code >> 10)) & 0xFFFFFFFF
+            code = 0xDC00 | (code & 0x3FF)
+        value = (value * 31 + code) & 0xFFFFFFFF
+    wide: cython.longlong = value
+    return wide - ((wide & 0x80000000) << 1)
+
+
+def hash_utf8(
+    data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
+) -> int:
+    """Java's ``String.hashCode`` of the UTF-8 text ``data[start:end]``, continuing from ``seed``, as a signed 32-bit integer.
+
+    Bytes that are not UTF-8 count as the replacement character, as ``new String(bytes, UTF_8)`` has it.
+
+    Raises:
+        ValueError: if the span does not lie in ``data``.
+    """
+    if not 0 <= start <= end <= len(data):
+        raise ValueError(f"span {start}..{end} lies outside the {len(data)} bytes given")
+    return _hash(data, start, end, seed)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# messages on their way in
+
+
+@cython.cfunc
+def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t) -> cython.int:
+    """Walks the properties of one row, fills its UNIQ_KEY columns, and returns the traits the properties give it."""
+    start: cython.Py_ssize_t = table[row + FRAME_PROPERTIES_POS]
+    end: cython.Py_ssize_t = start + table[row + FRAME_PROPERTIES_LEN]
+    stop: cython.Py_ssize_t
+    equals: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    first: cython.uchar
+    no_wait: cython.bint = False
+    traits: cython.int = TRAIT_NO_UNIQ_KEY
+    table[row + FRAME_UNIQ_KEY_POS] = 0
+    table[row + FRAME_UNIQ_KEY_LEN] = -1
+    while start < end:
+        stop = _find(source, 2, start, end)
+        equals = _find(source, 1, start, stop)
+        if start < equals < stop - 1:  # a name, and at least one byte of value
+            size = equals - start
+            first = source[start]
+            if size == 8 and first == 85 and _starts(source, start, b"UNIQ_KEY"):
+                table[row + FRAME_UNIQ_KEY_POS] = equals + 1
+                table[row + FRAME_UNIQ_KEY_LEN] = stop - equals - 1
+                traits &= ~TRAIT_NO_UNIQ_KEY
+            elif size == 4 and first == 87 and _starts(source, start, b"WAIT"):
+                no_wait = not _is_true(source, equals + 1, stop)
+            elif _is_special(source, start, size):
+                traits |= TRAIT_SPECIAL
+        start = stop + 1
+    if no_wait:
+        traits |= TRAIT_NO_WAIT
+    return traits
+
+
+@cython.cfunc
+def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    """``Boolean.parseBoolean``: "true" in any case."""
+    return (
+        end - start == 4
+        and (source[start] | 32) == 116
+        and (source[start + 1] | 32) == 114
+        and (source[start + 2] | 32) == 117
+        and (source[start + 3] | 32) == 101
+    )
+
+
+@cython.cfunc
+def _is_special(
+    source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether the broker acts on the property of this name, or writes it itself."""
+    first: cython.uchar = source[start]
+    if first == 84:  # T
+        return (size > 6 and _starts(source, start, b"TIMER_")) or (
+            size == 8 and (_starts(source, start, b"TRAN_MSG") or _starts(source, start, b"TRACE_ON"))
+        )
+    if first == 73:  # I
+        return size > 6 and _starts(source, start, b"INNER_")
+    if first == 68:  # D
+        return (size == 5 and _starts(source, start, b"DELAY")) or (size == 8 and _starts(source, start, b"DUP_INFO"))
+    if first == 80:  # P
+        return size == 6 and _starts(source, start, b"POP_CK")
+    if first == 77:  # M
+        return size == 10 and _starts(source, start, b"MSG_REGION")
+    if first == 67:  # C
+        return size == 7 and _starts(source, start, b"CLUSTER")
+    return first == 95 and size == 8 and _starts(source, start, b"__CRC32#")
+
+
+def inspect_rows(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    body_bytes_max: cython.longlong,
+) -> int:
+    """Walks the properties of the send rows ``first`` up to ``last``; fills UNIQ_KEY_POS, UNIQ_KEY_LEN and TRAITS.
+
+    A row is ILLEGAL here without a body too, and with properties that leave less than ``SUFFIX_BYTES_MAX`` free: what
+    exactly is to be answered is decided on the plain road.
+
+    Returns:
+        All traits found, or-ed together: 0 says that every row may take the fast road.
+
+    Raises:
+        ValueError: if the rows do not lie in ``table`` or a span not in ``source``.
+    """
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    every: cython.int = 0
+    traits: cython.int
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        _check_spans(source, table, row)
+        traits = _traits(source, table, row)
+        if (
+            not 0 < table[row + FRAME_BODY_LEN] <= body_bytes_max
+            or table[row + FRAME_PROPERTIES_LEN] > PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
+        ):
+            traits |= TRAIT_ILLEGAL
+        table[row + FRAME_TRAITS] = traits
+        every |= traits
+    return every
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_spans(
+    source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.int:
+    size: cython.longlong = len(source)
+    body_len: cython.longlong = table[row + FRAME_BODY_LEN]
+    properties_len: cython.longlong = table[row + FRAME_PROPERTIES_LEN]
+    if body_len > 0 and not (body_len <= size and 0 <= table[row + FRAME_BODY_POS] <= size - body_len):
+        raise ValueError(f"row {row // ROW_WIDTH}: its body lies outside the buffer")
+    if properties_len > 0 and not (
+        properties_len <= size and 0 <= table[row + FRAME_PROPERTIES_POS] <= size - properties_len
+    ):
+        raise ValueError(f"row {row // ROW_WIDTH}: its properties lie outside the buffer")
+    return 0
+
+
+def encode_rows(
+    source: cython.const[cython.uchar][::1],
+    source_view: object,
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    segment: cython.uchar[::1],
+    segment_view: object,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    topic: cython.const[cython.uchar][::1],
+    queue_offsets: cython.longlong[::1],
+    born_host: cython.const[cython.uchar][::1],
+    store_host: cython.const[cython.uchar][::1],
+    store_timestamp_ms: cython.longlong,
+    suffix: cython.const[cython.uchar][::1],
+    crc32: object,
+    record_crc: cython.bint,
+) -> int:
+    """Encodes the rows ``first`` up to ``last``, all of ``topic``, as commit-log records into ``segment[position:limit]``.
+
+    Fills PHYSICAL_OFFSET, QUEUE_OFFSET and RECORD_SIZE of each row. PREPARED_TRANSACTION_OFFSET goes into the record as it
+    stands (the frame scanner leaves 0). Prepared and rollback rows take no queue offset and carry 0.
+
+    Args:
+        source: the bytes the rows point into; ``source_view``: a memoryview of the same.
+        segment: the segment; ``segment_view``: a memoryview of the same.
+        base_offset: physical offset of byte 0 of ``segment``.
+        queue_offsets: next queue offset of each queue, indexed by queue id; advanced for each record.
+        born_host, store_host: 8 bytes (IPv4) or 20 (IPv6), port last.
+        suffix: property text appended to that of each row, at most ``SUFFIX_BYTES_MAX``; a missing 0x02 between is added.
+        crc32: function of a memoryview.
+        record_crc: whether to append the record CRC property (``enabledAppendPropCRC``).
+
+    Returns:
+        The index of the first row that was not encoded: ``last``, or that of the row whose record and a blank of 8 bytes
+        would not fit any more.
+
+    Raises:
+        ValueError: a length is out of range; nothing of that row or of later ones was written.
+    """
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    if not 0 <= position <= limit <= len(segment):
+        raise ValueError(f"positions {position}..{limit} lie outside the segment")
+    topic_len: cython.Py_ssize_t = len(topic)
+    born_len: cython.Py_ssize_t = len(born_host)
+    store_len: cython.Py_ssize_t = len(store_host)
+    suffix_len: cython.Py_ssize_t = len(suffix)
+    if not 0 < topic_len <= 32767:
+        raise ValueError(f"a topic of {topic_len} bytes cannot be stored")
+    if born_len not in (8, 20) or store_len not in (8, 20):
+        raise ValueError(f"hosts of {born_len} and {store_len} bytes: 8 or 20 expected")
+    if suffix_len > SUFFIX_BYTES_MAX:
+        raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
+    wide_topic: cython.bint = topic_len > TOPIC_BYTES_V1_MAX
+    hosts: cython.longlong = (BORN_HOST_V6 if born_len == 20 else 0) | (STORE_HOST_V6 if store_len == 20 else 0)
+    fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + (2 if wide_topic else 1) + topic_len
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    body_pos: cython.Py_ssize_t
+    body_len: cython.Py_ssize_t
+    own_pos: cython.Py_ssize_t
+    own_len: cython.Py_ssize_t
+    separator: cython.bint
+    crc_separator: cython.bint
+    properties_len: cython.Py_ssize_t
+    total: cython.Py_ssize_t
+    queue_id: cython.longlong
+    queue_offset: cython.longlong
+    sys_flag: cython.longlong
+    transaction: cython.longlong
+    crc: cython.longlong
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        _check_spans(source, table, row)
+        queue_id = table[row + FRAME_QUEUE_ID]
+        if not 0 <= queue_id < len(queue_offsets):
+            raise ValueError(f"row {i}: queue {queue_id} does not exist")
+        body_pos, body_len = table[row + FRAME_BODY_POS], max(table[row + FRAME_BODY_LEN], 0)
+        own_pos, own_len = table[row + FRAME_PROPERTIES_POS], max(table[row + FRAME_PROPERTIES_LEN], 0)
+        separator = own_len > 0 and source[own_pos + own_len - 1] != 2 and (suffix_len > 0 or record_crc)
+        crc_separator = record_crc and suffix_len > 0 and suffix[suffix_len - 1] != 2
+        properties_len = own_len + separator + suffix_len + crc_separator + (CRC_PROPERTY_BYTES if record_crc else 0)
+        if properties_len > PROPERTIES_BYTES_MAX:
+            raise ValueError(f"row {i}: properties of {properties_len} bytes cannot be stored")
+        total = fixed + body_len + properties_len
+        if total + BLANK_BYTES > limit - position:
+            return i
+        if total > 0x7FFFFFFF:
+            raise ValueError(f"row {i}: a record of {total} bytes cannot be stored")
+        crc = 0
+        if body_len > 0:
+            crc = crc32(source_view[body_pos : body_pos + body_len]) & 0x7FFFFFFF
+        sys_flag = (table[row + FRAME_SYS_FLAG] & ~(BORN_HOST_V6 | STORE_HOST_V6)) | hosts
+        transaction = sys_flag & TRANSACTION_MASK
+        queue_offset = 0
+        if transaction not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            queue_offset = queue_offsets[queue_id]
+            queue_offsets[queue_id] = queue_offset + 1
+        _put32(segment, position, total)
+        _put32(segment, position + 4, MAGIC_V2 if wide_topic else MAGIC_V1)
+        _put32(segment, position + 8, crc)
+        _put32(segment, position + 12, queue_id)
+        _put32(segment, position + 16, table[row + FRAME_MESSAGE_FLAG])
+        _put64(segment, position + 20, queue_offset)
+        _put64(segment, position + 28, base_offset + position)
+        _put32(segment, position + 36, sys_flag)
+        _put64(segment, position + 40, table[row + FRAME_BORN_TIMESTAMP])
+        at = position + 48
+        _copy(segment, at, born_host, 0, born_len)
+        at += born_len
+        _put64(segment, at, store_timestamp_ms)
+        at += 8
+        _copy(segment, at, store_host, 0, store_len)
+        at += store_len
+        _put32(segment, at, table[row + FRAME_RECONSUME_TIMES])
+        _put64(segment, at + 4, table[row + FRAME_PREPARED_TRANSACTION_OFFSET])
+        _put32(segment, at + 12, body_len)
+        at += 16
+        _copy(segment, at, source, body_pos, body_len)
+        at += body_len
+        if wide_topic:
+            segment[at] = topic_len >> 8
+            at += 1
+        segment[at] = topic_len & 255
+        at += 1
+        _copy(segment, at, topic, 0, topic_len)
+        at += topic_len
+        segment[at] = properties_len >> 8
+        segment[at + 1] = properties_len & 255
+        at += 2
+        _copy(segment, at, source, own_pos, own_len)
+        at += own_len
+        if separator:
+            segment[at] = 2
+            at += 1
+        _copy(segment, at, suffix, 0, suffix_len)
+        at += suffix_len
+        if crc_separator:
+            segment[at] = 2
+            at += 1
+        if record_crc:
+            crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
+            _put_crc_property(segment, at, crc)
+        table[row + FRAME_PHYSICAL_OFFSET] = base_offset + position
+        table[row + FRAME_QUEUE_OFFSET] = queue_offset
+        table[row + FRAME_RECORD_SIZE] = total
+        position += total
+    return last
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_crc_property(segment: cython.uchar[::1], at: cython.Py_ssize_t, crc: cython.longlong) -> cython.void:
+    """``__CRC32#`` 0x01, ten decimal digits with the least significant first, 0x02."""
+    name: bytes = b"__CRC32#\x01"
+    i: cython.Py_ssize_t
+    for i in range(9):
+        segment[at + i] = name[i]
+    for i in range(9, 19):
+        segment[at + i] = 48 + crc % 10
+        crc //= 10
+    segment[at + 19] = 2
+
+
+def write_blank(segment: cython.uchar[::1], position: cython.Py_ssize_t, space_left: cython.longlong) -> None:
+    """Writes the end-of-file record: its size is all the space left, only its 8 bytes of header are written.
+
+    Raises:
+        ValueError: if fewer than 8 bytes are left, or fewer than ``space_left``.
+    """
+    if position < 0 or not BLANK_BYTES <= space_left <= len(segment) - position:
+        raise ValueError(f"no blank record of {space_left} bytes at position {position}")
+    _put32(segment, position, space_left)
+    _put32(segment, position + 4, MAGIC_BLANK)
+
+
+def expand_batch(
+    source: cython.const[cython.uchar][::1],
+    envelope_table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    members_table: cython.longlong[::1],
+    rows_max: cython.Py_ssize_t,
+) -> int:
+    """Makes one send row of each member in the body of a batch: row ``row`` of ``envelope_table`` describes the envelope.
+
+    Flag, body and properties come from the member, all else from the envelope. ``body length // 22`` rows always suffice.
+
+    Returns:
+        The number of members; -1 when the lengths inside do not add up; -2 when there are more than ``rows_max``.
+
+    Raises:
+        ValueError: if a row does not lie in its table or the body not in ``source``.
+    """
+    if row < 0 or (row + 1) * ROW_WIDTH > len(envelope_table) or not 0 <= rows_max * ROW_WIDTH <= len(members_table):
+        raise ValueError("rows lie outside their table")
+    envelope: cython.Py_ssize_t = row * ROW_WIDTH
+    _check_spans(source, envelope_table, envelope)
+    at: cython.Py_ssize_t = envelope_table[envelope + FRAME_BODY_POS]
+    end: cython.Py_ssize_t = at + max(envelope_table[envelope + FRAME_BODY_LEN], 0)
+    body_len: cython.longlong
+    properties_len: cython.longlong
+    member: cython.Py_ssize_t
+    column: cython.Py_ssize_t
+    count: cython.Py_ssize_t = 0
+    while at < end:
+        if end - at < BATCH_MEMBER_FIXED_BYTES:
+            return -1
+        body_len = _int32(source, at + 16)
+        if not 0 <= body_len <= end - at - BATCH_MEMBER_FIXED_BYTES:
+            return -1
+        properties_len = _int16(source, at + 20 + body_len)
+        if (
+            not 0 <= properties_len <= end - at - BATCH_MEMBER_FIXED_BYTES - body_len
+            or _int32(source, at) != BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
+        ):
+            return -1
+        if count == rows_max:
+            return -2
+        member = count * ROW_WIDTH
+        for column in range(ROW_WIDTH):
+            members_table[member + column] = envelope_table[envelope + column]
+        members_table[member + FRAME_KIND] = KIND_SEND
+        members_table[member + FRAME_SAME_TOPIC] = 1 if count > 0 else 0
+        members_table[member + FRAME_MESSAGE_FLAG] = _int32(source, at + 12)
+        members_table[member + FRAME_BODY_POS] = at + 20
+        members_table[member + FRAME_BODY_LEN] = body_len
+        members_table[member + FRAME_PROPERTIES_POS] = at + 22 + body_len
+        members_table[member + FRAME_PROPERTIES_LEN] = properties_len
+        count += 1
+        at += BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
+    return count
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# records in the log
+
+
+def walk_records(
+    segment: cython.const[cython.uchar][::1],
+    segment_view: object,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    table: cython.longlong[::1],
+    rows_max: cython.Py_ssize_t,
+    crc32: object,
+    check: cython.int,
+) -> tuple[int, int, int]:
+    """Reads the records in ``segment[position:limit]`` into ``table``, one row each.
+
+    Validity as RocketMQ's ``CommitLog#checkMessageAndReturnSize`` has it, with negative lengths refused throughout.
+
+    Args:
+        segment: any bytes; ``segment_view``: a memoryview of the same.
+        base_offset: physical offset of byte 0 of ``segment``.
+        rows_max: most records to take.
+        crc32: function of a memoryview.
+        check: or of 1 body CRC, 2 record CRC where there is one, 4 physicalOffset field.
+
+    Returns:
+        The number of rows filled, the position of the first byte not taken, and a ``WalkStop``.
+
+    Raises:
+        ValueError: if the positions do not lie in ``segment`` or the rows not in ``table``.
+    """
+    if not 0 <= position <= limit <= len(segment):
+        raise ValueError(f"positions {position}..{limit} lie outside the segment")
+    if not 0 <= rows_max * ROW_WIDTH <= len(table):
+        raise ValueError(f"{rows_max} rows do not fit into the table")
+    rows: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    total: cython.longlong
+    magic: cython.longlong
+    topic_len: cython.longlong
+    while position < limit:
+        if rows == rows_max:
+            return rows, position, STOP_TABLE_FULL
+        if limit - position < BLANK_BYTES:
+            return rows, position, STOP_TORN
+        total = _int32(segment, position)
+        magic = _int32(segment, position + 4)
+        if total > limit - position:
+            return rows, position, STOP_TORN
+        if magic == MAGIC_BLANK:
+            return rows, position, STOP_BLANK
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return rows, position, STOP_TORN
+        row = rows * ROW_WIDTH
+        if not _read_record(segment, position, total, magic == MAGIC_V2, table, row):
+            return rows, position, STOP_TORN
+        if check & CHECK_PHYSICAL_OFFSET and table[row + RECORD_PHYSICAL_OFFSET] != base_offset + position:
+            return rows, position, STOP_TORN
+        if check & CHECK_BODY_CRC and not _body_is_sound(segment_view, table, row, crc32):
+            return rows, position, STOP_TORN
+        if check & CHECK_RECORD_CRC and not _record_is_sound(segment, segment_view, table, row, crc32):
+            return rows, position, STOP_TORN
+        _span_properties(segment, table, row)
+        topic_len = table[row + RECORD_TOPIC_LEN]
+        table[row + RECORD_SAME_TOPIC] = (
+            rows > 0
+            and topic_len == table[row - ROW_WIDTH + RECORD_TOPIC_LEN]
+            and _same(segment, table[row + RECORD_TOPIC_POS], table[row - ROW_WIDTH + RECORD_TOPIC_POS], topic_len)
+        )
+        rows += 1
+        position += total
+    return rows, position, STOP_LIMIT
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _read_record(
+    segment: cython.const[cython.uchar][::1],
+    position: cython.Py_ssize_t,
+    total: cython.longlong,
+    wide_topic: cython.bint,
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+) -> cython.bint:
+    """Reads the fields of a record whose ``total`` bytes are there; False if its lengths do not add up to ``total``."""
+    if total < RECORD_FIXED_BYTES + 17:
+        return False
+    sys_flag: cython.longlong = _int32(segment, position + 36)
+    born_len: cython.longlong = 20 if sys_flag & BORN_HOST_V6 else 8
+    store_len: cython.longlong = 20 if sys_flag & STORE_HOST_V6 else 8
+    topic_field: cython.longlong = 2 if wide_topic else 1
+    # bytes that body, topic and properties may take together
+    room: cython.longlong = total - RECORD_FIXED_BYTES - born_len - store_len - topic_field
+    if room < 0:
+        return False
+    at: cython.Py_ssize_t = position + 56 + born_len + store_len
+    body_len: cython.longlong = _int32(segment, at + 12)
+    if not 0 <= body_len <= room:
+        return False
+    room -= body_len
+    table[row + RECORD_POS] = position
+    table[row + RECORD_SIZE] = total
+    table[row + RECORD_BODY_CRC] = _int32(segment, position + 8)
+    table[row + RECORD_QUEUE_ID] = _int32(segment, position + 12)
+    table[row + RECORD_MESSAGE_FLAG] = _int32(segment, position + 16)
+    table[row + RECORD_QUEUE_OFFSET] = _int64(segment, position + 20)
+    table[row + RECORD_PHYSICAL_OFFSET] = _int64(segment, position + 28)
+    table[row + RECORD_SYS_FLAG] = sys_flag
+    table[row + RECORD_BORN_TIMESTAMP] = _int64(segment, position + 40)
+    table[row + RECORD_BORN_HOST_POS] = position + 48
+    table[row + RECORD_STORE_TIMESTAMP] = _int64(segment, position + 48 + born_len)
+    table[row + RECORD_STORE_HOST_POS] = position + 56 + born_len
+    table[row + RECORD_RECONSUME_TIMES] = _int32(segment, at)
+    table[row + RECORD_PREPARED_TRANSACTION_OFFSET] = _int64(segment, at + 4)
+    at += 16
+    table[row + RECORD_BODY_POS] = at
+    table[row + RECORD_BODY_LEN] = body_len
+    at += body_len
+    topic_len: cython.longlong
+    if wide_topic:
+        topic_len = _int16(segment, at)
+        at += 2
+    else:
+        topic_len = segment[at]
+        at += 1
+        if topic_len > TOPIC_BYTES_V1_MAX:  # the byte is signed
+            return False
+    if not 0 <= topic_len <= room:
+        return False
+    table[row + RECORD_TOPIC_POS] = at
+    table[row + RECORD_TOPIC_LEN] = topic_len
+    at += topic_len
+    table[row + RECORD_PROPERTIES_POS] = at + 2
+    table[row + RECORD_PROPERTIES_LEN] = _int16(segment, at)
+    return table[row + RECORD_PROPERTIES_LEN] == room - topic_len
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _span_properties(
+    segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.void:
+    """Fills the TAGS, KEYS and UNIQ_KEY columns; of a repeated name the last counts."""
+    start: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
+    end: cython.Py_ssize_t = start + table[row + RECORD_PROPERTIES_LEN]
+    stop: cython.Py_ssize_t
+    equals: cython.Py_ssize_t
+    word: cython.longlong
+    column: cython.int
+    table[row + RECORD_TAGS_POS] = table[row + RECORD_KEYS_POS] = table[row + RECORD_UNIQ_KEY_POS] = 0
+    table[row + RECORD_TAGS_LEN] = table[row + RECORD_KEYS_LEN] = table[row + RECORD_UNIQ_KEY_LEN] = -1
+    table[row + RECORD_TAGS_CODE] = 0
+    while start < end:
+        stop = _find(segment, 2, start, end)
+        equals = _find(segment, 1, start, stop)
+        if start < equals < stop - 1:  # a name, and at least one byte of value
+            column = -1
+            if equals - start == 4:
+                word = _uint32(segment, start)
+                if word == 0x54414753:  # TAGS
+                    column = RECORD_TAGS_POS
+                elif word == 0x4B455953:  # KEYS
+                    column = RECORD_KEYS_POS
+            elif equals - start == 8 and _uint32(segment, start) == 0x554E4951:  # UNIQ
+                if _uint32(segment, start + 4) == 0x5F4B4559:  # _KEY
+                    column = RECORD_UNIQ_KEY_POS
+            if column >= 0:
+                table[row + column] = equals + 1
+                table[row + column + 1] = stop - equals - 1
+        start = stop + 1
+    if table[row + RECORD_TAGS_LEN] > 0:
+        start = table[row + RECORD_TAGS_POS]
+        table[row + RECORD_TAGS_CODE] = _hash(segment, start, start + table[row + RECORD_TAGS_LEN], 0)
+
+
+@cython.cfunc
+def _body_is_sound(
+    segment_view: object, table: cython.longlong[::1], row: cython.Py_ssize_t, crc32: object
+) -> cython.bint:
+    start: cython.Py_ssize_t = table[row + RECORD_BODY_POS]
+    size: cython.Py_ssize_t = table[row + RECORD_BODY_LEN]
+    if size == 0:
+        return True  # as in the reference: the field is not looked at
+    crc: cython.longlong = crc32(segment_view[start : start + size]) & 0x7FFFFFFF
+    return crc == table[row + RECORD_BODY_CRC]
+
+
+@cython.cfunc
+def _record_is_sound(
+    segment: cython.const[cython.uchar][::1],
+    segment_view: object,
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    crc32: object,
+) -> cython.bint:
+    """False if the record ends with a CRC property whose digits are not those of the bytes before it."""
+    start: cython.Py_ssize_t = table[row + RECORD_POS]
+    end: cython.Py_ssize_t = start + table[row + RECORD_SIZE]
+    at: cython.Py_ssize_t = end - CRC_PROPERTY_BYTES
+    if (
+        table[row + RECORD_PROPERTIES_LEN] < CRC_PROPERTY_BYTES
+        or not _starts(segment, at, b"__CRC32#\x01")
+        or segment[end - 1] != 2
+    ):
+        return True
+    crc: cython.longlong = crc32(segment_view[start:at]) & 0x7FFFFFFF
+    i: cython.Py_ssize_t
+    for i in range(at + 9, at + 19):
+        if segment[i] != 48 + crc % 10:
+            return False
+        crc //= 10
+    return True

@@ -1,0 +1,157 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel over consume-queue units of 20 bytes: physical offset i64, record size i32, tags code i64, big-endian.
+
+Bounds checks are off: both functions check the positions they were given against the buffer first.
+"""
+
+from __future__ import annotations
+
+import cython
+
+UNIT_BYTES = cython.declare(cython.int, 20)
+
+
+def _is_compiled() -> bool:
+    """Whether this module runs compiled."""
+    return cython.compiled
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, at)
+    return value - ((value & 0x80000000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.uint = (
+        (cython.cast(cython.uint, data[at]) << 24)
+        | (cython.cast(cython.uint, data[at + 1]) << 16)
+        | (cython.cast(cython.uint, data[at + 2]) << 8)
+        | cython.cast(cython.uint, data[at + 3])
+    )
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    data[at] = (value >> 24) & 255
+    data[at + 1] = (value >> 16) & 255
+    data[at + 2] = (value >> 8) & 255
+    data[at + 3] = value & 255
+
+
+def put_unit(
+    units: cython.uchar[::1],
+    position: cython.Py_ssize_t,
+    physical_offset: cython.longlong,
+    size: cython.longlong,
+    tags_code: cython.longlong,
+) -> None:
+    """Writes one unit at byte ``position`` of ``units``.
+
+    Raises:
+        ValueError: if the unit does not fit there.
+    """
+    if not 0 <= position <= len(units) - UNIT_BYTES:
+        raise ValueError(f"no room for a unit at position {position} of {len(units)} bytes")
+    _put32(units, position, physical_offset >> 32)
+    _put32(units, position + 4, physical_offset)
+    _put32(units, position + 8, size)
+    _put32(units, position + 12, tags_code >> 32)
+    _put32(units, position + 16, tags_code)
+
+
+def select_units(
+    units: cython.const[cython.uchar][::1],
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+    columns_out: cython.longlong[::1],
+    max_messages: cython.longlong,
+    max_bytes: cython.longlong,
+    scan_bytes_max: cython.longlong,
+    tag_codes: cython.longlong[::1],
+    physical_min: cython.longlong,
+    physical_max: cython.longlong,
+    memory_from: cython.longlong,
+    memory_count_max: cython.longlong,
+    memory_bytes_max: cython.longlong,
+    disk_count_max: cython.longlong,
+    disk_bytes_max: cython.longlong,
+) -> tuple[int, int, int]:
+    """Chooses the messages of one pull from the units in ``units[position:limit]``.
+
+    RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and its ``isTheBatchFull``: the first message is never too large.
+
+    Args:
+        columns_out: receives physical offset and size of each unit chosen; it too ends the choice when it is full.
+        max_messages: what the client asks for.
+        max_bytes: the client's byte limit, already clamped.
+        scan_bytes_max: bytes of units to look at.
+        tag_codes: sorted hashes (signed 32-bit) of the tags wanted; empty for all. Low 32 bits are compared.
+        physical_min, physical_max: range of the log; a unit whose record lies outside is passed over.
+        memory_from: records at or above this physical offset count as being in memory.
+        memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max: limits per place.
+
+    Returns:
+        Units chosen, units examined (the pull's next offset is behind the last of them), and how many of those
+        examined matched but had no record in the log.
+
+    Raises:
+        ValueError: if the positions do not lie in ``units``.
+    """
+    if not 0 <= position <= limit <= len(units):
+        raise ValueError(f"positions {position}..{limit} lie outside the {len(units)} bytes of units")
+    start: cython.Py_ssize_t = position
+    count: cython.longlong = 0
+    missing: cython.longlong = 0
+    collected: cython.longlong = 0
+    room: cython.longlong = len(columns_out) // 2
+    codes: cython.Py_ssize_t = len(tag_codes)
+    physical_offset: cython.longlong
+    size: cython.longlong
+    while position + UNIT_BYTES <= limit and position - start < scan_bytes_max:
+        physical_offset = _int32(units, position) * 4294967296 + _uint32(units, position + 4)
+        size = _int32(units, position + 8)
+        if count > 0:
+            if count + 1 > max_messages or collected + size > max_bytes or collected >= max_bytes or count >= room:
+                break
+            if physical_offset >= memory_from:
+                if collected + size > memory_bytes_max or count >= memory_count_max:
+                    break
+            elif collected + size > disk_bytes_max or count >= disk_count_max:
+                break
+        elif room == 0:
+            break
+        if codes == 0 or _holds(tag_codes, codes, _int32(units, position + 16)):
+            if physical_offset < physical_min or size <= 0 or size > physical_max - physical_offset:
+                missing += 1
+            else:
+                columns_out[2 * count] = physical_offset
+                columns_out[2 * count + 1] = size
+                count += 1
+                collected += size
+        position += UNIT_BYTES
+    return count, (position - start) // UNIT_BYTES, missing
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _holds(sorted_codes: cython.longlong[::1], size: cython.Py_ssize_t, code: cython.longlong) -> cython.bint:
+    low: cython.Py_ssize_t = 0
+    high: cython.Py_ssize_t = size
+    middle: cython.Py_ssize_t
+    while low < high:
+        middle = (low + high) // 2
+        if sorted_codes[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return low < size and sorted_codes[low] == code
