@@ -708,7 +708,7 @@ def walk_records(
             return rows, position, STOP_TORN
         if magic == MAGIC_BLANK:
             return rows, position, STOP_BLANK
-        if magic != MAGIC_V1 and magic != MAGIC_V2:
+        if magic not in (MAGIC_V1, MAGIC_V2):
             return rows, position, STOP_TORN
         row = rows * ROW_WIDTH
         if not _read_record(segment, position, total, magic == MAGIC_V2, table, row):

@@ -1,0 +1,35 @@
+"""Version of a configuration table, by which brokers and name servers see that it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """RocketMQ's ``DataVersion``.
+
+    Args:
+        state_version: epoch of the controller, 0 without one.
+        timestamp_ms: time of the last change.
+        counter: number of changes.
+    """
+
+    state_version: int = 0
+    timestamp_ms: int = 0
+    counter: int = 0
+
+    def next(self, timestamp_ms: int, state_version: int = 0) -> DataVersion:
+        """The version after one more change."""
+        return DataVersion(state_version, timestamp_ms, self.counter + 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As RocketMQ's JSON has it, fields in the order of their names."""
+        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DataVersion:
+        """From RocketMQ's JSON; absent fields (``stateVersion`` in 4.9) count as 0."""
+        return cls(int(data.get("stateVersion", 0)), int(data.get("timestamp", 0)), int(data.get("counter", 0)))

@@ -1,0 +1,66 @@
+"""Hosts as records carry them: 4 or 16 address bytes, then the port as a signed 32-bit integer, big-endian."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+
+def host_bytes(address: str, port: int) -> bytes:
+    """The 8 (IPv4) or 20 (IPv6) bytes of ``address`` and ``port``. A zone such as ``%eth0`` is dropped, a mapped IPv4 address stays IPv6.
+
+    Raises:
+        ValueError: if ``address`` is not a numeric address, or ``port`` not in 0..65535.
+    """
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port {port} is not in 0..65535")
+    return ip_address(address.partition("%")[0]).packed + port.to_bytes(4, "big")
+
+
+def host_parts(host: bytes) -> tuple[str, int]:
+    """Address text and port of the bytes of a host. The port field is signed and not checked: files hold what they hold.
+
+    Raises:
+        ValueError: if ``host`` has neither 8 nor 20 bytes.
+    """
+    if len(host) not in (8, 20):
+        raise ValueError(f"a host has 8 or 20 bytes, not {len(host)}")
+    port = int.from_bytes(host[-4:], "big", signed=True)
+    if len(host) == 8:
+        return str(IPv4Address(host[:4])), port
+    return str(IPv6Address(host[:16])), port
+
+
+def host_text(host: bytes) -> str:
+    """``address:port`` of the bytes of a host, an IPv6 address in brackets.
+
+    Raises:
+        ValueError: if ``host`` has neither 8 nor 20 bytes.
+    """
+    return join_address(*host_parts(host))
+
+
+def host_from_text(text: str) -> bytes:
+    """The bytes of ``address:port`` with a numeric address, IPv6 in brackets or bare.
+
+    Raises:
+        ValueError: if the text is not of that form.
+    """
+    return host_bytes(*split_address(text))
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Host name or address, and port, of ``host:port``; the last colon counts, brackets are taken off.
+
+    Raises:
+        ValueError: if there is no host or no port in 0..65535.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not of the form host:port")
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

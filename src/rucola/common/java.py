@@ -1,0 +1,141 @@
+"""Java's arithmetic and text conventions where files or peers depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+INT32_MAX: Final = 0x7FFFFFFF
+INT32_MIN: Final = -0x80000000
+
+
+def to_int32(value: int) -> int:
+    """``value`` wrapped to a signed 32-bit integer, as the cast ``(int)`` does."""
+    value &= 0xFFFFFFFF
+    return value - 0x100000000 if value & 0x80000000 else value
+
+
+def to_int64(value: int) -> int:
+    """``value`` wrapped to a signed 64-bit integer, as the cast ``(long)`` does."""
+    value &= 0xFFFFFFFFFFFFFFFF
+    return value - 0x10000000000000000 if value & 0x8000000000000000 else value
+
+
+def string_hash(text: str) -> int:
+    """``String.hashCode``: over UTF-16 code units, so characters outside the basic plane count as two."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF
+    return to_int32(value)
+
+
+def hash_map_order(names: Iterable[str], capacity: int = 16) -> list[str]:
+    """Distinct ``names`` in the order in which a ``java.util.HashMap`` filled with them is walked.
+
+    Buckets of eight or more names, which Java turns into trees, are not modelled.
+
+    Args:
+        capacity: initial number of buckets, a power of two: 16 for a map made by hand, 128 for parsed properties.
+    """
+    distinct = list(dict.fromkeys(names))
+    while len(distinct) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        value = string_hash(name) & 0xFFFFFFFF
+        return (value ^ (value >> 16)) & (capacity - 1)
+
+    return sorted(distinct, key=bucket)
+
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WHITE: Final = " \t\f"
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Reads a Java properties file (``java.util.Properties#load``), ``broker.conf`` for example.
+
+    Comments start with ``#`` or ``!``; a key ends at ``=``, ``:`` or white space; a backslash at the end of a line
+    continues it. The last of several equal keys counts.
+
+    Raises:
+        ValueError: for a ``\\u`` escape that is not followed by four hexadecimal digits.
+    """
+    result: dict[str, str] = {}
+    for line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=:" + _WHITE:
+            end += 2 if line[end] == "\\" else 1
+        rest = line[end:].lstrip(_WHITE)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_WHITE)
+        result[_unescape(line[:end])] = _unescape(rest)
+    return result
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments and blank ones, continued lines joined."""
+    lines: list[str] = []
+    open_line: str | None = None
+    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = raw.lstrip(_WHITE)
+        if open_line is None:
+            if not line or line[0] in "#!":
+                continue
+            open_line = ""
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            open_line += line[:-1]
+        else:
+            lines.append(open_line + line)
+            open_line = None
+    if open_line is not None:
+        lines.append(open_line)
+    return lines
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char == "\\" and at < len(text):
+            char = text[at]
+            at += 1
+            if char == "u":
+                digits = text[at : at + 4]
+                if len(digits) < 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+                    raise ValueError(f"\\u must be followed by four hexadecimal digits, got {digits!r}")
+                char = chr(int(digits, 16))
+                at += 4
+            else:
+                char = _ESCAPES.get(char, char)
+        elif char == "\\":
+            break  # a lone backslash at the very end is dropped
+        parts.append(char)
+    # two escapes may form one character outside the basic plane
+    return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Writes a Java properties file, one ``key=value`` a line in the order given, readable by ``parse_properties``."""
+    return "".join(f"{_escape(key, True)}={_escape(value, False)}\n" for key, value in properties.items())
+
+
+def _escape(text: str, is_key: bool) -> str:
+    parts: list[str] = []
+    for at, char in enumerate(text):
+        if char in "\t\n\r\f":
+            parts.append("\\" + "tnrf"["\t\n\r\f".index(char)])
+        elif char == "\\" or (char in "=:#!") or (char == " " and (is_key or at == 0)):
+            parts.append("\\" + char)
+        elif " " <= char <= "~":
+            parts.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass")
+            parts.extend(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+    return "".join(parts)

@@ -1,0 +1,202 @@
+"""Messages: what a user sends, what a reader gets, what the store takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rucola.common import message_const
+from rucola.common.hosts import host_text
+from rucola.common.ids import PhysicalOffset, QueueOffset
+
+
+class Message:
+    """A message to be sent. Everything but topic, body and flag lives in ``properties``.
+
+    Args:
+        topic: where to.
+        body: the content; text is the caller's to encode.
+        tags: the tag by which consumers select.
+        keys: keys under which the message can be found; several are joined by spaces.
+        flag: an integer of the user's own, 32 bits.
+        delay_level: 1 to 18 to have the broker hold the message back, 0 for at once.
+        properties: further properties; neither names nor values may hold the characters U+0001 and U+0002.
+    """
+
+    __slots__ = ("body", "flag", "properties", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes = b"",
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        *,
+        flag: int = 0,
+        delay_level: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        self.properties: dict[str, str] = dict(properties or {})
+        if tags is not None:
+            self.tags = tags
+        if keys is not None:
+            self.keys = keys if isinstance(keys, str) else message_const.KEY_SEPARATOR.join(keys)
+        if delay_level:
+            self.delay_level = delay_level
+
+    @property
+    def tags(self) -> str | None:
+        """The tag by which consumers select."""
+        return self.properties.get(message_const.TAGS)
+
+    @tags.setter
+    def tags(self, value: str | None) -> None:
+        self._set(message_const.TAGS, value)
+
+    @property
+    def keys(self) -> str | None:
+        """The keys under which the message can be found, separated by spaces."""
+        return self.properties.get(message_const.KEYS)
+
+    @keys.setter
+    def keys(self, value: str | None) -> None:
+        self._set(message_const.KEYS, value)
+
+    @property
+    def delay_level(self) -> int:
+        """How long the broker holds the message back, 0 for not at all."""
+        text = self.properties.get(message_const.DELAY, "0")
+        return int(text) if text.lstrip("-").isdecimal() else 0
+
+    @delay_level.setter
+    def delay_level(self, value: int) -> None:
+        self._set(message_const.DELAY, str(value))
+
+    @property
+    def wait_store_ok(self) -> bool:
+        """Whether the answer to a send waits for the disk (and for a slave, where that is configured)."""
+        return self.properties.get(message_const.WAIT, "true").lower() == "true"
+
+    @wait_store_ok.setter
+    def wait_store_ok(self, value: bool) -> None:
+        self._set(message_const.WAIT, "true" if value else "false")
+
+    @property
+    def uniq_key(self) -> str | None:
+        """The id the sending client gave."""
+        return self.properties.get(message_const.UNIQ_KEY)
+
+    @uniq_key.setter
+    def uniq_key(self, value: str | None) -> None:
+        self._set(message_const.UNIQ_KEY, value)
+
+    def _set(self, name: str, value: str | None) -> None:
+        if value is None:
+            self.properties.pop(name, None)
+        else:
+            self.properties[name] = value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(topic={self.topic!r}, body={self.body[:32]!r}, properties={self.properties!r})"
+
+
+class MessageExt(Message):
+    """A stored message: all fields of its record. Hosts are the bytes of the record (``common.hosts``).
+
+    ``body`` is what was sent; the bytes as stored, if they were compressed, are what ``store_size`` and ``body_crc`` count.
+    """
+
+    __slots__ = (
+        "body_crc",
+        "born_host",
+        "born_timestamp_ms",
+        "broker_name",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "store_host",
+        "store_size",
+        "store_timestamp_ms",
+        "sys_flag",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        flag: int,
+        properties: Mapping[str, str],
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        store_size: int,
+        body_crc: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        store_timestamp_ms: int,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        broker_name: str = "",
+    ) -> None:
+        super().__init__(topic, body, flag=flag, properties=properties)
+        self.queue_id = queue_id
+        self.queue_offset = QueueOffset(queue_offset)
+        self.physical_offset = PhysicalOffset(physical_offset)
+        self.store_size = store_size
+        self.body_crc = body_crc
+        self.sys_flag = sys_flag
+        self.born_timestamp_ms = born_timestamp_ms
+        self.born_host = born_host
+        self.store_timestamp_ms = store_timestamp_ms
+        self.store_host = store_host
+        self.reconsume_times = reconsume_times
+        self.prepared_transaction_offset = prepared_transaction_offset
+        self.broker_name = broker_name
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id that says where the record lies: store host and physical offset as upper-case hexadecimal digits."""
+        return (self.store_host + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+
+    @property
+    def msg_id(self) -> str:
+        """The id the sending client gave, else the offset id."""
+        return self.uniq_key or self.offset_msg_id
+
+    def __repr__(self) -> str:
+        return (
+            f"MessageExt(topic={self.topic!r}, queue_id={self.queue_id}, queue_offset={self.queue_offset}, "
+            f"physical_offset={self.physical_offset}, msg_id={self.msg_id!r}, born_host={host_text(self.born_host)}, "
+            f"body={self.body[:32]!r}, properties={self.properties!r})"
+        )
+
+
+@dataclass(slots=True)
+class StoreMessage:
+    """What the store's plain road takes (``MessageStore.put_message``).
+
+    Args:
+        properties: the property text as it is to be stored.
+        born_host: 8 or 20 bytes.
+        store_host: 8 or 20 bytes; None for the store's own.
+    """
+
+    topic: bytes
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_timestamp_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    store_host: bytes | None = field(default=None)

@@ -1,0 +1,87 @@
+"""Configuration of one consumer group on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _customized() -> dict[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroupConfig:
+    """RocketMQ's ``SubscriptionGroupConfig``, with its defaults.
+
+    Args:
+        retry_max_times: deliveries of a failed message before it goes to the dead-letter topic.
+        consume_timeout_minute: minutes after which a message being consumed is taken back.
+        group_retry_policy: as the JSON has it; opaque here.
+        subscription_data_set: the simple subscriptions of the group, None unless they were set.
+    """
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: Mapping[str, Any] = field(default_factory=_customized)
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscription_data_set: Sequence[Mapping[str, Any]] | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As RocketMQ's JSON has it, fields in the order of their names."""
+        result: dict[str, Any] = {
+            "attributes": dict(self.attributes),
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "consumeMessageOrderly": self.consume_message_orderly,
+            "consumeTimeoutMinute": self.consume_timeout_minute,
+            "groupName": self.group_name,
+            "groupRetryPolicy": dict(self.group_retry_policy),
+            "groupSysFlag": self.group_sys_flag,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+        }
+        if self.subscription_data_set is not None:
+            result["subscriptionDataSet"] = [dict(data) for data in self.subscription_data_set]
+        result["whichBrokerWhenConsumeSlowly"] = self.which_broker_when_consume_slowly
+        return result
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SubscriptionGroupConfig:
+        """From RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
+
+        Raises:
+            ValueError: for a number that is none.
+        """
+        subscriptions = data.get("subscriptionDataSet")
+        return cls(
+            group_name=str(data.get("groupName", "")),
+            consume_enable=bool(data.get("consumeEnable", True)),
+            consume_from_min_enable=bool(data.get("consumeFromMinEnable", True)),
+            consume_broadcast_enable=bool(data.get("consumeBroadcastEnable", True)),
+            consume_message_orderly=bool(data.get("consumeMessageOrderly", False)),
+            retry_queue_nums=int(data.get("retryQueueNums", 1)),
+            retry_max_times=int(data.get("retryMaxTimes", 16)),
+            group_retry_policy=dict(data.get("groupRetryPolicy") or _customized()),
+            broker_id=int(data.get("brokerId", 0)),
+            which_broker_when_consume_slowly=int(data.get("whichBrokerWhenConsumeSlowly", 1)),
+            notify_consumer_ids_changed_enable=bool(data.get("notifyConsumerIdsChangedEnable", True)),
+            group_sys_flag=int(data.get("groupSysFlag", 0)),
+            consume_timeout_minute=int(data.get("consumeTimeoutMinute", 15)),
+            subscription_data_set=None if subscriptions is None else list(subscriptions),
+            attributes=dict(data.get("attributes") or {}),
+        )

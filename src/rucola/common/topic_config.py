@@ -1,0 +1,69 @@
+"""Configuration of one topic on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rucola.common.sysflag import PermName
+
+
+class TopicFilterType(StrEnum):
+    """Whether a message of the topic carries one tag or several."""
+
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """RocketMQ's ``TopicConfig``, with its defaults.
+
+    Args:
+        perm: or of ``PermName`` bits.
+        topic_sys_flag: unit-mode bits, opaque here.
+        order: an ordered topic.
+        attributes: ``queue.type`` and the like; names without the ``+`` of the administration command.
+    """
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = PermName.READ | PermName.WRITE
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As RocketMQ's JSON has it, fields in the order of their names."""
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": int(self.perm),
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": str(self.topic_filter_type),
+            "topicName": self.topic_name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TopicConfig:
+        """From RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
+
+        Raises:
+            ValueError: for an unknown ``topicFilterType`` or a number that is none.
+        """
+        return cls(
+            topic_name=str(data.get("topicName", "")),
+            read_queue_nums=int(data.get("readQueueNums", 16)),
+            write_queue_nums=int(data.get("writeQueueNums", 16)),
+            perm=int(data.get("perm", PermName.READ | PermName.WRITE)),
+            topic_filter_type=TopicFilterType(data.get("topicFilterType", "SINGLE_TAG")),
+            topic_sys_flag=int(data.get("topicSysFlag", 0)),
+            order=bool(data.get("order", False)),
+            attributes=dict(data.get("attributes") or {}),
+        )
