@@ -182,3 +182,20 @@ class AddressInUseError(RucolaError):
 
     def __str__(self) -> str:
         return f"address {self.address} is already in use"
+
+
+class MissingProgramError(RucolaError):
+    """A program that this part needs is not on the machine, or too old.
+
+    Args:
+        program: its name.
+        found: what was found instead.
+        advice: what to install.
+    """
+
+    def __init__(self, program: str, found: str, advice: str) -> None:
+        super().__init__(program, found, advice)
+        self.program, self.found, self.advice = program, found, advice
+
+    def __str__(self) -> str:
+        return f"{self.program} is needed, found {self.found}: {self.advice}"

@@ -1,0 +1,8 @@
+"""Makes ``format("rocketmq")`` known to Spark: it looks into every top-level module named ``pyspark_*`` for this name.
+
+Keep it light: Spark imports it in planning processes, and one that fails to import hides the others as well.
+"""
+
+from rucola.spark.source import RocketMQDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

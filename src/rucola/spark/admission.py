@@ -1,0 +1,49 @@
+"""How much of a backlog one micro-batch takes. Pure functions: the same arguments give the same offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rucola.spark.offsets import QueueOffsets, SourceQueue
+
+
+def admit_rows(start: Mapping[SourceQueue, int], available: Mapping[SourceQueue, int], rows_max: int) -> QueueOffsets:
+    """End offsets that take at most ``rows_max`` messages, shared out by backlog.
+
+    Each queue with a backlog gets one message before the rest is shared in proportion, so that a short queue beside
+    long ones still moves. Both arguments name the same queues; no end is below its start.
+    """
+    backlog = {queue: max(0, available[queue] - start[queue]) for queue in sorted(start)}
+    if sum(backlog.values()) <= rows_max:
+        return {queue: start[queue] + backlog[queue] for queue in backlog}
+    taken = dict.fromkeys(backlog, 0)
+    for queue in sorted((q for q in backlog if backlog[q]), key=lambda q: (-backlog[q], q))[:rows_max]:
+        taken[queue] = 1
+    left = {queue: backlog[queue] - taken[queue] for queue in backlog}
+    rows, total = rows_max - sum(taken.values()), sum(left.values())
+    for queue, count in left.items():
+        taken[queue] += count * rows // total
+    rest = rows_max - sum(taken.values())
+    for queue in sorted(left, key=lambda q: (-(left[q] * rows % total), q))[:rest]:
+        taken[queue] += 1
+    return {queue: start[queue] + taken[queue] for queue in taken}
+
+
+def admit_bytes(
+    start: Mapping[SourceQueue, int],
+    available: Mapping[SourceQueue, int],
+    bytes_max: int,
+    mean_record_bytes: Mapping[SourceQueue, int],
+) -> QueueOffsets:
+    """End offsets that take about ``bytes_max`` bytes, by the mean record size of each queue.
+
+    Every queue with a backlog gets at least one message, so a record larger than the limit does not stop the query.
+    """
+    backlog = {queue: max(0, available[queue] - start[queue]) for queue in sorted(start)}
+    total = sum(backlog[queue] * mean_record_bytes[queue] for queue in backlog)
+    if total <= bytes_max:
+        return {queue: start[queue] + backlog[queue] for queue in backlog}
+    return {
+        queue: start[queue] + (min(count, max(1, count * bytes_max // total)) if count else 0)
+        for queue, count in backlog.items()
+    }

@@ -1,0 +1,150 @@
+"""Rows of a record table as Arrow arrays, built from whole buffers; no Python object per row.
+
+Imported by the readers inside ``read()`` only: it needs PyArrow and NumPy, which a planning process must not pay for.
+Every array owns its bytes, so the segment or the receive buffer below may go away as soon as a batch is built.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from array import array
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.formats import _columns_cy
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+BORN_HOST_V6 = 0x10
+STORE_HOST_V6 = 0x20
+"""Bits of sysFlag: the host takes 20 bytes instead of 8."""
+HOST_BYTES_V4 = 8
+HOST_BYTES_V6 = 20
+HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
+"""Two upper-case hex digits per byte value, as they lie in memory."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Rows:
+    """The first ``count`` rows of a record table, and the buffer that their positions point into.
+
+    Args:
+        source: holds the records.
+        table: rows of ``RecordColumn``.
+        count: rows to use, at least 1.
+    """
+
+    def __init__(self, source: ReadableBuffer, table: array[int], count: int) -> None:
+        self.source = source
+        self.table = table
+        self.count = count
+        self.view = table_view(table)[:count]
+
+    def numbers(self, column: RecordColumn) -> npt.NDArray[np.int64]:
+        """One column of integers; a view."""
+        return self.view[:, column]
+
+    def bytes_of(self, pos_column: RecordColumn, len_column: RecordColumn, kind: pa.DataType) -> pa.Array:
+        """A column of byte strings of type ``kind`` (string or binary); a length below 0 is null."""
+        lengths = self.numbers(len_column)
+        values = pa.allocate_buffer(int(np.maximum(lengths, 0).sum()))
+        offsets = pa.allocate_buffer(4 * (self.count + 1))
+        _columns_cy.gather(
+            self.source,
+            self.table,
+            self.count,
+            pos_column,
+            len_column,
+            memoryview(values),
+            memoryview(offsets).cast("i"),
+        )
+        return pa.Array.from_buffers(kind, self.count, [validity(lengths >= 0), offsets, values])
+
+    @cached_property
+    def properties_text(self) -> pa.Array:
+        """The property texts as they are stored."""
+        return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN, pa.binary())
+
+    @cached_property
+    def store_hosts(self) -> npt.NDArray[np.uint8]:
+        """Bytes of the store hosts, 20 per row, the first 8 used for IPv4."""
+        return self._hosts(RecordColumn.STORE_HOST_POS)
+
+    @cached_property
+    def born_hosts(self) -> npt.NDArray[np.uint8]:
+        """Bytes of the born hosts, as ``store_hosts``."""
+        return self._hosts(RecordColumn.BORN_HOST_POS)
+
+    def is_v6(self, bit: int) -> Mask:
+        """Where the host that ``bit`` of sysFlag speaks of is an IPv6 one."""
+        return (self.numbers(RecordColumn.SYS_FLAG) & bit) != 0
+
+    def _hosts(self, column: RecordColumn) -> npt.NDArray[np.uint8]:
+        source = np.frombuffer(self.source, dtype=np.uint8)
+        # 20 bytes behind an IPv4 host still lie within the record, whose rest is longer than that.
+        return source[self.numbers(column)[:, None] + np.arange(HOST_BYTES_V6)]
+
+
+def table_view(table: array[int]) -> npt.NDArray[np.int64]:
+    """A record table as a matrix over the same memory."""
+    return np.frombuffer(table, dtype=np.int64).reshape(-1, ROW_WIDTH)
+
+
+def validity(valid: Mask) -> Any:
+    """Arrow's validity bitmap; None when every row has a value."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def fixed_width(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """An array of integers or timestamps of type ``kind`` from numbers of the same width."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def host_texts(hosts: npt.NDArray[np.uint8], v6: Mask) -> pa.Array:
+    """``address:port`` per row; each different host is formatted once."""
+    tagged = np.zeros((len(hosts), HOST_BYTES_V6 + 1), dtype=np.uint8)
+    tagged[:, 0] = v6
+    tagged[:, 1:] = hosts
+    tagged[~v6, 1 + HOST_BYTES_V4 :] = 0
+    raw = pa.Array.from_buffers(pa.binary(HOST_BYTES_V6 + 1), len(hosts), [None, pa.py_buffer(tagged)])
+    different = raw.dictionary_encode()
+    texts = pa.array([_host_text(value) for value in different.dictionary.to_pylist()], pa.string())
+    return texts.take(different.indices)
+
+
+def message_ids(rows: Rows) -> pa.Array:
+    """UNIQ_KEY, or where there is none the offset message id (RocketMQ 5.3.3, MessageClientExt#getMsgId)."""
+    ids = rows.bytes_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN, pa.string())
+    if ids.null_count == 0:
+        return ids
+    missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0
+    v6 = rows.is_v6(STORE_HOST_V6)
+    for mask, width in ((missing & ~v6, HOST_BYTES_V4), (missing & v6, HOST_BYTES_V6)):
+        if mask.any():
+            offsets = rows.numbers(RecordColumn.PHYSICAL_OFFSET)[mask].astype(">i8").view(np.uint8).reshape(-1, 8)
+            raw = np.concatenate([rows.store_hosts[mask][:, :width], offsets], axis=1)
+            ids = pc.replace_with_mask(ids, pa.array(mask), _hex_texts(raw))
+    return ids
+
+
+def _hex_texts(raw: npt.NDArray[np.uint8]) -> pa.Array:
+    count, width = raw.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
+    digits = np.ascontiguousarray(HEX_PAIRS[raw])
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+
+
+def _host_text(tagged: bytes) -> str:
+    host = tagged[1 : 1 + (HOST_BYTES_V6 if tagged[0] else HOST_BYTES_V4)]
+    port = int.from_bytes(host[-4:], "big", signed=True)
+    if not tagged[0]:
+        return ".".join(str(byte) for byte in host[:4]) + f":{port}"
+    return "[" + str(ipaddress.IPv6Address(host[:16])) + f"]:{port}"

@@ -1,0 +1,42 @@
+"""The batch face: offsets are fixed once on the driver, then every task reads its own range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rucola.spark.catalog import checked_ranges, ending_offsets, starting_offsets
+from rucola.spark.options import SourceOptions
+from rucola.spark.reading import open_catalog, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads what lies between the starting and the ending offsets at the time of planning."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition per planned range; none when there is nothing to read."""
+        catalog = open_catalog(self.options)
+        try:
+            queues = catalog.queues(all_needed=True)
+            start = starting_offsets(self.options, catalog, queues, "earliest")
+            end = ending_offsets(self.options, catalog, queues)
+            ranges = checked_ranges(start, end, catalog.bounds(queues), self.options.fail_on_data_loss)
+            return [InputPartition(piece) for piece in catalog.plan(ranges)]
+        finally:
+            catalog.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition. Spark turns an empty plan into one partition without a value."""
+        if partition.value is None:
+            return iter(())
+        return read_range(self.options, self.schema, partition.value)

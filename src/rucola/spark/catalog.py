@@ -1,0 +1,184 @@
+"""What planning asks of the place it reads from, and the rules that turn answers into start and end offsets.
+
+``Catalog`` is implemented over a store directory and over brokers; tests implement it over a dict. The functions below
+are pure apart from their calls to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from rucola.errors import ConfigError, DataLossError
+from rucola.spark.offsets import EARLIEST, LATEST, QueueOffsets, SourceQueue
+from rucola.spark.options import MissingTime, Position, SourceOptions, Subscription
+from rucola.spark.ranges import QueueRange, SourceRange
+
+log = logging.getLogger(__name__)
+
+
+class Bounds(NamedTuple):
+    """Offsets a queue holds: ``min`` is the first, ``max`` the one behind the last."""
+
+    min: int
+    max: int
+
+
+class Catalog(Protocol):
+    """The queues of a subscription where they live. Driver side only; calls may block and are retried inside."""
+
+    def queues(self, *, all_needed: bool) -> list[SourceQueue]:
+        """Queues of the subscription that exist now, sorted; with ``all_needed`` a missing one is a ``ConfigError``."""
+
+    def bounds(self, queues: Iterable[SourceQueue]) -> dict[SourceQueue, Bounds]:
+        """Bounds of each queue; one that does not exist is left out."""
+
+    def offset_at(self, queue: SourceQueue, timestamp_ms: int) -> int:
+        """First offset stored at or after the time; the queue's max when there is none."""
+
+    def mean_record_bytes(self, queue: SourceQueue, start: int, end: int) -> int:
+        """Mean size of records from ``start`` on, from a sample; at least 1."""
+
+    def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
+        """The ranges as pieces for tasks; a function of its argument and the options only."""
+
+    def close(self) -> None:
+        """Frees files and connections."""
+
+
+def existing_queues(subscription: Subscription, found: Iterable[SourceQueue], *, all_needed: bool) -> list[SourceQueue]:
+    """The found queues that belong to the subscription, sorted.
+
+    Raises:
+        ConfigError: ``all_needed`` and a topic or queue the user named does not exist.
+    """
+    found = set(found)
+    if subscription.queues:
+        wanted = sorted(found.intersection(subscription.queues))
+        missing = [str(queue) for queue in subscription.queues if queue not in found]
+    else:
+        wanted = sorted(queue for queue in found if subscription.wants_topic(queue.topic))
+        missing = sorted(set(subscription.topics) - {queue.topic for queue in wanted})
+    if missing and all_needed:
+        topics = sorted({queue.topic for queue in found})
+        raise ConfigError("topic", ", ".join(missing), "existing ones: " + (", ".join(topics) or "none yet"))
+    return wanted
+
+
+def starting_offsets(
+    options: SourceOptions, catalog: Catalog, queues: Sequence[SourceQueue], default: str
+) -> QueueOffsets:
+    """Where each queue starts; ``default`` is ``earliest`` or ``latest``.
+
+    Raises:
+        ConfigError: a document does not fit the queues, or a queue has nothing at or after the starting time.
+        DataLossError: a wanted offset is gone or not there yet, and ``failOnDataLoss`` is on.
+    """
+    position = options.starting or Position(name=default)
+    bounds = catalog.bounds(queues)
+    if position.timestamp_ms is not None or position.timestamps is not None:
+        return _starting_by_time(options, position, catalog, bounds)
+    if position.offsets is None:
+        return {queue: bounds[queue].min if position.name == "earliest" else bounds[queue].max for queue in bounds}
+    _check_same_queues("startingOffsets", position.offsets, bounds)
+    starting: QueueOffsets = {}
+    for queue, (least, most) in bounds.items():
+        wanted = {EARLIEST: least, LATEST: most}.get(position.offsets[queue], position.offsets[queue])
+        starting[queue] = clamp(QueueRange(queue, wanted, wanted), bounds[queue], options.fail_on_data_loss).start
+    return starting
+
+
+def ending_offsets(options: SourceOptions, catalog: Catalog, queues: Sequence[SourceQueue]) -> QueueOffsets:
+    """Where each queue of a batch ends; taken once, so that the tail of a live store stays out.
+
+    Raises:
+        ConfigError: a document does not fit the queues.
+    """
+    position = options.ending
+    bounds = catalog.bounds(queues)
+    if position.timestamp_ms is not None:
+        return {queue: catalog.offset_at(queue, position.timestamp_ms) for queue in bounds}
+    if position.timestamps is not None:
+        _check_same_queues("endingOffsetsByTimestamp", position.timestamps, bounds)
+        return {queue: catalog.offset_at(queue, position.timestamps[queue]) for queue in bounds}
+    if position.offsets is None:
+        return {queue: bounds[queue].max for queue in bounds}
+    _check_same_queues("endingOffsets", position.offsets, bounds)
+    offsets = position.offsets
+    return {queue: bounds[queue].max if offsets[queue] == LATEST else offsets[queue] for queue in bounds}
+
+
+def checked_ranges(
+    start: Mapping[SourceQueue, int],
+    end: Mapping[SourceQueue, int],
+    bounds: Mapping[SourceQueue, Bounds],
+    fail_on_data_loss: bool,
+) -> list[QueueRange]:
+    """What lies between two offset documents, held against what exists.
+
+    A queue in ``end`` but not in ``start`` is new and read from its minimum; one in ``start`` but not in ``end`` is
+    lost.
+
+    Raises:
+        DataLossError: wanted messages do not exist and ``fail_on_data_loss`` is set.
+    """
+    ranges = []
+    for queue in sorted({*start, *end}):
+        here = bounds.get(queue, Bounds(0, 0))
+        if queue not in end:
+            _lost(queue, start[queue], start[queue], here, fail_on_data_loss)
+            continue
+        first = start.get(queue, here.min)
+        if first < end[queue]:
+            ranges.append(clamp(QueueRange(queue, first, end[queue]), here, fail_on_data_loss))
+    return [one for one in ranges if one.count > 0]
+
+
+def clamp(wanted: QueueRange, bounds: Bounds, fail_on_data_loss: bool) -> QueueRange:
+    """The part of ``wanted`` that exists.
+
+    Raises:
+        DataLossError: it is not all of it, and ``fail_on_data_loss`` is set.
+    """
+    if bounds.min <= wanted.start and wanted.end <= bounds.max:
+        return wanted
+    _lost(wanted.queue, wanted.start, wanted.end, bounds, fail_on_data_loss)
+    start = min(max(wanted.start, bounds.min), bounds.max)
+    return QueueRange(wanted.queue, start, max(start, min(wanted.end, bounds.max)))
+
+
+def _lost(queue: SourceQueue, start: int, end: int, bounds: Bounds, fail: bool) -> None:
+    error = DataLossError(str(queue), start, end, bounds.min, bounds.max)
+    if fail:
+        raise error
+    log.warning("%s; going on, since failOnDataLoss is off", error)
+
+
+def _starting_by_time(
+    options: SourceOptions, position: Position, catalog: Catalog, bounds: Mapping[SourceQueue, Bounds]
+) -> QueueOffsets:
+    if position.timestamps is not None:
+        _check_same_queues("startingOffsetsByTimestamp", position.timestamps, bounds)
+    starting: QueueOffsets = {}
+    for queue in bounds:
+        timestamp_ms = position.timestamps[queue] if position.timestamps is not None else position.timestamp_ms
+        assert timestamp_ms is not None
+        starting[queue] = catalog.offset_at(queue, timestamp_ms)
+        if starting[queue] >= bounds[queue].max and options.starting_missing_time is MissingTime.ERROR:
+            raise ConfigError(
+                "startingTimestamp",
+                str(timestamp_ms),
+                f"a time up to the last message of {queue}, or startingOffsetsByTimestampStrategy=latest",
+            )
+    return starting
+
+
+def _check_same_queues(option: str, given: Mapping[SourceQueue, int], existing: Mapping[SourceQueue, object]) -> None:
+    different = sorted(set(given) ^ set(existing))
+    if different:
+        raise ConfigError(
+            option,
+            ", ".join(str(queue) for queue in different),
+            "every queue of the subscription and no other: " + ", ".join(str(queue) for queue in sorted(existing)),
+        )

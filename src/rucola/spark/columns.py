@@ -1,0 +1,155 @@
+"""How each column is made from rows of a record table, and record batches from the columns that are asked for.
+
+Imported inside ``read()`` only, like ``rucola.spark.arrow``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rucola.common.columns import RecordColumn
+from rucola.spark.arrow import BORN_HOST_V6, STORE_HOST_V6, Rows, fixed_width, host_texts, message_ids
+from rucola.spark.options import SchemaStyle, SourceOptions
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+LOG_APPEND_TIME = 1
+"""Kafka's timestampType of times set by the broker."""
+PAIR_END = b"\x02"
+NAME_END = b"\x01"
+
+Builder = Callable[[Rows], pa.Array]
+
+
+class BatchBuilder:
+    """Builds the record batches of one query.
+
+    Args:
+        options: style of the columns.
+        names: columns to build, in order.
+        schema: Arrow's form of the query's schema; Spark compares it exactly.
+        broker_name: value of column ``brokerName``.
+    """
+
+    def __init__(self, options: SourceOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
+        builders = _builders(options, broker_name)
+        self.schema = schema
+        self._builders = [builders[name] for name in names]
+
+    def build(self, rows: Rows) -> pa.RecordBatch:
+        """One batch of all ``rows``."""
+        return pa.RecordBatch.from_arrays([build(rows) for build in self._builders], schema=self.schema)
+
+
+def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
+    """Every column of the chosen style by name."""
+    if options.schema_style is SchemaStyle.KAFKA:
+        return {
+            "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN, pa.binary()),
+            "value": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN, pa.binary()),
+            "topic": _bytes(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, pa.string()),
+            "partition": _int32(RecordColumn.QUEUE_ID),
+            "offset": _int64(RecordColumn.QUEUE_OFFSET),
+            "timestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
+            "timestampType": lambda rows: _constant(rows, pa.scalar(LOG_APPEND_TIME, pa.int32())),
+            "headers": properties_as_headers,
+        }
+    return {
+        "topic": _bytes(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, pa.string()),
+        "flag": _int32(RecordColumn.MESSAGE_FLAG),
+        "body": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN, pa.binary()),
+        "properties": properties_as_map if options.properties_as_map else properties_as_json,
+        "brokerName": lambda rows: _constant(rows, pa.scalar(broker_name, pa.string())),
+        "queueId": _int32(RecordColumn.QUEUE_ID),
+        "queueOffset": _int64(RecordColumn.QUEUE_OFFSET),
+        "bornTimestamp": _timestamp(RecordColumn.BORN_TIMESTAMP),
+        "storeTimestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
+        "msgId": message_ids,
+        "tags": _bytes(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN, pa.string()),
+        "keys": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN, pa.string()),
+        "sysFlag": _int32(RecordColumn.SYS_FLAG),
+        "reconsumeTimes": _int32(RecordColumn.RECONSUME_TIMES),
+        "bornHost": lambda rows: host_texts(rows.born_hosts, rows.is_v6(BORN_HOST_V6)),
+        "storeHost": lambda rows: host_texts(rows.store_hosts, rows.is_v6(STORE_HOST_V6)),
+        "bodyCrc": _int32(RecordColumn.BODY_CRC),
+        "physicalOffset": _int64(RecordColumn.PHYSICAL_OFFSET),
+        "storeSize": _int32(RecordColumn.RECORD_SIZE),
+        "preparedTransactionOffset": _int64(RecordColumn.PREPARED_TRANSACTION_OFFSET),
+    }
+
+
+def properties_as_json(rows: Rows) -> pa.Array:
+    """The properties as a JSON object in a string."""
+    return rows.json_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
+
+
+def properties_as_map(rows: Rows) -> pa.Array:
+    """The properties as map<string,string>."""
+    offsets, names, values = split_properties(rows)
+    return pa.MapArray.from_arrays(offsets, names.cast(pa.string()), values.cast(pa.string()))
+
+
+def properties_as_headers(rows: Rows) -> pa.Array:
+    """The properties as Kafka's headers."""
+    offsets, names, values = split_properties(rows)
+    kind = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    pairs = pa.StructArray.from_arrays([names.cast(pa.string()), values], fields=list(kind))
+    return pa.ListArray.from_arrays(offsets, pairs)
+
+
+def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """List offsets, names and values of all properties, by RocketMQ's rules.
+
+    A pair counts only with a name and a value; a name that comes twice in a message has its last value
+    (RocketMQ 5.3.3, MessageDecoder#string2messageProperties).
+    """
+    pieces = pc.split_pattern(rows.properties_text, PAIR_END)
+    texts = pieces.flatten()
+    name_lengths = pc.find_substring(texts, NAME_END).to_numpy(zero_copy_only=False)
+    lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    keep = (name_lengths >= 1) & (lengths > name_lengths + 1)
+    pairs = pc.split_pattern(texts.filter(pa.array(keep)), NAME_END, max_splits=1).flatten()
+    names, values = pairs.take(pa.array(np.arange(0, len(pairs), 2))), pairs.take(pa.array(np.arange(1, len(pairs), 2)))
+    owner = np.repeat(np.arange(rows.count), np.diff(pieces.offsets.to_numpy()))[keep]
+    last = _last_of_each(owner, names)
+    if not last.all():
+        names, values, owner = names.filter(pa.array(last)), values.filter(pa.array(last)), owner[last]
+    offsets = np.zeros(rows.count + 1, dtype=np.int32)
+    np.cumsum(np.bincount(owner, minlength=rows.count), out=offsets[1:])
+    return pa.array(offsets), names, values
+
+
+def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> npt.NDArray[np.bool_]:
+    """Marks the pairs whose name does not come again in the same message."""
+    codes = names.dictionary_encode().indices.to_numpy().astype(np.int64)
+    pair = owner * (int(codes.max(initial=0)) + 1) + codes
+    _, from_behind = np.unique(pair[::-1], return_index=True)
+    last = np.zeros(len(pair), dtype=np.bool_)
+    last[len(pair) - 1 - from_behind] = True
+    return last
+
+
+def _bytes(pos_column: RecordColumn, len_column: RecordColumn, kind: pa.DataType) -> Builder:
+    return lambda rows: rows.bytes_of(pos_column, len_column, kind)
+
+
+def _int32(column: RecordColumn) -> Builder:
+    return lambda rows: fixed_width(rows.numbers(column).astype(np.int32), pa.int32())
+
+
+def _int64(column: RecordColumn) -> Builder:
+    return lambda rows: fixed_width(rows.numbers(column), pa.int64())
+
+
+def _timestamp(column: RecordColumn) -> Builder:
+    """Milliseconds of the store as Spark's microseconds, in integers all the way."""
+    return lambda rows: fixed_width(rows.numbers(column) * 1000, TIMESTAMP)
+
+
+def _constant(rows: Rows, value: Any) -> pa.Array:
+    return pa.repeat(value, rows.count)

@@ -1,0 +1,84 @@
+"""Offsets of many queues, inside as a dict by queue, outside as the JSON document that checkpoints and options hold.
+
+The document is nested topic, broker, queue id, as the former Spark connector had it, so that ``startingOffsets`` and a
+checkpoint read alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark compares documents as JSON text, so keys are
+always written sorted, queue ids by number, and values are integers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from rucola.errors import ConfigError
+
+EARLIEST = -2
+"""In ``startingOffsets``: the first offset the queue still has."""
+LATEST = -1
+"""In ``startingOffsets`` and ``endingOffsets``: the offset behind the last message."""
+QUEUE_ID_MAX = 0x7FFFFFFF
+OFFSET_MAX = (1 << 63) - 1
+
+
+class SourceQueue(NamedTuple):
+    """One queue of a topic on one broker; sorts as the document does."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker}:{self.queue_id}"
+
+
+QueueOffsets: TypeAlias = dict[SourceQueue, int]
+OffsetDocument: TypeAlias = dict[str, dict[str, dict[str, int]]]
+
+
+def to_document(offsets: Mapping[SourceQueue, int]) -> OffsetDocument:
+    """The nested document of ``offsets``; equal offsets give equal JSON text."""
+    document: OffsetDocument = {}
+    for queue in sorted(offsets):
+        document.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = int(offsets[queue])
+    return document
+
+
+def from_document(document: object) -> QueueOffsets:
+    """The offsets of a nested document.
+
+    Raises:
+        ValueError: the nesting is different, a queue id is not a number from 0, or a value is not an integer.
+    """
+    offsets: QueueOffsets = {}
+    for topic, brokers in _items(document, "a document"):
+        for broker, queues in _items(brokers, f"topic {topic}"):
+            for queue_text, value in _items(queues, f"broker {broker} of topic {topic}"):
+                if not queue_text.isascii() or not queue_text.isdigit() or int(queue_text) > QUEUE_ID_MAX:
+                    raise ValueError(f"{queue_text!r} is not a queue id")
+                if not isinstance(value, int) or isinstance(value, bool) or value > OFFSET_MAX:
+                    raise ValueError(f"{value!r} of queue {queue_text} is not an offset")
+                offsets[SourceQueue(topic, broker, int(queue_text))] = value
+    return offsets
+
+
+def parse_document(text: str, option: str, value_min: int) -> QueueOffsets:
+    """The offsets a user wrote as JSON for ``option``.
+
+    Raises:
+        ConfigError: the text is not such a document, or a value is below ``value_min``.
+    """
+    allowed = f'{{"topic":{{"broker":{{"queue id":n}}}}}} with n >= {value_min}'
+    try:
+        offsets = from_document(json.loads(text))
+    except ValueError as error:
+        raise ConfigError(option, text, f"{allowed} ({error})") from error
+    if any(value < value_min for value in offsets.values()):
+        raise ConfigError(option, text, allowed)
+    return offsets
+
+
+def _items(value: object, what: str) -> list[tuple[str, object]]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is not a JSON object")
+    return [(str(key), inner) for key, inner in value.items()]

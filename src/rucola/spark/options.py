@@ -1,0 +1,340 @@
+"""The options of ``format("rocketmq")``: names, ranges, defaults, and the rules between them.
+
+Names are case-insensitive and values are strings, as everywhere in Spark. A name that is not known is refused with the
+nearest known one, so that a typo never turns into a silent default. ``parse_options`` is a pure function.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from rucola.errors import ConfigError
+from rucola.spark.offsets import QueueOffsets, SourceQueue, parse_document
+
+MEBIBYTE = 1 << 20
+DEFAULT_BROKER_NAME = "broker-a"
+"""Broker name of rows read from a store directory; the directory itself does not hold the name."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as the documentation shows it."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("nameServer", "", "name servers, `host:port` separated by `;`: read through the brokers"),
+    Option(
+        "storePath",
+        "",
+        "store directory to read in place; `path` is an alias; exactly one of `nameServer`, `storePath`",
+    ),
+    Option(
+        "brokerName",
+        DEFAULT_BROKER_NAME,
+        "with `storePath`: the broker name used in offsets and in column `brokerName`",
+    ),
+    Option("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
+    Option("subscribe", "", "topics separated by commas"),
+    Option("subscribePattern", "", "regular expression that the whole topic name must match"),
+    Option("assign", "", 'queues, `{"TopicA":{"broker-a":[0,1]}}`; exactly one of the four'),
+    Option("subExpression", "*", "tags separated by `||`; `*` is all"),
+    Option(
+        "startingOffsets",
+        "",
+        "`earliest`, `latest` or `{topic:{broker:{queue:n}}}`, -2 earliest, -1 latest; "
+        "default earliest in a batch, latest in a stream",
+    ),
+    Option(
+        "startingTimestamp", "", "milliseconds: start at the first message stored at or after it; beats the offsets"
+    ),
+    Option("startingOffsetsByTimestamp", "", "the same per queue, `{topic:{broker:{queue:ms}}}`"),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        "`error` or `latest`, when a queue has nothing at or after the time",
+    ),
+    Option("endingOffsets", "latest", "batch only: `latest` or a document; the offset itself is not read"),
+    Option("endingTimestamp", "", "batch only: read what was stored before it; milliseconds"),
+    Option("endingOffsetsByTimestamp", "", "batch only: the same per queue"),
+    Option("failOnDataLoss", "true", "fail when wanted messages are gone; `false` reads what is left"),
+    Option("maxOffsetsPerTrigger", "", "stream only: messages per micro-batch, shared out by backlog"),
+    Option("maxBytesPerTrigger", "", "stream only: bytes per micro-batch, by the mean record size of each queue"),
+    Option("minPartitions", "", "split ranges until there are about this many tasks"),
+    Option("maxRecordsPerPartition", "", "messages per task"),
+    Option("maxBytesPerPartition", str(64 * MEBIBYTE), "bytes of log per task, with `storePath`"),
+    Option(
+        "scanOrder",
+        "auto",
+        "with `storePath`: `log`, `queue`, or `auto` (log scan when over 15 % of the bytes are wanted)",
+    ),
+    Option("columns", "", "columns separated by commas; what is not named is not decoded"),
+    Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
+    Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
+    Option("includeHeaders", "false", "with `schemaStyle=kafka`: add `headers`"),
+    Option(
+        "consumerGroup",
+        "",
+        "group named in pull requests; no progress is stored under it; default is made from the topics",
+    ),
+    Option("pullBatchSize", "1024", "messages asked for in one pull, 1 to 65536; the broker sends fewer if it wants"),
+    Option("pullTimeoutMs", "3000", "time for one answer"),
+    Option("retryTimeoutMs", "120000", "how long a failing broker is asked again before the query fails"),
+)
+KNOWN_NAMES = {option.name.lower(): option.name for option in OPTIONS} | {"path": "storePath"}
+DEFAULTS = {option.name: option.default for option in OPTIONS}
+
+
+class SchemaStyle(StrEnum):
+    """Whose column names the rows have."""
+
+    ROCKETMQ = "rocketmq"
+    KAFKA = "kafka"
+
+
+class ScanOrder(StrEnum):
+    """In which order a store directory is read."""
+
+    AUTO = "auto"
+    LOG = "log"
+    QUEUE = "queue"
+
+
+class MissingTime(StrEnum):
+    """What a starting time beyond the last message of a queue means."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where to start or to end; a document is per queue, and times are milliseconds."""
+
+    name: str = ""
+    """``earliest``, ``latest`` or empty when one of the others is set."""
+    offsets: QueueOffsets | None = None
+    timestamp_ms: int | None = None
+    timestamps: QueueOffsets | None = None
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which topics or queues are read; exactly one field is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    queues: tuple[SourceQueue, ...] = ()
+    """Assigned queues."""
+
+    def wants_topic(self, topic: str) -> bool:
+        """Whether queues of ``topic`` belong to the subscription."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(topic == queue.topic for queue in self.queues)
+
+    @property
+    def named_topics(self) -> tuple[str, ...]:
+        """Topics the user wrote down, sorted; empty with a pattern."""
+        return tuple(sorted({*self.topics, *(queue.topic for queue in self.queues)}))
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Checked options of one source; picklable, because it travels to the tasks."""
+
+    name_server: str
+    store_path: str
+    broker_name: str
+    subscription: Subscription
+    tags: frozenset[str]
+    """Tags to keep; empty keeps all."""
+    starting: Position | None
+    """None: the default of the face, earliest in a batch and latest in a stream."""
+    starting_missing_time: MissingTime
+    ending: Position
+    fail_on_data_loss: bool
+    offsets_per_trigger_max: int | None
+    bytes_per_trigger_max: int | None
+    partitions_min: int | None
+    records_per_partition_max: int | None
+    bytes_per_partition_max: int
+    scan_order: ScanOrder
+    columns: tuple[str, ...]
+    properties_as_map: bool
+    schema_style: SchemaStyle
+    include_headers: bool
+    consumer_group: str
+    pull_batch_size: int
+    pull_timeout_ms: int
+    retry_timeout_ms: int
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of one ``load()``.
+
+    Raises:
+        ConfigError: a name is unknown, a value is out of range, or two options exclude each other.
+    """
+    values = _known_values(given)
+    if bool(values["nameServer"]) == bool(values["storePath"]):
+        both = values["nameServer"] and values["storePath"]
+        raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of the two")
+    subscription = _subscription(values)
+    style = _choice(values, "schemaStyle", SchemaStyle)
+    return SourceOptions(
+        name_server=values["nameServer"],
+        store_path=values["storePath"],
+        broker_name=values["brokerName"],
+        subscription=subscription,
+        tags=_tags(values["subExpression"]),
+        starting=_starting(values),
+        starting_missing_time=_choice(values, "startingOffsetsByTimestampStrategy", MissingTime),
+        ending=_ending(values),
+        fail_on_data_loss=_flag(values, "failOnDataLoss"),
+        offsets_per_trigger_max=_optional_number(values, "maxOffsetsPerTrigger"),
+        bytes_per_trigger_max=_optional_number(values, "maxBytesPerTrigger"),
+        partitions_min=_optional_number(values, "minPartitions"),
+        records_per_partition_max=_optional_number(values, "maxRecordsPerPartition"),
+        bytes_per_partition_max=_number(values, "maxBytesPerPartition", 1, 1 << 62),
+        scan_order=_choice(values, "scanOrder", ScanOrder),
+        columns=tuple(name.strip() for name in values["columns"].split(",") if name.strip()),
+        properties_as_map=_flag(values, "propertiesAsMap"),
+        schema_style=style,
+        include_headers=_flag(values, "includeHeaders"),
+        consumer_group=values["consumerGroup"] or default_group(subscription),
+        pull_batch_size=_number(values, "pullBatchSize", 1, 65536),
+        pull_timeout_ms=_number(values, "pullTimeoutMs", 1, 1 << 31),
+        retry_timeout_ms=_number(values, "retryTimeoutMs", 0, 1 << 31),
+    )
+
+
+def default_group(subscription: Subscription) -> str:
+    """A group name that is the same in every process of a query: ``spark`` and the letters of its topics."""
+    text = "_".join(subscription.named_topics) or subscription.pattern
+    return "spark_source_" + re.sub(r"[^A-Za-z0-9_-]", "_", text)[:100]
+
+
+def _known_values(given: Mapping[str, str]) -> dict[str, str]:
+    """Every option by its own name, defaults filled in."""
+    values = dict(DEFAULTS)
+    seen: dict[str, str] = {}
+    for key, value in given.items():
+        name = KNOWN_NAMES.get(key.lower())
+        if name is None:
+            nearest = difflib.get_close_matches(key.lower(), list(KNOWN_NAMES), n=1, cutoff=0.0)[0]
+            raise ConfigError(key, value, f"known options only; the nearest is {KNOWN_NAMES[nearest]}")
+        if name in seen and seen[name] != value:
+            raise ConfigError(name, value, f"one value (it is also given as {seen[name]!r})")
+        seen[name] = value
+        values[name] = value.strip()
+    return values
+
+
+def _subscription(values: dict[str, str]) -> Subscription:
+    names = [name for name in ("topic", "subscribe", "subscribePattern", "assign") if values[name]]
+    if len(names) != 1:
+        raise ConfigError(
+            "topic, subscribe, subscribePattern, assign", ", ".join(names) or "none", "exactly one of the four"
+        )
+    name = names[0]
+    value = values[name]
+    if name == "assign":
+        return Subscription(queues=_assigned_queues(value))
+    if name == "subscribePattern":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ConfigError(name, value, f"a regular expression ({error})") from error
+        return Subscription(pattern=value)
+    topics = tuple(sorted({topic.strip() for topic in value.split(",") if topic.strip()}))
+    if not topics:
+        raise ConfigError(name, value, "topic names separated by commas")
+    return Subscription(topics=topics)
+
+
+def _assigned_queues(text: str) -> tuple[SourceQueue, ...]:
+    allowed = '{"topic":{"broker":[queue ids]}}'
+    try:
+        document = json.loads(text)
+        queues = {
+            SourceQueue(str(topic), str(broker), int(queue_id))
+            for topic, brokers in document.items()
+            for broker, queue_ids in brokers.items()
+            for queue_id in queue_ids
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError("assign", text, allowed) from error
+    if not queues or any(queue.queue_id < 0 for queue in queues):
+        raise ConfigError("assign", text, allowed)
+    return tuple(sorted(queues))
+
+
+def _tags(expression: str) -> frozenset[str]:
+    """Tags of a subscription expression; empty for all (RocketMQ 5.3.3, FilterAPI#buildSubscriptionData)."""
+    if expression in ("", "*"):
+        return frozenset()
+    tags = frozenset(part.strip() for part in expression.split("||") if part.strip())
+    if not tags:
+        raise ConfigError("subExpression", expression, "tags separated by ||, or *")
+    return tags
+
+
+def _starting(values: dict[str, str]) -> Position | None:
+    position = _position(values, "starting", ("earliest", "latest"))
+    return None if position == Position() else position
+
+
+def _ending(values: dict[str, str]) -> Position:
+    return _position(values, "ending", ("latest",))
+
+
+def _position(values: dict[str, str], side: str, names: tuple[str, ...]) -> Position:
+    """A side of the range; one time beats times per queue, and these beat offsets, as in Spark's Kafka source."""
+    timestamp, by_queue, offsets = (values[side + end] for end in ("Timestamp", "OffsetsByTimestamp", "Offsets"))
+    if timestamp:
+        return Position(timestamp_ms=_number(values, side + "Timestamp", 0, 1 << 62))
+    if by_queue:
+        return Position(timestamps=parse_document(by_queue, f"{side}OffsetsByTimestamp", value_min=0))
+    if offsets.lower() in names or not offsets:
+        return Position(name=offsets.lower())
+    if not offsets.startswith("{"):
+        raise ConfigError(f"{side}Offsets", offsets, ", ".join(names) + " or a JSON document")
+    return Position(offsets=parse_document(offsets, f"{side}Offsets", value_min=-2 if side == "starting" else -1))
+
+
+def _flag(values: dict[str, str], name: str) -> bool:
+    value = values[name].lower()
+    if value not in ("true", "false"):
+        raise ConfigError(name, values[name], "true or false")
+    return value == "true"
+
+
+def _number(values: dict[str, str], name: str, least: int, most: int) -> int:
+    text = values[name]
+    if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
+        raise ConfigError(name, text, f"a whole number from {least} to {most}")
+    return int(text)
+
+
+def _optional_number(values: dict[str, str], name: str) -> int | None:
+    return _number(values, name, 1, 1 << 62) if values[name] else None
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def _choice(values: dict[str, str], name: str, kind: type[E]) -> E:
+    try:
+        return kind(values[name].lower())
+    except ValueError as error:
+        raise ConfigError(name, values[name], " or ".join(kind)) from error

@@ -1,0 +1,104 @@
+"""Planning: which queue offsets or which bytes of the log one task reads. Pure functions over numbers.
+
+Two scan orders exist. A *queue range* names one queue and an interval of queue offsets; a *log range* names an interval
+of the commit log and the queue intervals that are wanted from it. Reading the log in order is faster as soon as a fair
+part of it is wanted; the planner decides by bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rucola.spark.offsets import SourceQueue
+
+LOG_SCAN_PERCENT = 15
+"""A log scan is chosen when at least this part of the log between the first and the last wanted record is wanted."""
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Offsets ``start`` (read) to ``end`` (not read) of one queue."""
+
+    queue: SourceQueue
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """Queue offsets in the range."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """Bytes of the commit log that begin and end at record starts, and what is wanted from them."""
+
+    start_physical_offset: int
+    end_physical_offset: int
+    wanted: tuple[QueueRange, ...]
+
+
+SourceRange = QueueRange | LogRange
+
+
+def split_queue_ranges(
+    ranges: Sequence[QueueRange], partitions_min: int | None, records_max: int | None
+) -> list[QueueRange]:
+    """The ranges cut so that none holds more than ``records_max`` offsets and about ``partitions_min`` come out.
+
+    Cuts depend on nothing but the arguments: a replayed micro-batch is cut as before. Empty ranges are dropped.
+    """
+    pieces = [piece for one in ranges if one.count > 0 for piece in _split_evenly(one, _parts(one.count, records_max))]
+    if partitions_min is None or len(pieces) >= partitions_min:
+        return pieces
+    total = sum(piece.count for piece in pieces)
+    return [
+        part
+        for piece in pieces
+        for part in _split_evenly(piece, max(1, (piece.count * partitions_min + total // 2) // total))
+    ]
+
+
+def prefers_log_scan(wanted_bytes: int, span_bytes: int) -> bool:
+    """Whether reading all ``span_bytes`` of the log beats picking ``wanted_bytes`` out of them."""
+    return wanted_bytes * 100 >= span_bytes * LOG_SCAN_PERCENT
+
+
+def split_log_span(
+    start_physical_offset: int,
+    end_physical_offset: int,
+    bytes_max: int,
+    partitions_min: int | None,
+    record_start_from: Callable[[int], int],
+) -> list[tuple[int, int]]:
+    """The span cut at record starts into pieces of about equal size, none much larger than ``bytes_max``.
+
+    Args:
+        start_physical_offset: a record start.
+        end_physical_offset: the end of a record.
+        bytes_max: bytes wanted in one piece; a piece is larger by at most the way to the next known record start.
+        partitions_min: pieces wanted at least, if there are enough record starts.
+        record_start_from: gives a record start at or behind a physical offset.
+    """
+    span = end_physical_offset - start_physical_offset
+    if span <= 0:
+        return []
+    parts = max(_parts(span, bytes_max), partitions_min or 1)
+    cuts = [start_physical_offset]
+    for number in range(1, parts):
+        cut = min(record_start_from(start_physical_offset + span * number // parts), end_physical_offset)
+        if cuts[-1] < cut < end_physical_offset:
+            cuts.append(cut)
+    return list(pairwise([*cuts, end_physical_offset]))
+
+
+def _parts(count: int, most: int | None) -> int:
+    return 1 if most is None else -(-count // most)
+
+
+def _split_evenly(one: QueueRange, parts: int) -> list[QueueRange]:
+    parts = min(parts, one.count)
+    cuts = [one.start + one.count * number // parts for number in range(parts + 1)]
+    return [QueueRange(one.queue, start, end) for start, end in pairwise(cuts)]

@@ -1,0 +1,79 @@
+"""A local Spark session that starts quickly, for tests, the demo and the command line.
+
+The defaults are those that a session of a few seconds' work wants: a compiler tier and a collector without warm-up, no
+web interface, few shuffle partitions, and workers that run this very interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from rucola.errors import MissingProgramError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+JAVA_ADVICE = "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+FAST_START = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+"""Settings of every session made here; an argument of the same name wins."""
+
+
+def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkSession:
+    """A session on this machine with the ``rocketmq`` format known to it.
+
+    Args:
+        name: application name.
+        master: Spark master, ``local[N]``.
+        conf: further settings, ``**{"spark.sql.warehouse.dir": ...}``; they win over the defaults.
+
+    Raises:
+        MissingProgramError: there is no Java, or an old one.
+    """
+    check_java()
+    # Spark takes "python3" from PATH otherwise, and the format is then silently not found.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**FAST_START, **conf}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_java() -> None:
+    """Returns when Spark will find a Java it can run on.
+
+    Raises:
+        MissingProgramError: with what was found and what to install.
+    """
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which(os.path.join(home, "bin", "java") if home else "java")  # noqa: PTH118 - text in, text out
+    if program is None:
+        raise MissingProgramError("Java", "none", JAVA_ADVICE)
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    version = java_version(answer.stderr + answer.stdout)
+    if version is None or version < JAVA_VERSION_MIN:
+        raise MissingProgramError("Java", "version " + (str(version) if version else "unknown"), JAVA_ADVICE)
+
+
+def java_version(text: str) -> int | None:
+    """The feature release in what ``java -version`` prints, 8 for "1.8.0"; None when there is none in it."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None

@@ -1,0 +1,41 @@
+"""``format("rocketmq")``: the class that Spark finds, creates on the driver, and asks for readers.
+
+Spark runs ``schema()``, planning and reading in different processes and passes copies of these objects between them, so
+they hold options only. ``pip install`` makes the name known through ``pyspark_rocketmq``; ``spark.dataSource.register``
+with this class does the same for one session.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from rucola.spark.batch import RocketMQReader
+from rucola.spark.options import parse_options
+from rucola.spark.schema import check_schema, chosen_columns, to_ddl
+from rucola.spark.stream import RocketMQStreamReader
+
+
+class RocketMQDataSource(DataSource):
+    """Topics of a RocketMQ cluster, or of a store directory, as rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "rocketmq"
+
+    def schema(self) -> str:
+        """The columns as DDL; Spark asks only when the user gave none."""
+        return to_ddl(chosen_columns(parse_options(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The batch face."""
+        options = parse_options(self.options)
+        check_schema(options, schema)
+        return RocketMQReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """The stream face."""
+        options = parse_options(self.options)
+        check_schema(options, schema)
+        return RocketMQStreamReader(options, schema)
