@@ -1,0 +1,20 @@
+"""Every byte on the wire: frames, commands, headers and bodies of the remoting protocol. Bytes in, values out."""
+
+from rucola.protocol.answers import SendAnswers, encode_pull_header
+from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, ResponseCode
+from rucola.protocol.command import BINARY, JSON, RemotingCommand
+from rucola.protocol.frame import FrameBatch, FrameReader
+
+__all__ = [
+    "BINARY",
+    "JSON",
+    "PROTOCOL_VERSION",
+    "FrameBatch",
+    "FrameReader",
+    "LanguageCode",
+    "RemotingCommand",
+    "RequestCode",
+    "ResponseCode",
+    "SendAnswers",
+    "encode_pull_header",
+]

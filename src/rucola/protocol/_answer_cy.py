@@ -1,0 +1,239 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: writes the answers to successful sends.
+
+One call answers all rows of a read; ``answers.SendAnswers`` prepares the constant parts. It works on raw pointers
+without bounds checks: ``encode_send_answers`` first holds the room it may need against what ``out`` has.
+Columns are restated as C constants.
+"""
+
+from __future__ import annotations
+
+import cython
+
+_WIDTH = cython.declare(cython.int, 40)
+_OPAQUE = cython.declare(cython.int, 2)
+_FLAG = cython.declare(cython.int, 3)
+_SERIALIZE = cython.declare(cython.int, 5)
+_QUEUE_ID = cython.declare(cython.int, 14)
+_UNIQ_KEY_POS = cython.declare(cython.int, 25)
+_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
+_PHYSICAL_OFFSET = cython.declare(cython.int, 28)
+_QUEUE_OFFSET = cython.declare(cython.int, 29)
+
+_QUOTE = cython.declare(cython.int, 0x22)
+_BACKSLASH = cython.declare(cython.int, 0x5C)
+
+
+def _is_compiled() -> bool:
+    """Whether the compiled form of this module is in use."""
+    return cython.compiled
+
+
+def send_answers_bytes_max(
+    table: cython.longlong[::1], first: cython.Py_ssize_t, last: cython.Py_ssize_t, constant_bytes: cython.Py_ssize_t
+) -> int:
+    """Upper bound of what ``encode_send_answers`` writes for the rows; ``constant_bytes``: of one answer."""
+    total: cython.longlong = 0
+    row: cython.Py_ssize_t
+    if first < 0 or last * _WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside of the table")
+    for row in range(first, last):
+        total += constant_bytes + 256
+        if table[row * _WIDTH + _UNIQ_KEY_LEN] > 0:
+            total += 6 * table[row * _WIDTH + _UNIQ_KEY_LEN]
+    return total
+
+
+def encode_send_answers(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    position: cython.Py_ssize_t,
+    json_head: bytes,
+    json_middle: bytes,
+    json_tail: bytes,
+    binary_head: bytes,
+    binary_fields: bytes,
+) -> int:
+    """Write the answer frames of rows ``first`` to ``last`` (one past) to ``out[position:]``; oneway rows have none.
+
+    Args:
+        source: the buffer that holds the rows' unique keys.
+        out: has room for ``send_answers_bytes_max`` bytes behind ``position``.
+        json_head: the header up to and with the store host in ``msgId``.
+        json_middle: from behind the last ext value to ``opaque``.
+        json_tail: what follows ``opaque``.
+        binary_head: code, language, version.
+        binary_fields: ext fields up to and with the store host in ``msgId``.
+
+    Returns:
+        The position behind the last frame.
+    """
+    row: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    constants: cython.Py_ssize_t = len(json_head) + len(json_middle) + len(json_tail) + len(binary_fields)
+    if position < 0 or send_answers_bytes_max(table, first, last, constants) > len(out) - position:
+        raise ValueError("no room for the answers")
+    for row in range(first, last):
+        start = row * _WIDTH
+        if table[start + _UNIQ_KEY_LEN] > 0 and (
+            table[start + _UNIQ_KEY_POS] < 0
+            or table[start + _UNIQ_KEY_POS] + table[start + _UNIQ_KEY_LEN] > len(source)
+        ):
+            raise ValueError(f"unique key of row {row} lies outside of the source")
+    if first >= last:
+        return position
+    if cython.compiled:
+        data: cython.p_const_uchar = cython.address(source[0]) if len(source) > 0 else cython.NULL
+        rows: cython.p_longlong = cython.address(table[0])
+        target: cython.p_uchar = cython.address(out[0])
+    else:
+        data = source
+        rows = table
+        target = out
+    for row in range(first, last):
+        if rows[row * _WIDTH + _FLAG] & 2:
+            continue
+        start = position
+        if rows[row * _WIDTH + _SERIALIZE] == 0:
+            position = _put(target, position + 8, json_head, len(json_head))
+            position = _put_json_answer(target, position, data, rows, row * _WIDTH)
+            position = _put(target, position, json_middle, len(json_middle))
+            position = _put_decimal(target, position, rows[row * _WIDTH + _OPAQUE])
+            position = _put(target, position, json_tail, len(json_tail))
+        else:
+            position = _put(target, position + 8, binary_head, len(binary_head))
+            position = _put_int32(target, position, rows[row * _WIDTH + _OPAQUE])
+            position = _put(target, position + 12, binary_fields, len(binary_fields))
+            position = _put_binary_answer(target, position, data, rows, row * _WIDTH)
+            _put_int32(target, start + 17, 1)
+            _put_int32(target, start + 21, 0)
+            _put_int32(target, start + 25, position - start - 29)
+        _put_int32(target, start, position - start - 4)
+        _put_int32(target, start + 4, (position - start - 8) | (rows[row * _WIDTH + _SERIALIZE] << 24))
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_json_answer(
+    out: cython.p_uchar,
+    position: cython.Py_ssize_t,
+    data: cython.p_const_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """The rest of ``msgId`` and the other ext fields, up to but without the last closing quote."""
+    i: cython.Py_ssize_t
+    key: cython.Py_ssize_t = table[base + _UNIQ_KEY_POS]
+    position = _put_hex(out, position, table[base + _PHYSICAL_OFFSET], 16)
+    position = _put(out, position, b'","queueId":"', 13)
+    position = _put_decimal(out, position, table[base + _QUEUE_ID])
+    position = _put(out, position, b'","queueOffset":"', 17)
+    position = _put_decimal(out, position, table[base + _QUEUE_OFFSET])
+    if table[base + _UNIQ_KEY_LEN] > 0:
+        position = _put(out, position, b'","transactionId":"', 19)
+        for i in range(key, key + table[base + _UNIQ_KEY_LEN]):
+            if data[i] < 0x20:
+                position = _put(out, position, b"\\u00", 4)
+                position = _put_hex(out, position, data[i], 2)
+                continue
+            if data[i] == _QUOTE or data[i] == _BACKSLASH:
+                out[position] = 0x5C
+                position += 1
+            out[position] = data[i]
+            position += 1
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_binary_answer(
+    out: cython.p_uchar,
+    position: cython.Py_ssize_t,
+    data: cython.p_const_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """The rest of ``msgId`` and the other ext fields."""
+    i: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    key: cython.Py_ssize_t = table[base + _UNIQ_KEY_POS]
+    position = _put_hex(out, position, table[base + _PHYSICAL_OFFSET], 16)
+    start = _put(out, position, b"\x00\x07queueId", 9) + 4
+    position = _put_decimal(out, start, table[base + _QUEUE_ID])
+    _put_int32(out, start - 4, position - start)
+    start = _put(out, position, b"\x00\x0bqueueOffset", 13) + 4
+    position = _put_decimal(out, start, table[base + _QUEUE_OFFSET])
+    _put_int32(out, start - 4, position - start)
+    if table[base + _UNIQ_KEY_LEN] > 0:
+        position = _put(out, position, b"\x00\x0dtransactionId", 15)
+        position = _put_int32(out, position, table[base + _UNIQ_KEY_LEN])
+        for i in range(key, key + table[base + _UNIQ_KEY_LEN]):
+            out[position] = data[i]
+            position += 1
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put(
+    out: cython.p_uchar, position: cython.Py_ssize_t, text: cython.p_const_char, length: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    i: cython.Py_ssize_t
+    for i in range(length):
+        out[position + i] = cython.cast(cython.uchar, text[i])
+    return position + length
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_int32(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    out[position] = (value >> 24) & 0xFF
+    out[position + 1] = (value >> 16) & 0xFF
+    out[position + 2] = (value >> 8) & 0xFF
+    out[position + 3] = value & 0xFF
+    return position + 4
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_decimal(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    digits: cython.Py_ssize_t = 1
+    rest: cython.longlong
+    i: cython.Py_ssize_t
+    if value < 0:
+        out[position] = 0x2D
+        position += 1
+        value = -value
+    rest = value // 10
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    for i in range(position + digits - 1, position - 1, -1):
+        out[i] = 0x30 + value % 10
+        value //= 10
+    return position + digits
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_hex(
+    out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong, digits: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """``value`` as upper-case hexadecimal digits, leading zeros included."""
+    i: cython.Py_ssize_t
+    nibble: cython.int
+    for i in range(position + digits - 1, position - 1, -1):
+        nibble = value & 0xF
+        out[i] = 0x30 + nibble if nibble < 10 else 0x37 + nibble
+        value >>= 4
+    return position + digits

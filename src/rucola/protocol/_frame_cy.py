@@ -1,0 +1,991 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: finds the frames of a receive buffer and reads the headers of the hot requests.
+
+``scan_frames`` turns a read of a socket into rows (``common.columns.FrameColumn``). It understands headers only in the
+shape in which clients send them; a header with any surprise keeps the kind ``PLAIN`` and takes the tolerant road. It
+never judges a header invalid: only the frame around it can be (``protocol.md`` 1.1).
+
+The kernel works on raw pointers without bounds checks. Every function takes the limit up to which it may read, and
+``scan_frames`` derives that limit from lengths checked against the buffer. Columns are restated as C constants.
+"""
+
+from __future__ import annotations
+
+import cython
+
+_WIDTH = cython.declare(cython.int, 40)
+_KIND = cython.declare(cython.int, 0)
+_CODE = cython.declare(cython.int, 1)
+_OPAQUE = cython.declare(cython.int, 2)
+_FLAG = cython.declare(cython.int, 3)
+_VERSION = cython.declare(cython.int, 4)
+_SERIALIZE = cython.declare(cython.int, 5)
+_HEADER_POS = cython.declare(cython.int, 6)
+_HEADER_LEN = cython.declare(cython.int, 7)
+_BODY_POS = cython.declare(cython.int, 8)
+_BODY_LEN = cython.declare(cython.int, 9)
+_GROUP_POS = cython.declare(cython.int, 10)
+_TOPIC_POS = cython.declare(cython.int, 12)
+_TOPIC_LEN = cython.declare(cython.int, 13)
+_QUEUE_ID = cython.declare(cython.int, 14)
+_SYS_FLAG = cython.declare(cython.int, 15)
+_SAME_TOPIC = cython.declare(cython.int, 16)
+_BORN_TIMESTAMP = cython.declare(cython.int, 17)
+_MESSAGE_FLAG = cython.declare(cython.int, 18)
+_PROPERTIES_POS = cython.declare(cython.int, 19)
+_PROPERTIES_LEN = cython.declare(cython.int, 20)
+_RECONSUME_TIMES = cython.declare(cython.int, 21)
+_DEFAULT_TOPIC_POS = cython.declare(cython.int, 22)
+_DEFAULT_TOPIC_QUEUES = cython.declare(cython.int, 24)
+_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
+_PULL_QUEUE_OFFSET = cython.declare(cython.int, 17)
+_PULL_MAX_MESSAGES = cython.declare(cython.int, 18)
+_PULL_EXPRESSION_POS = cython.declare(cython.int, 19)
+_PULL_COMMIT_OFFSET = cython.declare(cython.int, 21)
+_PULL_SUSPEND_TIMEOUT = cython.declare(cython.int, 22)
+_PULL_SUB_VERSION = cython.declare(cython.int, 23)
+_PULL_EXPRESSION_TYPE_POS = cython.declare(cython.int, 24)
+_PULL_EXPRESSION_TYPE_LEN = cython.declare(cython.int, 25)
+
+# Bits of the fields met so far, kept in a spare column of the row while its header is read: 1 << column, and the two below.
+_SEEN = cython.declare(cython.int, 39)
+_SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
+_SEEN_BATCH = cython.declare(cython.int, 1 << 29)
+
+# FrameKind.
+_PLAIN = cython.declare(cython.int, 0)
+_SEND = cython.declare(cython.int, 1)
+_BATCH = cython.declare(cython.int, 2)
+_PULL = cython.declare(cython.int, 3)
+
+# Which names the ext fields of a request have.
+_NAMES_V1 = cython.declare(cython.int, 1)
+_NAMES_V2 = cython.declare(cython.int, 2)
+_NAMES_PULL = cython.declare(cython.int, 3)
+
+# What an ext field is: its column, plus one of these.
+_IGNORED = cython.declare(cython.int, 0)
+_NAME = cython.declare(cython.int, 0x100)  # plain ASCII
+_TEXT = cython.declare(cython.int, 0x200)  # UTF-8, with escapes
+_INT = cython.declare(cython.int, 0x400)
+_LONG = cython.declare(cython.int, 0x800)
+_BOOLEAN = cython.declare(cython.int, 0x1000)  # only the batch mark
+_COLUMN_MASK = cython.declare(cython.int, 0xFF)
+
+_FRAME_BYTES_MAX = cython.declare(cython.longlong, 16777216)
+_EXT_FIELDS_MAX = cython.declare(cython.int, 128)
+_NO_NUMBER = cython.declare(cython.longlong, -9223372036854775807)
+_INT_MIN = cython.declare(cython.longlong, -2147483648)
+_INT_MAX = cython.declare(cython.longlong, 2147483647)
+
+_QUOTE = cython.declare(cython.int, 0x22)
+_BACKSLASH = cython.declare(cython.int, 0x5C)
+_COLON = cython.declare(cython.int, 0x3A)
+_COMMA = cython.declare(cython.int, 0x2C)
+_BRACE_OPEN = cython.declare(cython.int, 0x7B)
+_BRACE_CLOSE = cython.declare(cython.int, 0x7D)
+
+
+def _is_compiled() -> bool:
+    """Whether the compiled form of this module is in use."""
+    return cython.compiled
+
+
+def scan_frames(
+    source: cython.uchar[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    table: cython.longlong[::1],
+    rows_max: cython.Py_ssize_t,
+) -> tuple[int, int, int, int]:
+    """Write one row per complete frame in ``source[start:end]``.
+
+    Every row has its frame columns; code, opaque, flag and version only when the header could be read, else flag is -1.
+    In rows of kind SEND, BATCH and PULL the properties (or subscription) text has been unescaped in place; the bytes
+    between its new end and its old closing quote are then a quote and spaces.
+
+    Returns:
+        ``(rows, next_position, error, unread)``: ``next_position`` is the first byte not taken. ``error`` is 0 when a
+        frame is merely incomplete or the table is full, else why the frame there cannot be one: 1 length, 2 serialize
+        type, 3 header length. ``unread`` counts the rows whose flag is -1.
+    """
+    row: cython.Py_ssize_t = 0
+    base: cython.Py_ssize_t = 0
+    unread: cython.Py_ssize_t = 0
+    position: cython.Py_ssize_t = start
+    length: cython.longlong
+    header_len: cython.longlong
+    if start < 0 or end > len(source) or rows_max * _WIDTH > len(table):
+        raise ValueError(f"range {start}..{end} or {rows_max} rows lie outside of the buffers")
+    if end - start < 4 or rows_max < 1:
+        return 0, start, 0, 0
+    if cython.compiled:
+        data: cython.p_uchar = cython.address(source[0])
+        out: cython.p_longlong = cython.address(table[0])
+    else:
+        data = source
+        out = table
+    while row < rows_max and end - position >= 4:
+        length = _uint32(data, position)
+        if length < 4 or length + 4 > _FRAME_BYTES_MAX:
+            return row, position, 1, unread
+        if end - position < 8:
+            break
+        if data[position + 4] > 1:
+            return row, position, 2, unread
+        header_len = _uint32(data, position + 4) & 0xFFFFFF
+        if header_len == 0 or header_len > length - 4:
+            return row, position, 3, unread
+        if length + 4 > end - position:
+            break
+        unread += _read_frame(data, out, base, position, header_len, length)
+        if row > 0 and out[base + _KIND] != _PLAIN:
+            out[base + _SAME_TOPIC] = _same_topic(data, out, base)
+        position += cython.cast(cython.Py_ssize_t, length + 4)
+        row += 1
+        base += _WIDTH
+    return row, position, 0, unread
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_frame(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    position: cython.Py_ssize_t,
+    header_len: cython.longlong,
+    length: cython.longlong,
+) -> cython.int:
+    """Fill the row of the complete frame at ``position``; 1 when its header could not be read."""
+    names: cython.int
+    header: cython.Py_ssize_t = position + 8
+    limit: cython.Py_ssize_t = header + cython.cast(cython.Py_ssize_t, header_len)
+    _clear_row(table, base, 0)
+    if data[position + 4] == 0:
+        names = _read_json(data, table, base, header, limit)
+    else:
+        names = _read_binary(data, table, base, header, limit)
+    if names < 0:
+        _clear_row(table, base, 0)
+        table[base + _FLAG] = -1
+    elif names == 0 or _finish(data, table, base) == 0:
+        _clear_row(table, base, _SERIALIZE)
+        table[base + _KIND] = _PLAIN
+    table[base + _SERIALIZE] = data[position + 4]
+    table[base + _HEADER_POS] = header
+    table[base + _HEADER_LEN] = header_len
+    table[base + _BODY_POS] = limit
+    table[base + _BODY_LEN] = length - 4 - header_len
+    return 1 if names < 0 else 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _clear_row(table: cython.p_longlong, base: cython.Py_ssize_t, column: cython.Py_ssize_t) -> cython.void:
+    i: cython.Py_ssize_t
+    for i in range(base + column, base + _WIDTH):
+        table[i] = 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
+    """Whether all required fields are there; if so, set the kind and unescape. Last step: nothing declines after it."""
+    code: cython.longlong = table[base + _CODE]
+    seen: cython.longlong = table[base + _SEEN]
+    required: cython.longlong = (1 << _GROUP_POS) | (1 << _TOPIC_POS) | (1 << _QUEUE_ID) | (1 << _SYS_FLAG)
+    required |= (1 << _BORN_TIMESTAMP) | (1 << _MESSAGE_FLAG) | (1 << _DEFAULT_TOPIC_POS)
+    if code == 11 or code == 361:
+        required |= (1 << _PULL_COMMIT_OFFSET) | (1 << _PULL_SUB_VERSION)
+    else:
+        required |= 1 << _DEFAULT_TOPIC_QUEUES
+    if seen & required != required or table[base + _FLAG] & 1 or table[base + _TOPIC_LEN] == 0:
+        return 0
+    if code == 11 or code == 361:
+        table[base + _KIND] = _PULL
+        if not seen & (1 << _PULL_EXPRESSION_TYPE_POS):
+            table[base + _PULL_EXPRESSION_TYPE_LEN] = -1
+    else:
+        # Retry topics need maxReconsumeTimes, which has no column (RocketMQ 5.3.3, SendMessageProcessor#handleRetryAndDLQ).
+        if data[table[base + _TOPIC_POS]] == 0x25:
+            return 0
+        table[base + _KIND] = _BATCH if seen & _SEEN_BATCH else _SEND
+        table[base + _UNIQ_KEY_LEN] = -1
+    if not seen & (1 << _PROPERTIES_POS):
+        table[base + _PROPERTIES_LEN] = -1
+    elif seen & _SEEN_ESCAPES:
+        table[base + _PROPERTIES_LEN] = _unescape(
+            data, table[base + _PROPERTIES_POS], table[base + _PROPERTIES_POS] + table[base + _PROPERTIES_LEN]
+        )
+    table[base + _SEEN] = 0
+    return 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
+    previous: cython.Py_ssize_t = base - _WIDTH
+    i: cython.Py_ssize_t
+    length: cython.Py_ssize_t = table[base + _TOPIC_LEN]
+    here: cython.Py_ssize_t = table[base + _TOPIC_POS]
+    there: cython.Py_ssize_t = table[previous + _TOPIC_POS]
+    if table[previous + _KIND] != table[base + _KIND] or table[previous + _TOPIC_LEN] != length:
+        return 0
+    for i in range(length):
+        if data[here + i] != data[there + i]:
+            return 0
+    return 1
+
+
+# --- names and values -------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _names_of(code: cython.longlong) -> cython.int:
+    """Which names the ext fields of request ``code`` have; 0 when the code takes the plain road."""
+    if code == 310 or code == 320:
+        return _NAMES_V2
+    if code == 11 or code == 361:
+        return _NAMES_PULL
+    if code == 10:
+        return _NAMES_V1
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _equals(
+    data: cython.p_uchar, position: cython.Py_ssize_t, length: cython.Py_ssize_t, text: cython.p_const_char
+) -> cython.int:
+    """Whether ``data`` holds ``text`` at ``position``; both are ``length`` bytes long."""
+    i: cython.Py_ssize_t
+    for i in range(length):
+        if data[position + i] != cython.cast(cython.uchar, text[i]):
+            return 0
+    return 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _header_field(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
+    """Column of a number at the top of a JSON header; -1 for extFields, 0 for what is ignored."""
+    if length == 4:
+        if _equals(data, key, 4, b"code"):
+            return _CODE
+        if _equals(data, key, 4, b"flag"):
+            return _FLAG
+    elif length == 6:
+        if _equals(data, key, 6, b"opaque"):
+            return _OPAQUE
+    elif length == 7:
+        if _equals(data, key, 7, b"version"):
+            return _VERSION
+    elif length == 9 and _equals(data, key, 9, b"extFields"):
+        return -1
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
+    """Column and type of an ext field, ``_IGNORED`` when the fast road has no use for it."""
+    if names == _NAMES_V2:
+        return _field_v2(data[key]) if length == 1 else _IGNORED
+    if length == 5:
+        if _equals(data, key, 5, b"topic"):
+            return _TOPIC_POS | _NAME
+        if names == _NAMES_V1 and _equals(data, key, 5, b"batch"):
+            return _BOOLEAN
+    elif length == 7:
+        if _equals(data, key, 7, b"queueId"):
+            return _QUEUE_ID | _INT
+        if _equals(data, key, 7, b"sysFlag"):
+            return _SYS_FLAG | _INT
+    elif names == _NAMES_V1:
+        return _field_v1(data, key, length)
+    else:
+        return _field_pull(data, key, length)
+    return _IGNORED
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _field_v2(letter: cython.int) -> cython.int:
+    """A letter of ``SendMessageRequestHeaderV2``; unitMode (k), maxReconsumeTimes (l) and brokerName (n) are ignored."""
+    if letter == 0x61:
+        return _GROUP_POS | _NAME
+    if letter == 0x62:
+        return _TOPIC_POS | _NAME
+    if letter == 0x63:
+        return _DEFAULT_TOPIC_POS | _NAME
+    if letter == 0x64:
+        return _DEFAULT_TOPIC_QUEUES | _INT
+    if letter == 0x65:
+        return _QUEUE_ID | _INT
+    if letter == 0x66:
+        return _SYS_FLAG | _INT
+    if letter == 0x67:
+        return _BORN_TIMESTAMP | _LONG
+    if letter == 0x68:
+        return _MESSAGE_FLAG | _INT
+    if letter == 0x69:
+        return _PROPERTIES_POS | _TEXT
+    if letter == 0x6A:
+        return _RECONSUME_TIMES | _INT
+    if letter == 0x6D:
+        return _BOOLEAN
+    return _IGNORED
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _field_v1(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
+    """A name of ``SendMessageRequestHeader`` (Go client, old C++ client)."""
+    if length == 4 and _equals(data, key, 4, b"flag"):
+        return _MESSAGE_FLAG | _INT
+    if length == 10 and _equals(data, key, 10, b"properties"):
+        return _PROPERTIES_POS | _TEXT
+    if length == 12 and _equals(data, key, 12, b"defaultTopic"):
+        return _DEFAULT_TOPIC_POS | _NAME
+    if length == 13 and _equals(data, key, 13, b"producerGroup"):
+        return _GROUP_POS | _NAME
+    if length == 13 and _equals(data, key, 13, b"bornTimestamp"):
+        return _BORN_TIMESTAMP | _LONG
+    if length == 14 and _equals(data, key, 14, b"reconsumeTimes"):
+        return _RECONSUME_TIMES | _INT
+    if length == 21 and _equals(data, key, 21, b"defaultTopicQueueNums"):
+        return _DEFAULT_TOPIC_QUEUES | _INT
+    return _IGNORED
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _field_pull(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
+    """A name of ``PullMessageRequestHeader``."""
+    if length == 10 and _equals(data, key, 10, b"maxMsgNums"):
+        return _PULL_MAX_MESSAGES | _INT
+    if length == 10 and _equals(data, key, 10, b"subVersion"):
+        return _PULL_SUB_VERSION | _LONG
+    if length == 11 and _equals(data, key, 11, b"queueOffset"):
+        return _PULL_QUEUE_OFFSET | _LONG
+    if length == 12 and _equals(data, key, 12, b"commitOffset"):
+        return _PULL_COMMIT_OFFSET | _LONG
+    if length == 12 and _equals(data, key, 12, b"subscription"):
+        return _PULL_EXPRESSION_POS | _TEXT
+    if length == 13 and _equals(data, key, 13, b"consumerGroup"):
+        return _GROUP_POS | _NAME
+    if length == 14 and _equals(data, key, 14, b"expressionType"):
+        return _PULL_EXPRESSION_TYPE_POS | _NAME
+    if length == 20 and _equals(data, key, 20, b"suspendTimeoutMillis"):
+        return _PULL_SUSPEND_TIMEOUT | _LONG
+    return _IGNORED
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _store(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    field: cython.int,
+    position: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+) -> cython.int:
+    """Put one ext value into its columns; 0 when it is there already or is not of its type."""
+    column: cython.int = field & _COLUMN_MASK
+    value: cython.longlong
+    bit: cython.longlong = 1 << column
+    if table[base + _SEEN] & bit:
+        return 0
+    table[base + _SEEN] |= bit
+    if field & (_NAME | _TEXT):
+        table[base + column] = position
+        table[base + column + 1] = length
+        return 1
+    if field & _BOOLEAN:
+        # Boolean.parseBoolean: "true" in any case is true, anything else false.
+        if length == 4 and data[position] | 0x20 == 0x74 and data[position + 1] | 0x20 == 0x72:
+            if data[position + 2] | 0x20 == 0x75 and data[position + 3] | 0x20 == 0x65:
+                table[base + _SEEN] |= _SEEN_BATCH
+        return 1
+    value = _integer(data, position, position + length)
+    if value == _NO_NUMBER or (field & _INT and (value < _INT_MIN or value > _INT_MAX)):
+        return 0
+    table[base + column] = value
+    return 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _integer(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """The decimal number in ``data[position:end]``, or ``_NO_NUMBER``. At most 18 digits, so nothing can overflow."""
+    value: cython.longlong = 0
+    digit: cython.int
+    negative: cython.bint = position < end and data[position] == 0x2D
+    if negative:
+        position += 1
+    if position >= end or end - position > 18:
+        return _NO_NUMBER
+    while position < end:
+        digit = data[position] - 0x30
+        if digit < 0 or digit > 9:
+            return _NO_NUMBER
+        value = value * 10 + digit
+        position += 1
+    return -value if negative else value
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _uint32(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = data[position]
+    value = (value << 8) | data[position + 1]
+    value = (value << 8) | data[position + 2]
+    return (value << 8) | data[position + 3]
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _int32(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, position)
+    return value - 2 * (_INT_MAX + 1) if value > _INT_MAX else value
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _int16(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = data[position]
+    value = (value << 8) | data[position + 1]
+    return value - 65536 if value >= 32768 else value
+
+
+# --- JSON header ------------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_json(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+) -> cython.int:
+    """Read the JSON header in ``data[position:limit]`` into the row.
+
+    Returns:
+        Which names its ext fields have, 0 for a code of the plain road, -1 when the header has an unusual shape.
+    """
+    names: cython.int = 0
+    seen: cython.int = 0
+    column: cython.int
+    start: cython.Py_ssize_t
+    key_end: cython.Py_ssize_t
+    ext_position: cython.Py_ssize_t = -1
+    position = _skip_space(data, position, limit)
+    if position >= limit or data[position] != _BRACE_OPEN:
+        return -1
+    while True:
+        start = _skip_space(data, position + 1, limit) + 1
+        key_end = _key_end(data, start, limit)
+        if key_end < 0:
+            return -1
+        column = _header_field(data, start, key_end - start)
+        start = _value_start(data, key_end + 1, limit)
+        if start < 0 or (column > 0 and seen & (1 << column)) or (column < 0 and ext_position >= 0):
+            return -1
+        if column > 0:
+            seen |= 1 << column
+            position = _read_number(data, table, base + column, start, limit)
+            if column == _CODE:
+                names = _names_of(table[base + _CODE])
+        elif column < 0 and data[start] == _BRACE_OPEN:
+            # The names of the fields depend on the code: when that comes later, they are read once more.
+            ext_position = start
+            position = _read_fields(data, table, base, names, start, limit)
+        else:
+            position = _read_value(data, table, base, _IGNORED, start, limit)
+        if position < 0:
+            return -1
+        position = _skip_space(data, position, limit)
+        if position >= limit:
+            return -1
+        if data[position] == _BRACE_CLOSE:
+            break
+        if data[position] != _COMMA:
+            return -1
+    if _skip_space(data, position + 1, limit) != limit:
+        return -1
+    if seen != (1 << _CODE) | (1 << _OPAQUE) | (1 << _FLAG) | (1 << _VERSION):
+        return -1
+    if names != 0 and ext_position >= 0 and table[base + _SEEN] == 0:
+        if _read_fields(data, table, base, names, ext_position, limit) < 0:
+            return -1
+    return names
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_number(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    column: cython.Py_ssize_t,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Read a JSON integer of 32 bits into ``table[column]``; the position after it, or -1."""
+    end: cython.Py_ssize_t = _integer_end(data, position, limit)
+    if end >= 0:
+        table[column] = _integer(data, position, end)
+        if table[column] < _INT_MIN or table[column] > _INT_MAX:
+            return -1
+    return end
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_fields(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    names: cython.int,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Read the object of ext fields at the brace at ``position``; the position after it, or -1.
+
+    Without ``names`` only its end is found.
+    """
+    key: cython.Py_ssize_t
+    key_end: cython.Py_ssize_t
+    field: cython.int
+    count: cython.int = 0
+    key = _skip_space(data, position + 1, limit)
+    if key < limit and data[key] == _BRACE_CLOSE:
+        return key + 1
+    while True:
+        count += 1
+        key = _skip_space(data, position + 1, limit) + 1
+        key_end = _key_end(data, key, limit)
+        if key_end < 0 or count > _EXT_FIELDS_MAX:
+            return -1
+        position = _value_start(data, key_end + 1, limit)
+        if position < 0:
+            return -1
+        field = _field(names, data, key, key_end - key) if names != 0 else _IGNORED
+        position = _read_value(data, table, base, field, position, limit)
+        if position < 0:
+            return -1
+        position = _skip_space(data, position, limit)
+        if position >= limit:
+            return -1
+        if data[position] == _BRACE_CLOSE:
+            return position + 1
+        if data[position] != _COMMA:
+            return -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_value(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    field: cython.int,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Read a string, integer or literal (``position < limit``) into its columns; the position after it, or -1."""
+    start: cython.Py_ssize_t = position
+    end: cython.Py_ssize_t
+    after: cython.Py_ssize_t
+    if data[position] == _QUOTE:
+        start = position + 1
+        end = _plain_end(data, start, limit)
+        if end >= limit:
+            return -1
+        if data[end] != _QUOTE:
+            if field != _IGNORED and not field & _TEXT:
+                return -1
+            end = _text_end(data, end, limit)
+            if end < 0:
+                return -1
+            if field != _IGNORED:
+                table[base + _SEEN] |= _SEEN_ESCAPES
+        after = end + 1
+    else:
+        end = _literal_end(data, position, limit)
+        # A null is an absent field: rare enough for the plain road.
+        if end < 0 or (field != _IGNORED and data[position] == 0x6E):
+            return -1
+        after = end
+    if field != _IGNORED and not _store(data, table, base, field, start, end - start):
+        return -1
+    return after
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    while position < limit and data[position] <= 0x20:
+        if data[position] != 0x20 and data[position] != 0x0A and data[position] != 0x0D and data[position] != 0x09:
+            break
+        position += 1
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """First position that does not hold a printable ASCII character standing for itself in a JSON string."""
+    c: cython.int
+    while position < limit:
+        c = data[position]
+        if c < 0x20 or c > 0x7E or c == _QUOTE or c == _BACKSLASH:
+            break
+        position += 1
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Closing quote of the key whose text starts at ``key``, or -1."""
+    end: cython.Py_ssize_t
+    if key >= limit or data[key - 1] != _QUOTE:
+        return -1
+    end = _plain_end(data, key, limit)
+    return end if end < limit and data[end] == _QUOTE else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where the value behind a key starts (before ``limit``), or -1."""
+    position = _skip_space(data, position, limit)
+    if position >= limit or data[position] != _COLON:
+        return -1
+    position = _skip_space(data, position + 1, limit)
+    return position if position < limit else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """End of the JSON integer of at most 18 digits at ``position``, or -1."""
+    start: cython.Py_ssize_t
+    if position < limit and data[position] == 0x2D:
+        position += 1
+    start = position
+    while position < limit and 0x30 <= data[position] <= 0x39:
+        position += 1
+    if position == start or position - start > 18 or (data[start] == 0x30 and position - start > 1):
+        return -1
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _literal_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """End of an integer, ``true``, ``false`` or ``null`` at ``position``, or -1."""
+    if limit - position >= 4 and (_equals(data, position, 4, b"true") or _equals(data, position, 4, b"null")):
+        return position + 4
+    if limit - position >= 5 and _equals(data, position, 5, b"false"):
+        return position + 5
+    return _integer_end(data, position, limit)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Closing quote of a JSON string with escapes and UTF-8, or -1 when it is not a valid one."""
+    step: cython.Py_ssize_t
+    c: cython.int
+    while position < limit:
+        c = data[position]
+        if c == _QUOTE:
+            return position
+        if c == _BACKSLASH:
+            step = _escape_length(data, position, limit)
+        elif c < 0x20:
+            return -1
+        else:
+            step = 1 if c < 0x80 else _utf8_length(data, position, limit)
+        if step < 0:
+            return -1
+        position += step
+    return -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _hex4(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.int:
+    """Value of four hexadecimal digits, or -1."""
+    value: cython.int = 0
+    c: cython.int
+    i: cython.Py_ssize_t
+    for i in range(position, position + 4):
+        c = data[i]
+        if 0x30 <= c <= 0x39:
+            c -= 0x30
+        elif 0x61 <= (c | 0x20) <= 0x66:
+            c = (c | 0x20) - 0x57
+        else:
+            return -1
+        value = (value << 4) | c
+    return value
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Length of the escape at ``position`` (2, 6, or 12 for a surrogate pair), or -1."""
+    unit: cython.int
+    if limit - position < 2:
+        return -1
+    if data[position + 1] != 0x75:
+        return 2 if _short_escape(data[position + 1]) >= 0 else -1
+    if limit - position < 6:
+        return -1
+    unit = _hex4(data, position + 2)
+    if unit < 0 or 0xDC00 <= unit <= 0xDFFF:
+        return -1
+    if unit < 0xD800 or unit > 0xDFFF:
+        return 6
+    if limit - position < 12 or data[position + 6] != _BACKSLASH or data[position + 7] != 0x75:
+        return -1
+    unit = _hex4(data, position + 8)
+    return 12 if 0xDC00 <= unit <= 0xDFFF else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _short_escape(letter: cython.int) -> cython.int:
+    """Byte that a two-character escape stands for, or -1."""
+    if letter == _QUOTE or letter == _BACKSLASH or letter == 0x2F:
+        return letter
+    if letter == 0x6E:
+        return 0x0A
+    if letter == 0x74:
+        return 0x09
+    if letter == 0x72:
+        return 0x0D
+    if letter == 0x62:
+        return 0x08
+    if letter == 0x66:
+        return 0x0C
+    return -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _utf8_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Length of the UTF-8 character beyond ASCII at ``position``; -1 when cut, overlong, a surrogate or too large."""
+    lead: cython.int = data[position]
+    second: cython.int
+    length: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    low: cython.int = 0x80
+    high: cython.int = 0xBF
+    if 0xC2 <= lead <= 0xDF:
+        length = 2
+    elif 0xE0 <= lead <= 0xEF:
+        length = 3
+        low = 0xA0 if lead == 0xE0 else 0x80
+        high = 0x9F if lead == 0xED else 0xBF
+    elif 0xF0 <= lead <= 0xF4:
+        length = 4
+        low = 0x90 if lead == 0xF0 else 0x80
+        high = 0x8F if lead == 0xF4 else 0xBF
+    else:
+        return -1
+    if limit - position < length:
+        return -1
+    second = data[position + 1]
+    if second < low or second > high:
+        return -1
+    for i in range(position + 2, position + length):
+        if data[i] & 0xC0 != 0x80:
+            return -1
+    return length
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _unescape(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Replace the escapes of the valid JSON string text ``data[position:end]`` in place; its new length.
+
+    The closing quote moves up behind the text and spaces fill the gap, so that the bytes around still are JSON.
+    """
+    read: cython.Py_ssize_t = position
+    write: cython.Py_ssize_t = position
+    character: cython.int
+    while read < end:
+        if data[read] != _BACKSLASH:
+            data[write] = data[read]
+            read += 1
+            write += 1
+        elif data[read + 1] != 0x75:
+            data[write] = _short_escape(data[read + 1])
+            read += 2
+            write += 1
+        else:
+            character = _hex4(data, read + 2)
+            read += 6
+            if 0xD800 <= character <= 0xDBFF:
+                character = 0x10000 + ((character - 0xD800) << 10) + _hex4(data, read + 2) - 0xDC00
+                read += 6
+            write = _put_utf8(data, write, character)
+    if write < end:
+        data[write] = cython.cast(cython.uchar, _QUOTE)
+        for read in range(write + 1, end + 1):
+            data[read] = 0x20
+    return write - position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_utf8(data: cython.p_uchar, position: cython.Py_ssize_t, character: cython.int) -> cython.Py_ssize_t:
+    if character < 0x80:
+        data[position] = character
+        return position + 1
+    if character < 0x800:
+        data[position] = 0xC0 | (character >> 6)
+        data[position + 1] = 0x80 | (character & 0x3F)
+        return position + 2
+    if character < 0x10000:
+        data[position] = 0xE0 | (character >> 12)
+        data[position + 1] = 0x80 | ((character >> 6) & 0x3F)
+        data[position + 2] = 0x80 | (character & 0x3F)
+        return position + 3
+    data[position] = 0xF0 | (character >> 18)
+    data[position + 1] = 0x80 | ((character >> 12) & 0x3F)
+    data[position + 2] = 0x80 | ((character >> 6) & 0x3F)
+    data[position + 3] = 0x80 | (character & 0x3F)
+    return position + 4
+
+
+# --- binary header ----------------------------------------------------------------------------------------------------
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_binary(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    position: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+) -> cython.int:
+    """Read the binary header in ``data[position:limit]`` into the row; returns what ``_read_json`` does."""
+    names: cython.int
+    field: cython.int
+    count: cython.int = 0
+    key: cython.Py_ssize_t
+    key_len: cython.longlong
+    value_len: cython.longlong
+    if limit - position < 21:
+        return -1
+    table[base + _CODE] = _int16(data, position)
+    table[base + _VERSION] = _int16(data, position + 3)
+    table[base + _OPAQUE] = _int32(data, position + 5)
+    table[base + _FLAG] = _int32(data, position + 9)
+    names = _names_of(table[base + _CODE])
+    if names == 0:
+        return 0
+    # A request of a hot code has no remark.
+    if _uint32(data, position + 13) != 0 or _uint32(data, position + 17) != limit - position - 21:
+        return -1
+    position += 21
+    while position < limit:
+        count += 1
+        if limit - position < 2 or count > _EXT_FIELDS_MAX:
+            return -1
+        key = position + 2
+        key_len = _int16(data, position)
+        if key_len < 1 or key_len + 4 > limit - key:
+            return -1
+        position = key + cython.cast(cython.Py_ssize_t, key_len) + 4
+        value_len = _int32(data, position - 4)
+        if value_len < 0 or value_len > limit - position:
+            return -1
+        if _text_kind(data, key, key + cython.cast(cython.Py_ssize_t, key_len)) != 1:
+            return -1
+        field = _field(names, data, key, cython.cast(cython.Py_ssize_t, key_len))
+        # A value of no bytes is null, that is absent.
+        if value_len > 0 and not _read_binary_value(
+            data, table, base, field, position, position + cython.cast(cython.Py_ssize_t, value_len)
+        ):
+            return -1
+        position += cython.cast(cython.Py_ssize_t, value_len)
+    return names
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _read_binary_value(
+    data: cython.p_uchar,
+    table: cython.p_longlong,
+    base: cython.Py_ssize_t,
+    field: cython.int,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.int:
+    kind: cython.int = _text_kind(data, position, end)
+    if kind == 0 or (kind == 2 and field & _NAME):
+        return 0
+    return 1 if field == _IGNORED else _store(data, table, base, field, position, end - position)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _text_kind(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+    """1 when the bytes are what a JSON string could hold unescaped in ASCII, 2 when other valid UTF-8, 0 when not."""
+    step: cython.Py_ssize_t
+    position = _plain_end(data, position, end)
+    if position == end:
+        return 1
+    while position < end:
+        step = 1 if data[position] < 0x80 else _utf8_length(data, position, end)
+        if step < 0:
+            return 0
+        position += step
+    return 2

@@ -1,0 +1,97 @@
+"""Answers that are made without a ``RemotingCommand``: of a send, by the read, and of a pull."""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.protocol import header_binary
+from rucola.protocol._answer_cy import encode_send_answers, send_answers_bytes_max
+from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode
+from rucola.protocol.command import BINARY, FLAG_RESPONSE, RemotingCommand, frame_prefix
+
+_LANGUAGE = LanguageCode.PYTHON
+_JSON_TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'.encode()
+_JSON_MIDDLE = f'"}},"flag":{FLAG_RESPONSE},"language":"{_LANGUAGE.name}","opaque":'.encode()
+
+
+class SendAnswers:
+    """Answers to sends that were stored, as ``SendMessageResponseHeader`` of RocketMQ 5.3.3 has them.
+
+    Args:
+        store_host: address of the broker as records hold it, 8 or 20 bytes; it is part of ``msgId``.
+        region: ``regionId`` of the broker.
+        trace_on: ``traceOn`` of the broker.
+        code: of the answers; every one of them says that the message is stored: 0, 10, 11 or 12.
+    """
+
+    __slots__ = ("_constants",)
+
+    def __init__(self, store_host: bytes, region: str, trace_on: bool = True, code: int = 0) -> None:
+        fields = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false", "msgId": store_host.hex().upper()}
+        json_header = RemotingCommand(code, ext_fields=fields).encode_header()
+        json_head = json_header[: json_header.index(b'"},"flag":')]
+        # The offset's 16 digits complete msgId, so its length in the binary block counts them.
+        ends_at = 16 + len(fields["msgId"])
+        fields["msgId"] = "0" * ends_at
+        block = header_binary.encode(header_binary.BinaryHeader(0, 0, 0, 0, 0, None, fields))[21:-ends_at]
+        block += store_host.hex().upper().encode()
+        binary_head = header_binary.FIXED.pack(code, _LANGUAGE, PROTOCOL_VERSION, 0, 0)[:5]
+        self._constants = (json_head, _JSON_MIDDLE, _JSON_TAIL, binary_head, block)
+
+    def encode(self, source: bytearray, table: array[int], first: int, last: int) -> bytes:
+        """The answer frames of rows ``first`` to ``last`` (one past), one behind the other; oneway rows have none.
+
+        The rows are of kind SEND and were stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
+        """
+        constant_bytes = sum(map(len, self._constants))
+        out = bytearray(send_answers_bytes_max(table, first, last, constant_bytes))
+        end = encode_send_answers(source, table, first, last, out, 0, *self._constants)
+        return bytes(memoryview(out)[:end])
+
+
+def encode_pull_header(
+    opaque: int,
+    serialize: int,
+    code: int,
+    next_begin_offset: int,
+    min_offset: int,
+    max_offset: int,
+    suggest_broker_id: int,
+    body_len: int,
+    remark: str,
+    topic_sys_flag: int = 0,
+    group_sys_flag: int = 0,
+) -> bytes:
+    """Everything of the answer to a pull but its body, whose ``body_len`` bytes must follow.
+
+    Args:
+        opaque: of the request.
+        serialize: of the request.
+        code: 0 with a body; 19, 20 or 21 without.
+        next_begin_offset: queue offset of the next pull.
+        min_offset: smallest queue offset.
+        max_offset: queue offset of the next message.
+        suggest_broker_id: which broker to pull from next, 0 the master.
+        body_len: bytes of the body.
+        remark: ASCII name of the outcome (``GetMessageStatus``).
+        topic_sys_flag: ``topicSysFlag`` of the topic.
+        group_sys_flag: ``groupSysFlag`` of the subscription group.
+    """
+    if serialize == BINARY:
+        fields = {
+            "suggestWhichBrokerId": str(suggest_broker_id),
+            "nextBeginOffset": str(next_begin_offset),
+            "minOffset": str(min_offset),
+            "maxOffset": str(max_offset),
+            "topicSysFlag": str(topic_sys_flag),
+            "groupSysFlag": str(group_sys_flag),
+        }
+        header = RemotingCommand(code, opaque, FLAG_RESPONSE, remark, fields, serialize=BINARY).encode_header()
+    else:
+        header = (
+            f'{{"code":{code},"extFields":{{"groupSysFlag":"{group_sys_flag}","maxOffset":"{max_offset}",'
+            f'"minOffset":"{min_offset}","nextBeginOffset":"{next_begin_offset}",'
+            f'"suggestWhichBrokerId":"{suggest_broker_id}","topicSysFlag":"{topic_sys_flag}"}},'
+            f'"flag":{FLAG_RESPONSE},"language":"{_LANGUAGE.name}","opaque":{opaque},"remark":"{remark}"'
+        ).encode("ascii") + _JSON_TAIL
+    return frame_prefix(len(header), body_len, serialize) + header

@@ -1,0 +1,208 @@
+"""``RemotingCommand``: one request or answer, and its header in either serialization.
+
+JSON headers are written the way Java writes them (keys sorted, nulls left out, ext fields in the order given) and read
+with the leniency clients need: ext values given as numbers or booleans, fields absent or null, unknown keys, white
+space behind the object (``protocol.md`` 1.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from rucola.errors import FormatError
+from rucola.protocol import header_binary
+from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode
+
+JSON = 0
+BINARY = 1
+"""Serialize types of a header."""
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""Largest whole frame (RocketMQ: ``com.rocketmq.remoting.frameMaxLength``)."""
+
+_HEADER_BYTES_MAX = (1 << 24) - 1
+_LANGUAGES = {language.name: language for language in LanguageCode}
+_LANGUAGE_CODES = {int(language): language for language in LanguageCode}
+
+
+@dataclass(slots=True)
+class RemotingCommand:
+    """One request or answer.
+
+    Attributes:
+        code: a ``RequestCode`` or ``ResponseCode``, or a number of neither.
+        opaque: correlation id, int32; an answer repeats that of its request.
+        flag: bit 0 answer, bit 1 oneway.
+        remark: error text of an answer, empty for none.
+        ext_fields: the fields of the header, all texts; keys of value null are left out.
+        body: what follows the header, empty for none.
+        language: of the sender; ``OTHER`` when not known.
+        version: version ordinal of the sender (``protocol.md`` 1.6).
+        serialize: ``JSON`` or ``BINARY`` header.
+    """
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    remark: str = ""
+    ext_fields: dict[str, str] = field(default_factory=dict)
+    body: bytes | bytearray | memoryview = b""
+    language: LanguageCode = LanguageCode.PYTHON
+    version: int = PROTOCOL_VERSION
+    serialize: int = JSON
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether nobody waits for an answer to this."""
+        return bool(self.flag & FLAG_ONEWAY)
+
+    def answer(
+        self,
+        code: int,
+        remark: str = "",
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | bytearray | memoryview = b"",
+    ) -> RemotingCommand:
+        """An answer to this request, in its serialization."""
+        return RemotingCommand(
+            code, self.opaque, FLAG_RESPONSE, remark, ext_fields or {}, body, serialize=self.serialize
+        )
+
+    def encode(self) -> bytes:
+        """The whole frame.
+
+        Raises:
+            FormatError: the frame would be larger than 16 MiB, or a number does not fit the binary header.
+        """
+        header = self.encode_header()
+        return b"".join((frame_prefix(len(header), len(self.body), self.serialize), header, self.body))
+
+    def encode_header(self) -> bytes:
+        """The header alone, without the eight bytes before it."""
+        if self.serialize == BINARY:
+            return header_binary.encode(
+                header_binary.BinaryHeader(
+                    self.code, self.language, self.version, self.opaque, self.flag, self.remark, self.ext_fields
+                )
+            )
+        header: dict[str, Any] = {"code": int(self.code)}
+        if self.ext_fields:
+            header["extFields"] = self.ext_fields
+        header["flag"] = self.flag
+        header["language"] = self.language.name
+        header["opaque"] = self.opaque
+        if self.remark:
+            header["remark"] = self.remark
+        header["serializeTypeCurrentRPC"] = "JSON"
+        header["version"] = self.version
+        return orjson.dumps(header)
+
+
+def frame_prefix(header_bytes: int, body_bytes: int, serialize: int) -> bytes:
+    """The eight bytes before a header.
+
+    Raises:
+        FormatError: the frame would be larger than a peer accepts.
+    """
+    total = 8 + header_bytes + body_bytes
+    if total > FRAME_BYTES_MAX or header_bytes > _HEADER_BYTES_MAX:
+        raise FormatError("frame", 0, f"at most {FRAME_BYTES_MAX} bytes", str(total))
+    return ((total - 4) << 32 | serialize << 24 | header_bytes).to_bytes(8, "big")
+
+
+def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingCommand:
+    """Decode the header of a frame.
+
+    Args:
+        header: all its bytes.
+        serialize: ``JSON`` or ``BINARY``.
+        body: put into the command as it is.
+
+    Raises:
+        FormatError: the header is not one.
+    """
+    if serialize == BINARY:
+        decoded = header_binary.decode(header)
+        return RemotingCommand(
+            decoded.code,
+            decoded.opaque,
+            decoded.flag,
+            decoded.remark or "",
+            decoded.ext_fields,
+            body,
+            _LANGUAGE_CODES.get(decoded.language, LanguageCode.OTHER),
+            decoded.version,
+            BINARY,
+        )
+    try:
+        fields = orjson.loads(header)
+    except orjson.JSONDecodeError as error:
+        raise FormatError("JSON header", error.pos, "JSON", error.msg) from error
+    if type(fields) is not dict:
+        raise FormatError("JSON header", 0, "an object", type(fields).__name__)
+    remark = fields.get("remark")
+    language = fields.get("language")
+    return RemotingCommand(
+        _int32(fields, "code", None),
+        _int32(fields, "opaque", 0),
+        _int32(fields, "flag", 0),
+        remark if type(remark) is str else "",
+        _texts(fields.get("extFields")),
+        body,
+        _LANGUAGES.get(language, LanguageCode.OTHER) if type(language) is str else LanguageCode.OTHER,
+        _int32(fields, "version", 0),
+        JSON,
+    )
+
+
+def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
+    """Decode one whole frame that has the bytes to itself. Connections use ``FrameReader``.
+
+    Raises:
+        FormatError: it is not one frame, or its header is not one.
+    """
+    frame = bytes(frame)
+    if len(frame) < 8 or int.from_bytes(frame[:4], "big") != len(frame) - 4:
+        raise FormatError("frame", 0, "its own length", f"{len(frame)} bytes that start with {frame[:4].hex()}")
+    header_end = 8 + int.from_bytes(frame[5:8], "big")
+    if frame[4] > 1 or header_end == 8 or header_end > len(frame):
+        raise FormatError("frame", 4, "a header within the frame", frame[4:8].hex())
+    return decode_header(frame[8:header_end], frame[4], frame[header_end:])
+
+
+def _int32(fields: dict[str, Any], name: str, default: int | None) -> int:
+    value = fields.get(name, default)
+    if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
+        raise FormatError("JSON header", 0, f"a number of 32 bits for {name}", repr(value))
+    return value
+
+
+def _texts(fields: object) -> dict[str, str]:
+    """Ext fields with every value as text; clients send numbers and booleans as such."""
+    if fields is None:
+        return {}
+    if type(fields) is not dict or len(fields) > header_binary.EXT_FIELDS_MAX:
+        raise FormatError("JSON header", 0, f"extFields: an object of at most {header_binary.EXT_FIELDS_MAX}", "others")
+    texts: dict[str, str] = {}
+    for key, value in fields.items():
+        kind = type(value)
+        if kind is str:
+            texts[key] = value
+        elif kind is bool:
+            texts[key] = "true" if value else "false"
+        elif kind is int or kind is float:
+            texts[key] = str(value)
+        elif value is not None:
+            raise FormatError("JSON header", 0, f"a text for ext field {key}", kind.__name__)
+    return texts
