@@ -56,5 +56,5 @@ docs: $(VENV)/.dev
 	@$(BIN)/python tools/async_to_sync.py
 
 clean:
-	rm -rf $(VENV) build .demo .bench .conformance .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	rm -rf $(VENV) build .demo .bench .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
 	find src -name '*.so' -delete

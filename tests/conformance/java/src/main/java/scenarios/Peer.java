@@ -1,0 +1,164 @@
+package scenarios;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.Callable;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** What a scenario works with: its own topic and group, clients that are shut down at the end, and checks. */
+final class Peer implements AutoCloseable {
+    static final long PATIENCE_MS = 30_000;
+
+    final String topic;
+    final String group;
+    private final String namesrv;
+    private final Deque<Runnable> closers = new ArrayDeque<>();
+    private DefaultMQPullConsumer reader;
+
+    Peer(String namesrv, String name) {
+        this.namesrv = namesrv;
+        this.topic = "T_" + name;
+        this.group = "G_" + name;
+    }
+
+    @Override
+    public void close() {
+        closers.forEach(Runnable::run);
+    }
+
+    DefaultMQProducer producer() throws MQClientException {
+        DefaultMQProducer producer = new DefaultMQProducer(group + "_producer");
+        producer.setNamesrvAddr(namesrv);
+        producer.setSendMsgTimeout(10_000);
+        producer.setRetryTimesWhenSendFailed(0);        // a failure must show, not be hidden by a second try
+        producer.setRetryTimesWhenSendAsyncFailed(0);
+        producer.start();
+        closers.push(producer::shutdown);
+        return producer;
+    }
+
+    DefaultMQPullConsumer pullConsumer(String name) throws MQClientException {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(name);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.start();
+        closers.push(consumer::shutdown);
+        return consumer;
+    }
+
+    DefaultLitePullConsumer litePullConsumer() {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        closers.push(consumer::shutdown);
+        return consumer;
+    }
+
+    DefaultMQPushConsumer pushConsumer(String name) {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(name);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(4);
+        consumer.setConsumeThreadMax(4);
+        closers.push(consumer::shutdown);
+        return consumer;
+    }
+
+    Message message(String tag, String key, String body) {
+        return new Message(topic, tag, key, body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    /** Queues of the topic as the name server tells them, waited for. */
+    List<MessageQueue> queues() throws Exception {
+        return new ArrayList<>(until("a route of " + topic, () -> {
+            try {
+                return reader().fetchSubscribeMessageQueues(topic);
+            } catch (MQClientException notYet) {
+                return null;
+            }
+        }));
+    }
+
+    /** All messages of the topic in queue order, read with the pull consumer once at least {@code count} are visible. */
+    List<MessageExt> readAll(int count) throws Exception {
+        return until(count + " messages in " + topic, () -> {
+            List<MessageExt> found = new ArrayList<>();
+            for (MessageQueue queue : queues()) {
+                readQueue(queue, found);
+            }
+            return found.size() >= count ? found : null;
+        });
+    }
+
+    List<MessageExt> readQueue(MessageQueue queue, List<MessageExt> found) throws Exception {
+        long next = reader().minOffset(queue);
+        while (true) {
+            PullResult result = reader().pull(queue, "*", next, 32);
+            if (result.getPullStatus() != PullStatus.FOUND) {
+                return found;
+            }
+            found.addAll(result.getMsgFoundList());
+            next = result.getNextBeginOffset();
+        }
+    }
+
+    private DefaultMQPullConsumer reader() throws MQClientException {
+        if (reader == null) {
+            reader = pullConsumer(group + "_reader");
+        }
+        return reader;
+    }
+
+    static <T> T until(String what, Callable<T> attempt) throws Exception {
+        long deadline = System.nanoTime() + PATIENCE_MS * 1_000_000;
+        while (System.nanoTime() < deadline) {
+            T value = attempt.call();
+            if (value != null) {
+                return value;
+            }
+            Thread.sleep(50);
+        }
+        throw new AssertionError("waited in vain for " + what);
+    }
+
+    static SendResult sent(SendResult result) {
+        equal("send status", SendStatus.SEND_OK, result.getSendStatus());
+        for (String id : result.getMsgId().split(",")) {   // a batch has one for each member; 56 digits on an IPv6 host
+            check(id.matches("[0-9A-F]{32}|[0-9A-F]{56}"), "message id " + id);
+        }
+        for (String id : result.getOffsetMsgId().split(",")) {
+            check(id.matches("[0-9A-F]{32}|[0-9A-F]{56}"), "offset message id " + id);
+        }
+        check(result.getQueueOffset() >= 0, "queue offset " + result.getQueueOffset());
+        return result;
+    }
+
+    static String body(MessageExt message) {
+        return new String(message.getBody(), StandardCharsets.UTF_8);
+    }
+
+    static void check(boolean holds, String what) {
+        if (!holds) {
+            throw new AssertionError(what);
+        }
+    }
+
+    static void equal(String what, Object expected, Object got) {
+        check(Objects.equals(expected, got), what + ": expected " + expected + ", got " + got);
+    }
+}

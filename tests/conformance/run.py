@@ -1,0 +1,155 @@
+"""Unmodified official clients against our name server and broker: ``python -m tests.conformance.run``.
+
+The clients are fetched as published (Maven Central, npm). ``--official`` runs the same scenarios against the official
+servers instead: a scenario that fails there is wrong. Exit status: 0 all passed, 1 a scenario failed, 2 set-up failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from tools.peers.packages import PeerError, java_program, need, node_program
+from tools.peers.servers import Servers, servers
+from tools.peers.wire import make_topic
+
+HERE = Path(__file__).resolve().parent
+CLIENT_TIMEOUT_S = 300
+FEATURES = ("send", "pull", "lite", "push", "query")
+"""What the part of a scenario's name before the first underscore says it is about."""
+NODE_SCENARIOS = ("send_sync", "send_fields", "push_concurrent", "push_tags", "push_resume")
+"""ali-ons gives up on a topic without a route, so these topics are made first; the Java client makes its own."""
+
+
+@dataclass(frozen=True)
+class Client:
+    """One official client in one version."""
+
+    name: str
+    version: str
+
+    def command(self, namesrv: str, prefix: str, scenarios: list[str]) -> tuple[list[str], Path]:
+        """Command line and working directory of the scenario program, built on first use."""
+        if self.name == "ali-ons":
+            folder = node_program(HERE / "node")
+            node = need("node", "install Node.js 18 or newer to run the ali-ons client")
+            return [node, "scenarios.js", namesrv, prefix, *scenarios], folder
+        classpath = java_program(HERE / "java", self.version)
+        options = ["-Xmx512m", f"-Duser.home={HERE.parents[1] / '.peers'}", "-Drocketmq.client.logLevel=ERROR"]
+        java = need("java", "install Java 17 to run the official Java client")
+        return [java, *options, "-cp", classpath, "scenarios.Scenario", namesrv, prefix, *scenarios], HERE
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+CLIENTS = (Client("java", "5.3.3"), Client("java", "4.9.8"), Client("ali-ons", "3.12.0"))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One scenario of one client."""
+
+    client: Client
+    name: str
+    ok: bool
+    details: dict[str, object]
+
+    @property
+    def feature(self) -> str:
+        """Row of the summary it counts for."""
+        return self.name.partition("_")[0]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the clients, print every outcome and the summary."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__)
+    parser.add_argument("--official", action="store_true", help="against the official servers instead of ours")
+    parser.add_argument("--client", action="append", choices=[str(client) for client in CLIENTS], help="only this one")
+    parser.add_argument("--flush", choices=["sync", "async"], default="sync")
+    parser.add_argument("scenario", nargs="*", help="only these scenarios")
+    options = parser.parse_args(arguments)
+    clients = [client for client in CLIENTS if not options.client or str(client) in options.client]
+    console = Console()
+    try:
+        with servers("java" if options.official else "rucola", options.flush) as target:
+            console.print(f"{target.name}: name server {target.namesrv}, broker {target.broker}")
+            outcomes = [
+                outcome
+                for number, client in enumerate(clients)
+                for outcome in run_client(client, target, f"c{number}_", options.scenario, console)
+            ]
+    except PeerError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    console.print(summary(outcomes, clients, target.name))
+    return 0 if outcomes and all(outcome.ok for outcome in outcomes) else 1
+
+
+def run_client(
+    client: Client, target: Servers, prefix: str, scenarios: list[str], console: Console
+) -> Iterator[Outcome]:
+    """Outcomes of a client's scenarios as they come; a crash or a time-out is one more outcome that failed."""
+    if client.name == "ali-ons":
+        for scenario in NODE_SCENARIOS:
+            make_topic(target.namesrv, target.broker, f"T_{prefix}{scenario}")
+    command, folder = client.command(target.namesrv, prefix, scenarios)
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        timer = threading.Timer(CLIENT_TIMEOUT_S, process.kill)
+        timer.start()
+        errors: list[str] = []
+        drain = threading.Thread(target=lambda: errors.extend(process.stderr or ()), daemon=True)
+        drain.start()
+        count, failures = 0, 0
+        for line in process.stdout or ():
+            if line.startswith("{"):
+                outcome = Outcome(client, **json.loads(line))
+                count, failures = count + 1, failures + (not outcome.ok)
+                show(outcome, console)
+                yield outcome
+        process.wait()
+        timer.cancel()
+        drain.join()
+    if count == 0 or (process.returncode != 0 and not failures):
+        outcome = Outcome(client, "send_crash", False, {"exit": process.returncode, "stderr": "".join(errors)[-1500:]})
+        show(outcome, console)
+        yield outcome
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    """One line for one outcome."""
+    mark = "[green]ok  [/]" if outcome.ok else "[red]FAIL[/]"
+    details = json.dumps(outcome.details, ensure_ascii=False)
+    console.print(f"{mark} {outcome.client!s:16} {outcome.name:16} ", end="")
+    console.print(details, markup=False, highlight=False, soft_wrap=True)
+
+
+def summary(outcomes: list[Outcome], clients: list[Client], target: str) -> Table:
+    """Passed / total for each feature and client."""
+    table = Table(title=f"official clients against {target}: passed / total")
+    table.add_column("feature")
+    for client in clients:
+        table.add_column(str(client), justify="right")
+    for feature in FEATURES:
+        cells = []
+        for client in clients:
+            mine = [outcome for outcome in outcomes if outcome.client == client and outcome.feature == feature]
+            passed = sum(outcome.ok for outcome in mine)
+            colour = "green" if passed == len(mine) else "red"
+            cells.append(f"[{colour}]{passed} / {len(mine)}[/]" if mine else "-")
+        table.add_row(feature, *cells)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

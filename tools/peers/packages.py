@@ -1,0 +1,94 @@
+"""Published packages of the official project: fetched with Maven and npm when first asked for, kept in ``.peers/``.
+
+Nothing fetched is ever committed. A package folder is made once per version; delete ``.peers/`` to start over.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / ".peers"
+SERVER_POM = Path(__file__).with_name("server.xml")
+SERVER_VERSION = "5.3.3"
+DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+FETCH_TIMEOUT_S = 600
+
+
+class PeerError(RuntimeError):
+    """A peer could not be fetched, built or started; the message says what is missing."""
+
+
+def need(tool: str, why: str) -> str:
+    """Path of a program that must be installed.
+
+    Raises:
+        PeerError: it is not; the message names the package to install.
+    """
+    found = shutil.which(tool)
+    if found is None:
+        raise PeerError(f"{tool} not found: {why}")
+    return found
+
+
+def server_classpath(version: str = SERVER_VERSION) -> str:
+    """Class path of the official name server and broker, from Maven Central."""
+    return _classpath(SERVER_POM, version, PEERS / f"server-{version}.cp")
+
+
+def java_program(project: Path, version: str) -> str:
+    """Compile one of our Maven projects against ``version`` of the official libraries; returns its class path.
+
+    Compiled again only when a source is newer than the last build.
+    """
+    build = PEERS / f"{project.parent.name}-{project.name}-{version}"
+    sources = [*project.glob("src/**/*.java"), project / "pom.xml"]
+    stamp = build / "built"
+    if not stamp.exists() or stamp.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+        build.mkdir(parents=True, exist_ok=True)
+        _maven(project / "pom.xml", version, "compile", f"-Dpeer.target={build}")
+        stamp.touch()
+    return f"{build / 'classes'}:{_classpath(project / 'pom.xml', version, build / 'classpath')}"
+
+
+def node_program(project: Path) -> Path:
+    """Install the packages of a Node project of ours beside a copy of its sources; returns the copy's folder."""
+    build = PEERS / f"{project.parent.name}-{project.name}"
+    manifest = project / "package.json"
+    fresh = not (build / "node_modules").exists() or (build / "package.json").read_text() != manifest.read_text()
+    build.mkdir(parents=True, exist_ok=True)
+    for source in project.iterdir():
+        if source.is_file():
+            shutil.copyfile(source, build / source.name)
+    if fresh:
+        npm = need("npm", "install Node.js 18 or newer to run the ali-ons client")
+        _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], cwd=build)
+    return build
+
+
+def _classpath(pom: Path, version: str, target: Path) -> str:
+    if not target.exists() or target.stat().st_mtime < pom.stat().st_mtime:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(".part")
+        _maven(pom, version, f"{DEPENDENCY_PLUGIN}:build-classpath", f"-Dmdep.outputFile={part}")
+        part.replace(target)
+    return target.read_text().strip()
+
+
+def _maven(pom: Path, version: str, goal: str, *options: str) -> None:
+    maven = need("mvn", "install Maven 3.8 or newer (and Java 17) to fetch the official Java packages")
+    need("java", "install Java 17 to run the official Java packages")
+    repository = f"-Dmaven.repo.local={PEERS / 'm2'}"
+    print(
+        f"peers: {pom.parent.parent.name}/{pom.parent.name} {version}: mvn {goal.rpartition(':')[2]}", file=sys.stderr
+    )
+    _run([maven, "-q", "-B", "-f", str(pom), repository, f"-Drocketmq.version={version}", *options, goal])
+
+
+def _run(command: list[str], cwd: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
+    if done.returncode:
+        raise PeerError(f"{Path(command[0]).name} failed ({done.returncode}):\n{(done.stdout + done.stderr)[-3000:]}")

@@ -1,0 +1,253 @@
+"""Name server and broker as processes: ours (``python -m rucola up``) and the official Java pair, behind one face.
+
+Both listen on 127.0.0.1 on free ports, keep their store in a directory of their own and end with the ``with`` block.
+CPU time and memory are read from ``/proc``, so figures come from the operating system and not from the peer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need, server_classpath
+from tools.peers.wire import wait_for_route
+
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+
+# What the official start scripts (runserver.sh, runbroker.sh) pass on Java 17, apart from the heap sizes.
+JAVA_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:-OmitStackTraceInFastThrow",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+)
+
+
+class Servers(ABC):
+    """A name server and a broker that run as long as the ``with`` block."""
+
+    name: str
+    namesrv: str
+    """``host:port`` of the name server."""
+    broker: str
+    """``host:port`` of the broker."""
+
+    def __init__(self, flush: str = "async", store: Path | None = None) -> None:
+        """Args:
+        flush: ``sync`` or ``async``.
+        store: where the broker keeps its files; None: a temporary directory, removed at the end.
+        """
+        self.flush = flush
+        self._temporary = Path(tempfile.mkdtemp(prefix="rucola-peers-"))
+        self.store = store or self._temporary / "store"
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Start the processes and return when the broker's route is known to the name server."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes of the pair, for outside measurements."""
+        return [process.pid for process in self._processes]
+
+    def cpu_seconds(self) -> float:
+        """User and system time that all processes of the pair have used so far."""
+        return sum(cpu_seconds(pid) for pid in self.pids)
+
+    def resident_bytes(self) -> int:
+        """Resident memory of all processes of the pair."""
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
+
+    def log(self) -> str:
+        """The end of what the processes printed, for messages about a failure."""
+        texts = [path.read_text(errors="replace") for path in sorted(self._temporary.glob("*.log"))]
+        return "\n".join(text[-2000:] for text in texts)
+
+    def _spawn(
+        self, command: list[str], log: str, environment: dict[str, str], capture: bool = False
+    ) -> subprocess.Popen[bytes]:
+        with (self._temporary / log).open("wb") as out:
+            process = subprocess.Popen(
+                command,
+                cwd=self._temporary,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if capture else out,
+                stderr=out,
+            )
+        self._processes.append(process)
+        return process
+
+    def _clean_up(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in reversed(self._processes):
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class RucolaServers(Servers):
+    """``rucola up`` of this working tree."""
+
+    name = "rucola"
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store)]
+        command += ["--namesrv-port", "0", "--broker-port", "0", "--flush", self.flush]
+        process = self._spawn(command, "rucola.log", {"PYTHONPATH": str(ROOT / "src")}, capture=True)
+        line = _first_line(process)
+        if not line.startswith("{"):
+            raise PeerError(f"rucola up did not start: {line or 'no output'}\n{self.log()}")
+        facts = json.loads(line)
+        self.namesrv, self.broker = facts["namesrv"], facts["brokers"][0]
+
+
+class JavaServers(Servers):
+    """The official name server and broker, published on Maven Central, as two processes."""
+
+    name = "java"
+
+    def __init__(self, flush: str = "async", store: Path | None = None, version: str = SERVER_VERSION) -> None:
+        super().__init__(flush, store)
+        self._classpath = server_classpath(version)
+
+    def _start(self) -> None:
+        namesrv_port = free_port()
+        self.namesrv = f"127.0.0.1:{namesrv_port}"
+        self._configure("namesrv.conf", listenPort=namesrv_port, bindAddress="127.0.0.1")
+        self._java("org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv", "-Xms256m", "-Xmx256m")
+        _wait_for_port(namesrv_port, self._processes[-1], self)
+        broker_port = free_port(neighbour=-2)  # the broker's fast port is listenPort - 2
+        self.broker = f"127.0.0.1:{broker_port}"
+        self._configure(
+            "broker.conf",
+            brokerClusterName="DefaultCluster",
+            brokerName="broker-a",
+            brokerId=0,
+            brokerRole="ASYNC_MASTER",
+            brokerIP1="127.0.0.1",
+            brokerIP2="127.0.0.1",
+            bindAddress="127.0.0.1",
+            listenPort=broker_port,
+            haListenPort=free_port(),
+            namesrvAddr=self.namesrv,
+            flushDiskType="SYNC_FLUSH" if self.flush == "sync" else "ASYNC_FLUSH",
+            transientStorePoolEnable="false",
+            storePathRootDir=self.store,
+            storePathCommitLog=self.store / "commitlog",
+        )
+        self._java("org.apache.rocketmq.broker.BrokerStartup", "broker", "-Xms1g", "-Xmx1g", "-Xmn512m")
+        _wait_for_port(broker_port, self._processes[-1], self)
+        wait_for_route(self.namesrv, "TBW102")  # the topic under which clients create others
+
+    def _configure(self, name: str, **values: object) -> None:
+        (self._temporary / name).write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+
+    def _java(self, main: str, name: str, *heap: str) -> None:
+        home = self._temporary / "home"
+        home.mkdir(exist_ok=True)
+        java = need("java", "install Java 17 to run the official broker")
+        command = [
+            java,
+            *JAVA_OPTIONS,
+            *heap,
+            f"-Duser.home={home}",
+            "-cp",
+            self._classpath,
+            main,
+            "-c",
+            f"{name}.conf",
+        ]
+        self._spawn(command, f"{name}.log", {"ROCKETMQ_HOME": str(home)})
+
+
+def servers(name: str, flush: str = "async") -> Servers:
+    """The pair called ``rucola`` or ``java``."""
+    return RucolaServers(flush) if name == "rucola" else JavaServers(flush)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User plus system time of a process, ended threads included; resolution one clock tick (10 ms)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+
+
+def free_port(neighbour: int = 0) -> int:
+    """A port of 127.0.0.1 nobody listens on now, whose neighbour at that distance is free too."""
+    while True:
+        with socket.socket() as first:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            if not neighbour:
+                return port
+            with socket.socket() as second:
+                try:
+                    second.bind(("127.0.0.1", port + neighbour))
+                except OSError:
+                    continue
+                return port
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> str:
+    """First line of the process's output, empty when it ended or took too long."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        return process.stdout.readline().decode().strip() if selector.select(START_TIMEOUT_S) else ""
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], owner: Servers) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise PeerError(f"{owner.name} ended with {process.returncode}\n{owner.log()}")
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise PeerError(f"{owner.name} does not listen on {port}\n{owner.log()}")
