@@ -1,0 +1,44 @@
+"""The offset document: one text for equal offsets, and nothing but integers in it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rucola.errors import ConfigError
+from rucola.spark.offsets import SourceQueue, from_document, parse_document, to_document
+
+queues = st.builds(SourceQueue, st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8), st.integers(0, 40))
+offsets_of_queues = st.dictionaries(queues, st.integers(0, 2**63 - 1), max_size=20)
+
+
+def test_the_document_is_nested_and_sorted() -> None:
+    offsets = {SourceQueue("B", "b", 0): 3, SourceQueue("A", "b", 10): 1, SourceQueue("A", "b", 9): 2}
+    assert json.dumps(to_document(offsets)) == '{"A": {"b": {"9": 2, "10": 1}}, "B": {"b": {"0": 3}}}'
+
+
+@given(offsets_of_queues)
+def test_round_trip_through_json(offsets: dict[SourceQueue, int]) -> None:
+    assert from_document(json.loads(json.dumps(to_document(offsets)))) == offsets
+
+
+@given(offsets_of_queues, st.randoms())
+def test_equal_offsets_give_equal_text(offsets: dict[SourceQueue, int], random: object) -> None:
+    shuffled = list(offsets.items())
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert json.dumps(to_document(dict(shuffled))) == json.dumps(to_document(offsets))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{", '{"t":[]}', '{"t":{"b":3}}', '{"t":{"b":{"x":1}}}', '{"t":{"b":{"-1":1}}}', '{"t":{"b":{"0":"1"}}}',
+     '{"t":{"b":{"0":1.0}}}', '{"t":{"b":{"0":true}}}', '{"t":{"b":{"0":9223372036854775808}}}',
+     '{"t":{"b":{"0":-3}}}', '{"t":{"b":{"99999999999":1}}}'],
+)  # fmt: skip
+def test_refused_documents(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_document(text, "startingOffsets", -2)
+    assert caught.value.key == "startingOffsets"

@@ -1,0 +1,155 @@
+"""Options of the Data Source: what is accepted, and how what is not is refused."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from rucola.errors import ConfigError
+from rucola.spark.offsets import SourceQueue
+from rucola.spark.options import (
+    OPTIONS,
+    MissingTime,
+    Position,
+    ScanOrder,
+    SchemaStyle,
+    Subscription,
+    default_group,
+    parse_options,
+)
+
+BASE = {"storePath": "store", "topic": "flights"}
+
+
+def test_defaults() -> None:
+    options = parse_options(BASE)
+    assert options.store_path == "store"
+    assert options.subscription == Subscription(topics=("flights",))
+    assert options.starting is None
+    assert options.ending == Position(name="latest")
+    assert options.fail_on_data_loss is True
+    assert options.offsets_per_trigger_max is None
+    assert options.bytes_per_partition_max == 64 << 20
+    assert options.scan_order is ScanOrder.AUTO
+    assert options.schema_style is SchemaStyle.ROCKETMQ
+    assert options.starting_missing_time is MissingTime.ERROR
+    assert options.tags == frozenset()
+    assert options.retry_timeout_ms == 120_000
+
+
+def test_options_travel_to_the_tasks() -> None:
+    options = parse_options({**BASE, "startingOffsets": '{"flights":{"b":{"0":1}}}'})
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize("name", ["storepath", "STOREPATH", "path", "storePath"])
+def test_names_are_case_insensitive(name: str) -> None:
+    assert parse_options({name: "d", "TOPIC": "t"}).store_path == "d"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("failondataloss_", "failOnDataLoss"),
+        ("storepaht", "storePath"),
+        ("subexpresion", "subExpression"),
+        ("kafka.bootstrap.servers", ""),
+    ],
+)
+def test_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**BASE, name: "1"})
+    assert caught.value.key == name
+    assert f"the nearest is {nearest}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"topic": "t"}, "nameServer, storePath"),
+        ({"topic": "t", "storePath": "d", "nameServer": "h:1"}, "nameServer, storePath"),
+        ({"storePath": "d"}, "topic, subscribe, subscribePattern, assign"),
+        ({"storePath": "d", "topic": "t", "subscribe": "u"}, "topic, subscribe, subscribePattern, assign"),
+        ({"storePath": "d", "path": "e", "topic": "t"}, "storePath"),
+        ({"storePath": "d", "topic": " , "}, "topic"),
+        ({"storePath": "d", "subscribePattern": "("}, "subscribePattern"),
+        ({"storePath": "d", "assign": "[]"}, "assign"),
+        ({"storePath": "d", "assign": '{"t":{"b":[]}}'}, "assign"),
+        ({"storePath": "d", "assign": '{"t":{"b":[-1]}}'}, "assign"),
+        ({**BASE, "subExpression": "||"}, "subExpression"),
+        ({**BASE, "startingOffsets": "first"}, "startingOffsets"),
+        ({**BASE, "startingOffsets": '{"t":1}'}, "startingOffsets"),
+        ({**BASE, "startingOffsets": '{"t":{"b":{"0":-3}}}'}, "startingOffsets"),
+        ({**BASE, "endingOffsets": "earliest"}, "endingOffsets"),
+        ({**BASE, "endingOffsets": '{"t":{"b":{"0":-2}}}'}, "endingOffsets"),
+        ({**BASE, "startingTimestamp": "-1"}, "startingTimestamp"),
+        ({**BASE, "startingTimestamp": "yesterday"}, "startingTimestamp"),
+        ({**BASE, "startingOffsetsByTimestampStrategy": "earliest"}, "startingOffsetsByTimestampStrategy"),
+        ({**BASE, "failOnDataLoss": "yes"}, "failOnDataLoss"),
+        ({**BASE, "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+        ({**BASE, "maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger"),
+        ({**BASE, "minPartitions": "1.5"}, "minPartitions"),
+        ({**BASE, "schemaStyle": "avro"}, "schemaStyle"),
+        ({**BASE, "scanOrder": "random"}, "scanOrder"),
+        ({**BASE, "pullBatchSize": "0"}, "pullBatchSize"),
+    ],
+)
+def test_refused_values(given: dict[str, str], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options(given)
+    assert caught.value.key == key
+    assert caught.value.allowed
+
+
+@pytest.mark.parametrize(
+    ("given", "topics", "wanted", "unwanted"),
+    [
+        ({"topic": "b, a,b"}, ("a", "b"), ["a", "b"], ["c", "ab"]),
+        ({"subscribe": "a"}, ("a",), ["a"], ["aa"]),
+        ({"subscribePattern": "a.*"}, (), ["a", "abc"], ["ba"]),
+        ({"assign": '{"a":{"x":[1,0]}}'}, ("a",), ["a"], ["b"]),
+    ],
+)
+def test_subscriptions(given: dict[str, str], topics: Any, wanted: list[str], unwanted: list[str]) -> None:
+    subscription = parse_options({"storePath": "d", **given}).subscription
+    assert subscription.named_topics == topics
+    assert all(subscription.wants_topic(topic) for topic in wanted)
+    assert not any(subscription.wants_topic(topic) for topic in unwanted)
+
+
+def test_assigned_queues_are_sorted() -> None:
+    options = parse_options({"storePath": "d", "assign": '{"t":{"b":[2,0],"a":[1]}}'})
+    assert options.subscription.queues == (SourceQueue("t", "a", 1), SourceQueue("t", "b", 0), SourceQueue("t", "b", 2))
+
+
+def test_times_beat_offsets() -> None:
+    document = '{"flights":{"b":{"0":5}}}'
+    offsets = {"startingOffsets": document, "startingOffsetsByTimestamp": document, "startingTimestamp": "7"}
+    assert parse_options({**BASE, **offsets}).starting == Position(timestamp_ms=7)
+    del offsets["startingTimestamp"]
+    queue = SourceQueue("flights", "b", 0)
+    assert parse_options({**BASE, **offsets}).starting == Position(timestamps={queue: 5})
+    del offsets["startingOffsetsByTimestamp"]
+    assert parse_options({**BASE, **offsets}).starting == Position(offsets={queue: 5})
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"), [("*", set()), ("", set()), ("AA", {"AA"}), ("AA || UA||", {"AA", "UA"}), ("a|b", {"a|b"})]
+)
+def test_tag_expressions(expression: str, tags: set[str]) -> None:
+    assert parse_options({**BASE, "subExpression": expression}).tags == tags
+
+
+def test_default_group_is_a_legal_name_and_stable() -> None:
+    assert default_group(Subscription(topics=("a", "b"))) == "spark_source_a_b"
+    assert default_group(Subscription(pattern="x.*|y")) == "spark_source_x___y"
+    assert len(default_group(Subscription(topics=("t" * 300,)))) <= 120
+
+
+def test_every_option_says_what_it_means() -> None:
+    names = [option.name.lower() for option in OPTIONS]
+    assert len(set(names)) == len(names)
+    assert all(option.meaning for option in OPTIONS)

@@ -1,0 +1,41 @@
+"""What the session helper says about the machine's Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rucola.errors import MissingProgramError
+from rucola.spark.session import check_java, java_version
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("Error: no version here", None),
+    ],
+)
+def test_java_version(text: str, version: int | None) -> None:
+    assert java_version(text) == version
+
+
+def test_missing_java_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingProgramError) as caught:
+        check_java()
+    assert str(caught.value).startswith("Java is needed, found none: install Java 17")
+    assert "\n" not in str(caught.value)
+
+
+def test_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingProgramError, match="found version 11"):
+        check_java()
