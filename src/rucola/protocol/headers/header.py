@@ -1,0 +1,119 @@
+"""How a typed header becomes ext fields and back.
+
+A header class is a dataclass with one annotated attribute per field. Its wire name is the attribute in camel case, or
+what the class attribute ``wire_names`` says. All values are texts on the wire (``protocol.md`` 1.4); None is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+
+from rucola.errors import FormatError
+
+Int = Annotated[int, 32]
+Long = Annotated[int, 64]
+"""Numbers by the width Java reads them with."""
+
+
+class CommandHeader:
+    """Base of all headers."""
+
+    __slots__ = ()
+
+    wire_names: ClassVar[Mapping[str, str]] = {}
+    """Attributes whose wire name is not their name in camel case."""
+
+    def to_ext_fields(self) -> dict[str, str]:
+        """The fields as texts, without those that are None."""
+        texts: dict[str, str] = {}
+        for slot in _slots(type(self)):
+            value = getattr(self, slot.attribute)
+            if value is not None:
+                texts[slot.wire_name] = ("true" if value else "false") if type(value) is bool else str(value)
+        return texts
+
+    @classmethod
+    def from_ext_fields(cls, ext_fields: Mapping[str, str]) -> Self:
+        """Read the fields this class declares; all others are ignored.
+
+        Raises:
+            FormatError: a field is missing that has no default, or its text is not of its type.
+        """
+        values: dict[str, Any] = {}
+        for slot in _slots(cls):
+            text = ext_fields.get(slot.wire_name)
+            if text is not None:
+                values[slot.attribute] = slot.read(f"{cls.__name__}, field {slot.wire_name}", text)
+            elif slot.required:
+                raise FormatError(f"{cls.__name__}, field {slot.wire_name}", 0, "a value", "none")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    attribute: str
+    wire_name: str
+    read: Callable[[str, str], Any]
+    required: bool
+
+
+@cache
+def _slots(header: type[CommandHeader]) -> tuple[_Slot, ...]:
+    hints = get_type_hints(header, include_extras=True)
+    slots = []
+    for entry in fields(header):  # type: ignore[arg-type]  # every subclass is a dataclass
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        wire_name = header.wire_names.get(entry.name) or camel_case(entry.name)
+        slots.append(_Slot(entry.name, wire_name, _reader(hints[entry.name]), required))
+    return tuple(slots)
+
+
+def camel_case(name: str) -> str:
+    """``default_topic_queue_nums`` as ``defaultTopicQueueNums``."""
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def _reader(hint: Any) -> Callable[[str, str], Any]:
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(option for option in get_args(hint) if option is not type(None))
+    if hint is str:
+        return _read_str
+    if hint is bool:
+        return _read_bool
+    if hint == Int:
+        return _read_int
+    if hint == Long:
+        return _read_long
+    raise TypeError(f"a header field cannot be of type {hint}")
+
+
+def _read_str(_what: str, text: str) -> str:
+    return text
+
+
+def _read_bool(_what: str, text: str) -> bool:
+    """``Boolean.parseBoolean``: everything but "true" is false."""
+    return text.lower() == "true"
+
+
+def _read_int(what: str, text: str) -> int:
+    return _number(what, text, 32)
+
+
+def _read_long(what: str, text: str) -> int:
+    return _number(what, text, 64)
+
+
+def _number(what: str, text: str, bits: int) -> int:
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    # int() takes more than Java does: spaces, underscores, other scripts' digits.
+    if digits.isascii() and digits.isdigit() and len(digits) <= 64:
+        value = int(text)
+        if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+            return value
+    raise FormatError(what, 0, f"a number of {bits} bits", repr(text[:80]))

@@ -1,0 +1,43 @@
+"""Headers of 12 and 33 (``protocol.md`` 2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rucola.protocol.headers.header import CommandHeader, Int, Long
+
+
+@dataclass(slots=True)
+class QueryMessageRequestHeader(CommandHeader):
+    """12. Timestamps in ms; ``unique_key_query``: the key is a unique id, and ``max_num`` does not count."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"unique_key_query": "_UNIQUE_KEY_QUERY", "broker_name": "bname"}
+
+    topic: str
+    key: str
+    max_num: Int
+    begin_timestamp: Long
+    end_timestamp: Long
+    unique_key_query: bool | None = None
+    broker_name: str | None = None
+
+
+@dataclass(slots=True)
+class QueryMessageResponseHeader(CommandHeader):
+    """Answer to 12: how far the index is."""
+
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
+
+
+@dataclass(slots=True)
+class ViewMessageRequestHeader(CommandHeader):
+    """33. ``offset``: the physical offset of the message."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
+
+    offset: Long
+    topic: str | None = None
+    broker_name: str | None = None
