@@ -1,1 +1,1 @@
-"""Sockets around ``protocol``: a server and a client on asyncio. They move bytes; what the bytes mean is decided elsewhere."""
+"""Sockets around ``protocol``: a server and a client on asyncio. They move bytes; others decide what the bytes mean."""

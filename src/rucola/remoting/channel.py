@@ -9,13 +9,13 @@ Task rule: everything here runs on the server's event loop.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.hosts import host_bytes, join_address
 from rucola.errors import FormatError, RemotingClosedError
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
 
@@ -118,7 +118,7 @@ class Channel(asyncio.BufferedProtocol):
         if self.closed:
             return
         command.opaque = self._server.next_opaque()
-        command.flag |= 2
+        command.flag |= FLAG_ONEWAY
         self.send(command.encode())
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Channel(asyncio.BufferedProtocol):
         try:
             batch = self._reader.received(nbytes)
             if batch is not None:
-                if self._invokes is not None:
+                if self._invokes:
                     self._take_answers(batch, self._invokes)
                 self._frames_received(self, batch)
         except FormatError as error:
@@ -207,31 +207,22 @@ class Channel(asyncio.BufferedProtocol):
     def _take_answers(self, batch: FrameBatch, invokes: ResponseTable) -> None:
         table = batch.table
         for row in range(batch.count):
-            base = row * ROW_WIDTH
-            if table[base + _FLAG] & 1:
-                invokes.answered(table[base + _OPAQUE], batch, row)
+            if table[row * ROW_WIDTH + _FLAG] & FLAG_RESPONSE:
+                waiter = invokes.take(table[row * ROW_WIDTH + _OPAQUE])
+                if waiter is not None:
+                    waiter.answered(batch, row)
 
 
 def stored_host(peer: tuple[Any, ...] | None) -> bytes:
-    """A socket address as a record stores it: 4 or 16 address bytes and the port as int32, big-endian.
-
-    An IPv4 client of a dual-stack socket is stored as IPv4, as Java does.
-    """
+    """A socket address as a record stores it; an IPv4 client of a dual-stack socket counts as IPv4, as with Java."""
     if not peer:
         return bytes(8)
-    ip, port = str(peer[0]), int(peer[1])
-    if ip.startswith("::ffff:") and "." in ip:
-        ip = ip[7:]
-    if ":" in ip:
-        address = socket.inet_pton(socket.AF_INET6, ip.split("%", 1)[0])
-    else:
-        address = socket.inet_aton(ip)
-    return address + port.to_bytes(4, "big")
+    address = str(peer[0])
+    if "." in address:
+        address = address.removeprefix("::ffff:")
+    return host_bytes(address, int(peer[1]))
 
 
 def readable_address(peer: tuple[Any, ...] | None) -> str:
     """A socket address as ``ip:port``, IPv6 in brackets."""
-    if not peer:
-        return "unknown"
-    ip, port = str(peer[0]), int(peer[1])
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return join_address(str(peer[0]), int(peer[1])) if peer else "unknown"

@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from typing import cast
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
-from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError
+from rucola.common.hosts import split_address
+from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.codes import ResponseCode
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.response_future import ResponseFuture, ResponseTable, Waiter
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
-Processor = Callable[[str, RemotingCommand], RemotingCommand | None | Awaitable[RemotingCommand | None]]
+Processor = Callable[[str, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 """Handles a server's request: gets the server's address and the request; a result is sent unless it was oneway."""
 
 _FLAG = int(FrameColumn.FLAG)
@@ -60,6 +61,7 @@ class RemotingClient:
     def __init__(self, options: ClientOptions | None = None) -> None:
         self.options = options or ClientOptions()
         self.processors: dict[int, Processor] = {}
+        self.on_connected: Callable[[str], None] | None = None  # called with the address of every connection opened
         self._connections: dict[str, Connection] = {}
         self._opaques = itertools.count(1)
         self._closed = False
@@ -92,7 +94,7 @@ class RemotingClient:
     def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Send a request without an answer. A lost connection loses it silently."""
         command.opaque = self.next_opaque()
-        command.flag |= 2
+        command.flag |= FLAG_ONEWAY
         self._connection(address).send(command.encode())
 
     def send_oneway(self, address: str, frame: bytes) -> None:
@@ -220,8 +222,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ended()
             raise
         self._client.lost(self)
-        self.table.fail(RemotingConnectError(self.address, reason))
-        self._ended()
+        self._ended(reason)
 
     def send(self, frame: bytes) -> None:
         """Send a whole frame with the others of this turn of the loop."""
@@ -252,6 +253,8 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         if self._closing:
             self._transport.close()
+        elif self._client.on_connected is not None:
+            self._client.on_connected(self.address)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: where the next bytes go."""
@@ -281,10 +284,10 @@ class Connection(asyncio.BufferedProtocol):
         self._client.lost(self)
         self._ended()
 
-    def _ended(self) -> None:
+    def _ended(self, connect_error: str | None = None) -> None:
         self._transport = None
         self._parts.clear()
-        self.table.close()
+        self.table.close(connect_error)
         self.gone.set()
 
     def _flush(self) -> None:
@@ -295,14 +298,15 @@ class Connection(asyncio.BufferedProtocol):
                 parts.clear()
 
     def _dispatch(self, batch: FrameBatch) -> None:
-        table, answered = batch.table, self.table.answered
-        base = 0
+        table, take = batch.table, self.table.take
         for row in range(batch.count):
-            if table[base + _FLAG] & 1:
-                answered(table[base + _OPAQUE], batch, row)
+            base = row * ROW_WIDTH
+            if table[base + _FLAG] & FLAG_RESPONSE:
+                waiter = take(table[base + _OPAQUE])
+                if waiter is not None:
+                    waiter.answered(batch, row)
             else:
                 self._request_received(batch.command(row))
-            base += ROW_WIDTH
 
     def _request_received(self, command: RemotingCommand) -> None:
         processor = self._client.processors.get(command.code)
@@ -322,17 +326,5 @@ class Connection(asyncio.BufferedProtocol):
         self._answer(command, answer)
 
     def _answer(self, command: RemotingCommand, answer: RemotingCommand | None) -> None:
-        if answer is not None and not command.flag & 2 and not self.gone.is_set():
+        if answer is not None and not command.is_oneway and not self.gone.is_set():
             self.send(answer.encode())
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[ipv6]:port`` in parts.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal():
-        raise ValueError(f"{address!r} is not host:port")
-    return host.strip("[]"), int(port)

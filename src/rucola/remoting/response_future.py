@@ -13,7 +13,7 @@ import asyncio
 import math
 from collections.abc import Iterable
 
-from rucola.errors import FormatError, RemotingClosedError, RemotingError, RemotingTimeoutError
+from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
 
@@ -89,27 +89,21 @@ class ResponseTable:
         if deadline < self._timer_at:
             self._arm(deadline)
 
-    def answered(self, opaque: int, batch: FrameBatch, row: int) -> None:
-        """Hand an answer to whoever waits for it; an answer nobody waits for (any more) is dropped."""
-        waiter = self._waiting.pop(opaque, None)
-        if waiter is not None:
-            waiter.answered(batch, row)
+    def take(self, opaque: int) -> Waiter | None:
+        """Who waits for the answer ``opaque``, None when nobody does (any more)."""
+        return self._waiting.pop(opaque, None)
 
-    def close(self) -> None:
-        """The connection is gone: fail everything that still waits."""
+    def close(self, connect_error: str | None = None) -> None:
+        """Fail everything that waits: the connection is gone, or never came to be for the reason given."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        self._timer_at = math.inf
+        self._timer, self._timer_at = None, math.inf
         waiting, self._waiting = self._waiting, {}
-        for waiter in waiting.values():
-            waiter.failed(RemotingClosedError(self._address))
-
-    def fail(self, error: RemotingError) -> None:
-        """Fail everything that waits with ``error``: there never was a connection."""
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting.values():
-            waiter.failed(error)
+        for waiter in waiting.values():  # an error of its own for each: whoever gets it may raise it and add notes
+            if connect_error is None:
+                waiter.failed(RemotingClosedError(self._address))
+            else:
+                waiter.failed(RemotingConnectError(self._address, connect_error))
 
     def _arm(self, deadline: float) -> None:
         if self._timer is not None:

@@ -12,9 +12,10 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
+from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.frame import FrameBatch, FrameReader
-from rucola.remoting.channel import Channel, Part, readable_address
+from rucola.remoting.channel import Channel, Part
 from rucola.runtime.logs import event
 
 __all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions"]
@@ -31,7 +32,7 @@ class FramesHandler(Protocol):
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Handle all complete frames of one read; ``batch`` is valid during this call only.
 
-        Frames with bit 0 of FLAG set are answers to ``Channel.invoke``, already delivered: skip them.
+        Rows with bit 0 of FLAG set are answers to ``Channel.invoke``, already delivered: skip them.
         """
 
     def channel_closed(self, channel: Channel) -> None:
@@ -86,7 +87,7 @@ class RemotingServer:
     @property
     def address(self) -> str:
         """Where this server listens, as ``host:port``."""
-        return readable_address((self.host, self.port))
+        return join_address(self.host, self.port)
 
     async def start(self) -> None:
         """Listen.

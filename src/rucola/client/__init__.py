@@ -1,0 +1,1 @@
+"""Producer and consumers, async. The same names with blocking calls are in ``rucola.sync``, generated from here."""

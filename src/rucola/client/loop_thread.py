@@ -1,0 +1,86 @@
+"""An event loop in a background thread: what the blocking clients of ``rucola.sync`` run on.
+
+All of them share one thread, started by the first and ended with the process. After a fork the child starts its own,
+because threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """A running event loop; any other thread may call its methods. Get it with ``shared_loop``."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = _new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rucola-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for the result of ``work``; interrupting the wait cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Wait for the result of a function that must run on the loop."""
+
+        async def call() -> T:
+            return function(*arguments, **options)
+
+        return self.run(call())
+
+    def start(self, work: Coroutine[Any, Any, asyncio.Future[T]]) -> concurrent.futures.Future[T]:
+        """Wait until ``work`` gives its future, then hand out one that any thread may wait for."""
+        handed: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def finish(inner: asyncio.Future[T]) -> None:
+            if inner.cancelled():
+                handed.cancel()
+                return
+            if not handed.set_running_or_notify_cancel():
+                return
+            error = inner.exception()
+            if error is None:
+                handed.set_result(inner.result())
+            else:
+                handed.set_exception(error)
+
+        async def begin() -> None:
+            (await work).add_done_callback(finish)
+
+        self.run(begin())
+        return handed
+
+
+_shared: list[LoopThread] = []
+_sharing = threading.Lock()
+
+
+def shared_loop() -> LoopThread:
+    """The loop of this process, started when it does not run yet."""
+    with _sharing:
+        if not _shared or _shared[0].pid != os.getpid():
+            _shared[:] = [LoopThread()]
+        return _shared[0]
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop

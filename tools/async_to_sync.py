@@ -1,0 +1,179 @@
+"""Generates ``rucola.sync``, the blocking clients, from the async ones.
+
+For every face below the public methods are read from the source (no import) and written again with the same signature and
+docstring, each handing its call to the event loop of a background thread:
+
+    async def x(...) -> T                    ->  def x(...) -> T
+    async def x(...) -> asyncio.Future[T]    ->  def x(...) -> concurrent.futures.Future[T]
+    async with                               ->  with
+
+Run without arguments to write the files, with ``--check`` to exit 1 when they are not what would be written.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "src" / "rucola" / "client"
+TARGETS = ROOT / "src" / "rucola" / "sync"
+FACES = {"producer": "Producer", "pull_consumer": "PullConsumer"}
+VALUES = {
+    "rucola.client.config": ["ProducerConfig", "PullConsumerConfig"],
+    "rucola.client.pull_result": ["PullResult", "PullStatus", "RawPullResult"],
+    "rucola.client.send_result": ["SendResult", "SendStatus"],
+    "rucola.common.message": ["Message", "MessageExt"],
+    "rucola.common.message_queue": ["MessageQueue"],
+}
+
+HEAD = '"""{summary}\n\nGenerated from {source} by tools/async_to_sync.py: change that file and run the tool.\n"""\n'
+
+
+def generate() -> dict[Path, str]:
+    """The text of every generated file."""
+    files = {TARGETS / f"{module}.py": face_module(module, name) for module, name in FACES.items()}
+    files[TARGETS / "__init__.py"] = package_module()
+    return {path: formatted(text, path) for path, text in files.items()}
+
+
+def face_module(module: str, class_name: str) -> str:
+    """One blocking class."""
+    tree = ast.parse((SOURCES / f"{module}.py").read_text(encoding="utf-8"))
+    face = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    methods = [text for node in face.body if (text := method(node, class_name))]
+    body = "\n".join([docstring(face, "    "), *methods])
+    needed = imports(tree, body)
+    lines = [
+        HEAD.format(summary=f"``{class_name}`` with blocking calls.", source=f"rucola/client/{module}.py"),
+        "from __future__ import annotations",
+        "import concurrent.futures" if "concurrent.futures." in body else "",
+        *needed,
+        f"from rucola.client.loop_thread import shared_loop\nfrom rucola.client.{module} import {class_name} as Async{class_name}",
+        f"\n\nclass {class_name}:\n{body}",
+    ]
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def method(node: ast.stmt, class_name: str) -> str:
+    """The blocking form of one member of the class; empty when it has none."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ""
+    if node.name == "__init__":
+        call = f"Async{class_name}({arguments(node.args)})"
+        return f"{header(node, '__init__')}\n        self._loop = shared_loop()\n        self._async = {call}\n"
+    if node.name == "__aenter__":
+        return f"{header(node, '__enter__')}\n        self._loop.run(self._async.__aenter__())\n        return self\n"
+    if node.name == "__aexit__":
+        return f"{header(node, '__exit__')}\n        self._loop.run(self._async.__aexit__({arguments(node.args)}))\n"
+    if node.name.startswith("_"):
+        return ""
+    if any(isinstance(item, ast.Name) and item.id == "property" for item in node.decorator_list):
+        text = header(node, node.name)
+        return f"    @property\n{text}\n{docstring(node, '        ')}\n        return self._async.{node.name}\n"
+    given = arguments(node.args)
+    if isinstance(node, ast.AsyncFunctionDef):
+        verb = "start" if future_of(node) else "run"
+        call = f"self._loop.{verb}(self._async.{node.name}({given}))"
+    else:
+        call = f"self._loop.call(self._async.{node.name}{', ' if given else ''}{given})"
+    result = "" if node.returns is not None and ast.unparse(node.returns) == "None" else "return "
+    return f"{header(node, node.name)}\n{docstring(node, '        ')}\n        {result}{call}\n"
+
+
+def header(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
+    """``def name(...) -> T:`` of the blocking form."""
+    returns = ast.unparse(node.returns) if node.returns is not None else "None"
+    inner = future_of(node)
+    if inner:
+        returns = f"concurrent.futures.Future[{inner}]"
+    return f"    def {name}({ast.unparse(node.args)}) -> {returns}:"
+
+
+def future_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """T when the method gives an ``asyncio.Future[T]``, else empty."""
+    if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == "asyncio.Future":
+        return ast.unparse(node.returns.slice)
+    return ""
+
+
+def arguments(args: ast.arguments) -> str:
+    """The call's arguments: what the signature takes, handed on."""
+    given = [argument.arg for argument in [*args.posonlyargs, *args.args] if argument.arg != "self"]
+    if args.vararg is not None:
+        given.append(f"*{args.vararg.arg}")
+    return ", ".join([*given, *(f"{argument.arg}={argument.arg}" for argument in args.kwonlyargs)])
+
+
+def docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, indent: str) -> str:
+    """The docstring of ``node`` at ``indent``; every public member must have one."""
+    text = ast.get_docstring(node)
+    if text is None:
+        raise SystemExit(f"async_to_sync: {node.name} (line {node.lineno}) has no docstring")
+    lines = text.replace("asyncio.Future", "concurrent.futures.Future").replace("async with", "with").splitlines()
+    body = "\n".join(f"{indent}{line}".rstrip() for line in lines)
+    end = f"\n{indent}" if len(lines) > 1 else ""
+    return f'{indent}"""{body.strip()}{end}"""'
+
+
+def imports(tree: ast.Module, body: str) -> list[str]:
+    """The source module's imports of names that stand in the generated signatures."""
+    used = {node.id for node in ast.walk(ast.parse(f"class _:\n{body}")) if isinstance(node, ast.Name)}
+    lines = []
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]
+            if names:
+                lines.append(f"from {node.module} import {', '.join(names)}")
+    return lines
+
+
+def package_module() -> str:
+    """``rucola.sync`` itself: the faces and the values they take and give."""
+    lines = [
+        HEAD.format(
+            summary="The clients with blocking calls; the async ones, with the same names, are in ``rucola``.",
+            source="rucola/client/",
+        ),
+        "from __future__ import annotations",
+        *(f"from {module} import {', '.join(names)}" for module, names in VALUES.items()),
+        *(f"from rucola.sync.{module} import {name}" for module, name in FACES.items()),
+        f"__all__ = {sorted([*FACES.values(), *(name for names in VALUES.values() for name in names)])!r}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def formatted(text: str, path: Path) -> str:
+    """``text`` as the formatter and the import sorter leave it."""
+    ruff = [sys.executable, "-m", "ruff"]
+    name = ["--stdin-filename", str(path)]
+    for command in (
+        [*ruff, "check", "--select", "I,F401", "--fix", "--quiet", *name, "-"],
+        [*ruff, "format", "--quiet", *name, "-"],
+    ):
+        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
+
+
+def main(argv: list[str]) -> int:
+    """Write the files, or compare them."""
+    files = generate()
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if argv == ["--check"]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not current: run tools/async_to_sync.py")
+        return 1 if stale else 0
+    if argv:
+        print("usage: async_to_sync.py [--check]", file=sys.stderr)
+        return 2
+    TARGETS.mkdir(parents=True, exist_ok=True)
+    for path in stale:
+        path.write_text(files[path], encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
