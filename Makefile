@@ -20,6 +20,7 @@ $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.built
+	@$(BIN)/python demo/flights/java.py
 	@echo "installing rucola[demo] into $(VENV) (PySpark is 435 MB: about a minute or two)"
 	@$(PIP) --editable '.[demo]'
 	@touch $@

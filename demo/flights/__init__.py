@@ -1,0 +1,18 @@
+"""The main job, ``python -m demo.flights``: 336,776 flights through broker, clients and Spark, broker killed half way.
+
+One process per part, as in real use: the broker (``rucola up``), two producers (`produce`) and this one, which drives
+Spark and draws the screen. `job` is the story from start to end; the other modules each know one thing:
+
+    java        is there a Java that Spark can run on
+    data        rows of the packaged CSV files as messages
+    produce     the producer process
+    processes   start, kill and restart the processes
+    pipeline    bronze to silver to gold, as functions from DataFrame to DataFrame
+    tables      where the tables lie, and one micro-batch written exactly once in effect
+    figures     the gold figures as plain rows
+    expected    the same figures straight from the CSV, by another road
+    compare     every figure against every figure
+    measure     rates and latencies from what was observed
+    picture     one page of pictures
+    screen      progress bars and the closing table
+"""

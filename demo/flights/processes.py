@@ -1,0 +1,248 @@
+"""Starts, kills and restarts the job's processes: the broker and the producers.
+
+Children run in sessions of their own, so that Ctrl-C reaches this process only, which then ends them in order;
+`Processes` ends whatever is left however the job ends. Their output goes to files in the job's directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from .produce import Progress
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+_POLL_S = 0.02
+
+STORE_CONFIG = """\
+# Small files, so that the store of a demo fits a small disk, and so that it has several of each.
+mappedFileSizeCommitLog=67108864
+mappedFileSizeConsumeQueue=600000
+maxHashSlotNum=500000
+maxIndexNum=1000000
+flushDiskType=SYNC_FLUSH
+"""
+
+
+class DemoError(Exception):
+    """The job cannot go on; the text says what happened, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where ``rucola up`` listens; ``host:port`` each."""
+
+    namesrv: str
+    broker: str
+    pid: int
+
+
+class Processes:
+    """All children of the job. Leaving the ``with`` block ends those that still run, last started first."""
+
+    def __init__(self) -> None:
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self._running):
+            end(process)
+
+    def start(
+        self, command: Sequence[str], stdout: IO[bytes] | int, stderr: IO[bytes], stdin: int
+    ) -> subprocess.Popen[bytes]:
+        """Starts a child that is ended with the job."""
+        # Children must import the same packages as this process, from wherever they are started.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
+        )
+        self._running.append(process)
+        return process
+
+
+def end(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """SIGTERM, and SIGKILL for one that does not listen. Returns when the process is gone."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class BrokerProcess:
+    """``rucola up`` over one store directory; the ports of the first start are kept at a restart."""
+
+    def __init__(self, processes: Processes, directory: Path) -> None:
+        self._processes = processes
+        self._directory = directory
+        self._config = directory / "broker.conf"
+        self._starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._addresses: Addresses | None = None
+        self._config.write_text(STORE_CONFIG)
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where it listens. Only after `start`."""
+        if self._addresses is None:
+            raise DemoError("the broker was not started")
+        return self._addresses
+
+    def start(self) -> Addresses:
+        """Starts it and waits until it says that it is ready.
+
+        Raises:
+            DemoError: it ended, or did not get ready within `START_TIMEOUT_S`.
+        """
+        self._starts += 1
+        namesrv_port, broker_port = "0", "0"
+        if self._addresses is not None:
+            namesrv_port, broker_port = (_port(self._addresses.namesrv), _port(self._addresses.broker))
+        command = up_command(self._directory / "store", self._config, namesrv_port, broker_port)
+        output = self._directory / f"broker-{self._starts}.out"
+        log = self._directory / f"broker-{self._starts}.log"
+        with output.open("wb") as stdout, log.open("wb") as stderr:
+            self._process = self._processes.start(command, stdout, stderr, subprocess.DEVNULL)
+        ready = self._wait_ready(output, log)
+        self._addresses = Addresses(str(ready["namesrv"]), str(ready["brokers"][0]), int(ready["pid"]))
+        return self._addresses
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, nothing is written any more. Returns when the process is gone."""
+        if self._process is None:
+            raise DemoError("the broker was not started")
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        if self._process is not None:
+            end(self._process)
+
+    def check(self) -> None:
+        """Raises: DemoError: it ended by itself."""
+        if self._process is not None and self._process.poll() is not None:
+            log = self._directory / f"broker-{self._starts}.log"
+            raise DemoError(
+                f"the broker ended by itself with {_exit(self._process)}: {_last_line(log)} (all of it: {log})"
+            )
+
+    def _wait_ready(self, output: Path, log: Path) -> dict[str, Any]:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            line, newline, _ = output.read_text().partition("\n")
+            if newline:
+                ready: dict[str, Any] = json.loads(line)
+                return ready
+            self.check()
+            time.sleep(_POLL_S)
+        raise DemoError(
+            f"the broker was not ready within {START_TIMEOUT_S:.0f} s: {_last_line(log)} (all of it: {log})"
+        )
+
+
+def up_command(store: Path, config: Path, namesrv_port: str, broker_port: str) -> list[str]:
+    """The command line of ``rucola up``; port 0 is any free one."""
+    return [
+        sys.executable, "-m", "rucola.cli", "up", "--json", "--store", str(store), "--config", str(config),
+        "--namesrv-port", namesrv_port, "--broker-port", broker_port, "--http-port", "0",
+    ]  # fmt: skip
+
+
+class ProducerProcess:
+    """One process of `produce`. A thread keeps the newest of the progress lines it prints."""
+
+    def __init__(
+        self, processes: Processes, directory: Path, namesrv: str, part: int, parts: int, rows: int, rate: float
+    ) -> None:
+        """Args: ``rate``: messages per second of this producer, 0 for as fast as it can."""
+        self._log = directory / f"producer-{part}.log"
+        self._part = part
+        command = [
+            sys.executable, "-m", "demo.flights.produce", "--namesrv", namesrv, "--part", str(part),
+            "--parts", str(parts), "--rows", str(rows), "--rate", str(rate),
+        ]  # fmt: skip
+        with self._log.open("wb") as stderr:
+            self._process = processes.start(command, subprocess.PIPE, stderr, subprocess.PIPE)
+        self._progress = Progress()
+        threading.Thread(target=self._follow, name=f"producer-{part}", daemon=True).start()
+
+    @property
+    def progress(self) -> Progress:
+        """What it said last."""
+        return self._progress
+
+    def go(self) -> None:
+        """Lets it go on after its first rows."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"go\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self.done()
+            raise
+
+    def done(self) -> bool:
+        """Whether all its rows are acknowledged and it has ended.
+
+        Raises:
+            DemoError: it ended otherwise.
+        """
+        code = self._process.poll()
+        if code is not None and code != 0:
+            problem = f"producer {self._part} ended with {_exit(self._process)}"
+            raise DemoError(f"{problem}: {_last_line(self._log)} (all of it: {self._log})")
+        return code == 0
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._progress = Progress(**json.loads(line))
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """Lets what starts inside, such as Spark's Java, inherit a file as standard error, for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
+
+
+def _exit(process: subprocess.Popen[bytes]) -> str:
+    code = process.returncode
+    return signal.Signals(-code).name if code < 0 else f"exit {code}"
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

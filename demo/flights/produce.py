@@ -1,0 +1,178 @@
+"""The producer process: ``python -m demo.flights.produce --namesrv HOST:PORT --part 0 --parts 2 --rows 336776``.
+
+Sends its share of the rows, pipelined, and prints one JSON line with a `Progress` several times a second. After the
+first `FIRST_ROWS` are acknowledged it waits for a line on standard input: the pipeline behind warms up on them.
+
+A send whose answer never came may or may not be stored; the row is sent again, and so may be in the log twice. That is
+what the flight id in the key is for: whoever reads can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import Annotated
+
+import orjson
+import typer
+
+from rucola import Message, Producer, ProducerConfig, SendResult
+from rucola.errors import RucolaError
+
+from .data import ROWS_ALL, TOPIC, FlightMessage, flight_rows, message_of
+
+FIRST_ROWS = 500
+"""Rows of each producer that go ahead of the rest."""
+
+IN_FLIGHT_MAX = 512
+REPORT_INTERVAL_S = 0.1
+PACE_INTERVAL_S = 0.002
+RESEND_PAUSE_S = 0.1
+STALL_TIMEOUT_S = 60.0
+"""How long nothing may be acknowledged before the producer gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a producer is. ``resent``: sends repeated because their answer was lost or bad."""
+
+    acknowledged: int = 0
+    resent: int = 0
+    waiting: bool = False
+    """Whether it waits to be let go after its first rows."""
+
+
+class StalledError(Exception):
+    """Nothing was acknowledged for too long."""
+
+
+class Publisher:
+    """Sends messages until each is acknowledged, at a steady rate, with at most `IN_FLIGHT_MAX` unanswered."""
+
+    def __init__(self, producer: Producer, rate: float) -> None:
+        """Args: ``rate``: messages per second; 0 for as fast as answers come."""
+        self._producer = producer
+        self._rate = rate
+        self._in_flight = 0
+        self._again: deque[FlightMessage] = deque()
+        self._troubled = False
+        self._last_error: BaseException | None = None
+        self._fatal: BaseException | None = None
+        self._stall_mark, self._stall_since_s = -1, 0.0
+        self.acknowledged = 0
+        self.resent = 0
+        self.waiting = False
+
+    async def publish(self, messages: Iterable[FlightMessage]) -> None:
+        """Sends all of ``messages`` and returns when every one is acknowledged.
+
+        After an outage it is behind its schedule and sends at full speed until it has caught up.
+
+        Raises:
+            StalledError: nothing was acknowledged for `STALL_TIMEOUT_S`.
+            RucolaError: an answer that sending again cannot help.
+        """
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+        for taken, message in enumerate(messages):
+            while self._rate and taken > (loop.time() - begin_s) * self._rate:
+                await self._pause(PACE_INTERVAL_S)
+            while self._in_flight >= IN_FLIGHT_MAX or self._again:
+                await self._resend_or_wait()
+            self._send(message)
+        while self._in_flight or self._again:
+            await self._resend_or_wait()
+
+    async def _resend_or_wait(self) -> None:
+        if self._again and self._in_flight < IN_FLIGHT_MAX:
+            if self._troubled:
+                # The broker is away: let it come back instead of failing the same sends over and over.
+                self._troubled = False
+                await self._pause(RESEND_PAUSE_S)
+            self._send(self._again.popleft())
+        else:
+            await self._pause(PACE_INTERVAL_S)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        if self._fatal is not None:
+            raise self._fatal
+        now_s = asyncio.get_running_loop().time()
+        if self.acknowledged != self._stall_mark or not self._in_flight | len(self._again):
+            self._stall_mark, self._stall_since_s = self.acknowledged, now_s
+        elif now_s - self._stall_since_s > STALL_TIMEOUT_S:
+            raise StalledError(f"nothing acknowledged for {STALL_TIMEOUT_S:.0f} s; last error: {self._last_error!r}")
+
+    def _send(self, flight: FlightMessage) -> None:
+        message = Message(
+            topic=TOPIC, body=flight.body, tags=flight.tag, keys=flight.key, properties=dict(flight.properties)
+        )
+        self._in_flight += 1
+        answer = self._producer.submit(message)
+        answer.add_done_callback(lambda done: self._answered(flight, done))
+
+    def _answered(self, flight: FlightMessage, answer: asyncio.Future[SendResult]) -> None:
+        self._in_flight -= 1
+        error = answer.exception()
+        if error is None:
+            self.acknowledged += 1
+            return
+        if not (isinstance(error, RucolaError) and error.retriable):
+            self._fatal = self._fatal or error
+            return
+        self._last_error = error
+        self._troubled = True
+        self.resent += 1
+        self._again.append(flight)
+
+
+async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -> None:
+    """Sends share ``part`` of ``parts`` of the first ``rows`` rows and reports on standard output."""
+    # Repeating is the Publisher's business: it counts, and it does not give up while a broker restarts.
+    config = ProducerConfig(retry_times_when_send_async_failed=0)
+    producer = Producer(f"flights_producer_{part}", namesrv, config)
+    await producer.start()
+    try:
+        publisher = Publisher(producer, rate)
+        messages = map(message_of, flight_rows(rows, part, parts))
+        reporting = asyncio.create_task(_report(publisher))
+        await publisher.publish(islice(messages, FIRST_ROWS))
+        publisher.waiting = True
+        await asyncio.to_thread(sys.stdin.readline)
+        publisher.waiting = False
+        await publisher.publish(messages)
+        reporting.cancel()
+        _print_progress(publisher)
+    finally:
+        await producer.shutdown()
+
+
+async def _report(publisher: Publisher) -> None:
+    while True:
+        _print_progress(publisher)
+        await asyncio.sleep(REPORT_INTERVAL_S)
+
+
+def _print_progress(publisher: Publisher) -> None:
+    progress = Progress(publisher.acknowledged, publisher.resent, publisher.waiting)
+    sys.stdout.write(orjson.dumps(asdict(progress)).decode() + "\n")
+    sys.stdout.flush()
+
+
+def main(
+    namesrv: Annotated[str, typer.Option(help="Name server, host:port.")],
+    part: Annotated[int, typer.Option(help="Which share of the rows, from 0.")] = 0,
+    parts: Annotated[int, typer.Option(help="Into how many shares the rows are split.")] = 1,
+    rows: Annotated[int, typer.Option(help="Rows of all shares together.")] = ROWS_ALL,
+    rate: Annotated[float, typer.Option(help="Messages per second, 0 for as fast as possible.")] = 0.0,
+) -> None:
+    """Publish flights."""
+    asyncio.run(produce(namesrv, part, parts, rows, rate))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,123 @@
+"""What the job shows: one line per finished step, progress while one runs, the closing table.
+
+On a terminal the progress is live bars; elsewhere (a log of a build server) it is one plain line every few seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .figures import CarrierMonth, mean
+
+PLAIN_INTERVAL_S = 5.0
+RATE_WINDOW_S = 2.0
+
+
+class Screen:
+    """The terminal. Used by one thread."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self._begin_s = time.monotonic()
+        self.steps: dict[str, float] = {}
+        """Seconds that each finished step took."""
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Shows that ``name`` is under way, then how long it took."""
+        begin_s = time.monotonic()
+        if not self.console.is_terminal:
+            self.console.print(f"{self._clock()}  {name} ...")
+        with self.console.status(f"{name} ..."):
+            yield
+        self.finished(name, time.monotonic() - begin_s)
+
+    def finished(self, name: str, took_s: float, detail: str = "") -> None:
+        """A step is done."""
+        self.steps[name] = took_s
+        self.console.print(
+            f"{self._clock()}  [green]✓[/] {name} [dim]({took_s:.1f} s)[/]{'  ' + detail if detail else ''}"
+        )
+
+    def note(self, text: str, style: str = "bold yellow") -> None:
+        """Something happened that is no step."""
+        self.console.print(f"{self._clock()}  [{style}]{text}[/]")
+
+    def error(self, text: str) -> None:
+        """The job failed, or a figure differs."""
+        self.console.print(f"[bold red]demo:[/] {text}", soft_wrap=True)
+
+    @contextmanager
+    def bars(self, total: int) -> Iterator[Bars]:
+        """Progress of publishing and of the tables behind it."""
+        bars = Bars(self, total)
+        with bars.live:
+            yield bars
+
+    def _clock(self) -> str:
+        return f"[dim]{time.monotonic() - self._begin_s:6.1f} s[/]"
+
+    def plain(self, text: str) -> None:
+        """A line of progress where there is no terminal."""
+        self.console.print(f"{self._clock()}  {text}")
+
+
+class Bars:
+    """Two bars: messages acknowledged, flights in gold."""
+
+    def __init__(self, screen: Screen, total: int) -> None:
+        self._screen = screen
+        self._total = total
+        self.live = Progress(
+            SpinnerColumn(), TextColumn("{task.description:>10}"), BarColumn(40), MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:>11}"), TimeElapsedColumn(),
+            console=screen.console, transient=True, disable=not screen.console.is_terminal,
+        )  # fmt: skip
+        self._published = self.live.add_task("published", total=total, rate="")
+        self._in_gold = self.live.add_task("in gold", total=total, rate="")
+        self._window: list[tuple[float, int]] = []
+        self._plain_at_s = time.monotonic() + PLAIN_INTERVAL_S
+
+    def update(self, published: int, in_gold: int) -> None:
+        """Shows new counts."""
+        now_s = time.monotonic()
+        self._window = [*[point for point in self._window if now_s - point[0] < RATE_WINDOW_S], (now_s, published)]
+        (first_s, first), (last_s, last) = self._window[0], self._window[-1]
+        rate = (last - first) / (last_s - first_s) if last_s > first_s else 0.0
+        self.live.update(self._published, completed=published, rate=f"{rate:,.0f}/s")
+        self.live.update(self._in_gold, completed=in_gold)
+        if not self._screen.console.is_terminal and now_s >= self._plain_at_s:
+            self._plain_at_s = now_s + PLAIN_INTERVAL_S
+            self._screen.plain(f"published {published:,} of {self._total:,} ({rate:,.0f}/s), in gold {in_gold:,}")
+
+
+def closing_table(gold: Sequence[CarrierMonth]) -> Table:
+    """One line per carrier, the year as a whole, busiest first."""
+    table = Table(title="Gold: flights from New York in 2013, by carrier", title_justify="left", header_style="bold")
+    table.add_column("carrier")
+    table.add_column("airline")
+    for name in ("flights", "cancelled", "mean departure\ndelay, min", "mean arrival\ndelay, min", "worst\nmonth"):
+        table.add_column(name, justify="right")
+    carriers: dict[str, list[CarrierMonth]] = {}
+    for row in gold:
+        carriers.setdefault(row.carrier, []).append(row)
+    for carrier, rows in sorted(carriers.items(), key=lambda item: -sum(row.flights for row in item[1])):
+        flights, cancelled = sum(row.flights for row in rows), sum(row.cancelled for row in rows)
+        departure = mean(sum(row.departure_delay_sum_min for row in rows), sum(row.departed for row in rows))
+        arrival = mean(sum(row.arrival_delay_sum_min for row in rows), sum(row.arrived for row in rows))
+        worst = max(rows, key=lambda row: row.arrival_delay_mean_min or float("-inf"))
+        table.add_row(
+            carrier, rows[0].airline or "", f"{flights:,}", f"{cancelled:,} ({cancelled / flights:.1%})",
+            _delay(departure), _delay(arrival), f"{worst.month} ({_delay(worst.arrival_delay_mean_min)})",
+        )  # fmt: skip
+    return table
+
+
+def _delay(minutes: float | None) -> str:
+    return "-" if minutes is None else f"{minutes:.1f}"

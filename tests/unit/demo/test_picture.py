@@ -1,0 +1,33 @@
+"""The page of pictures is drawn for every kind of run, and holds what it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from demo.flights.figures import CarrierMonth
+from demo.flights.measure import BatchReport, Measurements, Sample
+from demo.flights.picture import draw
+
+GOLD = [
+    CarrierMonth("AA", 1, "American Airlines Inc.", 3, 1, 2, 7, 3.5, 1, -3, -3.0, 150),
+    CarrierMonth("AA", 2, None, 1, 1, 0, 0, None, 0, 0, None, 0),
+]
+KILLED = Measurements(
+    begin_s=10.0,
+    killed_s=12.0,
+    ready_again_s=13.0,
+    published_s=15.0,
+    samples=[Sample(10.0, 0), Sample(15.0, 4)],
+    batches=[BatchReport(0, 4, 4, 11.0, 14.0, (1.0, 2.0, 3.0))],
+)
+
+
+@pytest.mark.parametrize("seen", [KILLED, Measurements()], ids=["a whole run", "nothing observed"])
+def test_page_is_written(tmp_path: Path, seen: Measurements) -> None:
+    page = tmp_path / "flights.png"
+    draw(page, GOLD, seen, "4 messages")
+    head = page.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    assert (width, height) == (1800, 1250)
