@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rucola.spark.offsets import QueueOffsets, SourceQueue
+from rucola.common.message_queue import MessageQueue
+from rucola.spark.offsets import QueueOffsets
 
 
-def admit_rows(start: Mapping[SourceQueue, int], available: Mapping[SourceQueue, int], rows_max: int) -> QueueOffsets:
+def admit_rows(start: Mapping[MessageQueue, int], available: Mapping[MessageQueue, int], rows_max: int) -> QueueOffsets:
     """End offsets that take at most ``rows_max`` messages, shared out by backlog.
 
     Each queue with a backlog gets one message before the rest is shared in proportion, so that a short queue beside
@@ -30,10 +31,10 @@ def admit_rows(start: Mapping[SourceQueue, int], available: Mapping[SourceQueue,
 
 
 def admit_bytes(
-    start: Mapping[SourceQueue, int],
-    available: Mapping[SourceQueue, int],
+    start: Mapping[MessageQueue, int],
+    available: Mapping[MessageQueue, int],
     bytes_max: int,
-    mean_record_bytes: Mapping[SourceQueue, int],
+    mean_record_bytes: Mapping[MessageQueue, int],
 ) -> QueueOffsets:
     """End offsets that take about ``bytes_max`` bytes, by the mean record size of each queue.
 

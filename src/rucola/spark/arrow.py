@@ -6,7 +6,6 @@ Every array owns its bytes, so the segment or the receive buffer below may go aw
 
 from __future__ import annotations
 
-import ipaddress
 from array import array
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.hosts import host_text
+from rucola.common.sysflag import MessageSysFlag
 from rucola.formats import _columns_cy
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-BORN_HOST_V6 = 0x10
-STORE_HOST_V6 = 0x20
-"""Bits of sysFlag: the host takes 20 bytes instead of 8."""
 HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
@@ -83,9 +81,9 @@ class Rows:
         """Bytes of the born hosts, as ``store_hosts``."""
         return self._hosts(RecordColumn.BORN_HOST_POS)
 
-    def is_v6(self, bit: int) -> Mask:
+    def is_v6(self, bit: MessageSysFlag) -> Mask:
         """Where the host that ``bit`` of sysFlag speaks of is an IPv6 one."""
-        return (self.numbers(RecordColumn.SYS_FLAG) & bit) != 0
+        return (self.numbers(RecordColumn.SYS_FLAG) & int(bit)) != 0
 
     def _hosts(self, column: RecordColumn) -> npt.NDArray[np.uint8]:
         source = np.frombuffer(self.source, dtype=np.uint8)
@@ -116,7 +114,7 @@ def host_texts(hosts: npt.NDArray[np.uint8], v6: Mask) -> pa.Array:
     tagged[~v6, 1 + HOST_BYTES_V4 :] = 0
     raw = pa.Array.from_buffers(pa.binary(HOST_BYTES_V6 + 1), len(hosts), [None, pa.py_buffer(tagged)])
     different = raw.dictionary_encode()
-    texts = pa.array([_host_text(value) for value in different.dictionary.to_pylist()], pa.string())
+    texts = pa.array([_tagged_host_text(value) for value in different.dictionary.to_pylist()], pa.string())
     return texts.take(different.indices)
 
 
@@ -126,7 +124,7 @@ def message_ids(rows: Rows) -> pa.Array:
     if ids.null_count == 0:
         return ids
     missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0
-    v6 = rows.is_v6(STORE_HOST_V6)
+    v6 = rows.is_v6(MessageSysFlag.STORE_HOST_V6)
     for mask, width in ((missing & ~v6, HOST_BYTES_V4), (missing & v6, HOST_BYTES_V6)):
         if mask.any():
             offsets = rows.numbers(RecordColumn.PHYSICAL_OFFSET)[mask].astype(">i8").view(np.uint8).reshape(-1, 8)
@@ -142,9 +140,5 @@ def _hex_texts(raw: npt.NDArray[np.uint8]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
 
 
-def _host_text(tagged: bytes) -> str:
-    host = tagged[1 : 1 + (HOST_BYTES_V6 if tagged[0] else HOST_BYTES_V4)]
-    port = int.from_bytes(host[-4:], "big", signed=True)
-    if not tagged[0]:
-        return ".".join(str(byte) for byte in host[:4]) + f":{port}"
-    return "[" + str(ipaddress.IPv6Address(host[:16])) + f"]:{port}"
+def _tagged_host_text(tagged: bytes) -> str:
+    return host_text(tagged[1 : 1 + (HOST_BYTES_V6 if tagged[0] else HOST_BYTES_V4)])

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.offsets import EARLIEST, LATEST, QueueOffsets, SourceQueue
+from rucola.spark.offsets import EARLIEST, LATEST, QueueOffsets, queue_text
 from rucola.spark.options import MissingTime, Position, SourceOptions, Subscription
 from rucola.spark.ranges import QueueRange, SourceRange
 
@@ -28,16 +29,16 @@ class Bounds(NamedTuple):
 class Catalog(Protocol):
     """The queues of a subscription where they live. Driver side only; calls may block and are retried inside."""
 
-    def queues(self, *, all_needed: bool) -> list[SourceQueue]:
+    def queues(self, *, all_needed: bool) -> list[MessageQueue]:
         """Queues of the subscription that exist now, sorted; with ``all_needed`` a missing one is a ``ConfigError``."""
 
-    def bounds(self, queues: Iterable[SourceQueue]) -> dict[SourceQueue, Bounds]:
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """Bounds of each queue; one that does not exist is left out."""
 
-    def offset_at(self, queue: SourceQueue, timestamp_ms: int) -> int:
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """First offset stored at or after the time; the queue's max when there is none."""
 
-    def mean_record_bytes(self, queue: SourceQueue, start: int, end: int) -> int:
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
         """Mean size of records from ``start`` on, from a sample; at least 1."""
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
@@ -47,7 +48,9 @@ class Catalog(Protocol):
         """Frees files and connections."""
 
 
-def existing_queues(subscription: Subscription, found: Iterable[SourceQueue], *, all_needed: bool) -> list[SourceQueue]:
+def existing_queues(
+    subscription: Subscription, found: Iterable[MessageQueue], *, all_needed: bool
+) -> list[MessageQueue]:
     """The found queues that belong to the subscription, sorted.
 
     Raises:
@@ -56,7 +59,7 @@ def existing_queues(subscription: Subscription, found: Iterable[SourceQueue], *,
     found = set(found)
     if subscription.queues:
         wanted = sorted(found.intersection(subscription.queues))
-        missing = [str(queue) for queue in subscription.queues if queue not in found]
+        missing = [queue_text(queue) for queue in subscription.queues if queue not in found]
     else:
         wanted = sorted(queue for queue in found if subscription.wants_topic(queue.topic))
         missing = sorted(set(subscription.topics) - {queue.topic for queue in wanted})
@@ -67,7 +70,7 @@ def existing_queues(subscription: Subscription, found: Iterable[SourceQueue], *,
 
 
 def starting_offsets(
-    options: SourceOptions, catalog: Catalog, queues: Sequence[SourceQueue], default: str
+    options: SourceOptions, catalog: Catalog, queues: Sequence[MessageQueue], default: str
 ) -> QueueOffsets:
     """Where each queue starts; ``default`` is ``earliest`` or ``latest``.
 
@@ -89,7 +92,7 @@ def starting_offsets(
     return starting
 
 
-def ending_offsets(options: SourceOptions, catalog: Catalog, queues: Sequence[SourceQueue]) -> QueueOffsets:
+def ending_offsets(options: SourceOptions, catalog: Catalog, queues: Sequence[MessageQueue]) -> QueueOffsets:
     """Where each queue of a batch ends; taken once, so that the tail of a live store stays out.
 
     Raises:
@@ -110,9 +113,9 @@ def ending_offsets(options: SourceOptions, catalog: Catalog, queues: Sequence[So
 
 
 def checked_ranges(
-    start: Mapping[SourceQueue, int],
-    end: Mapping[SourceQueue, int],
-    bounds: Mapping[SourceQueue, Bounds],
+    start: Mapping[MessageQueue, int],
+    end: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, Bounds],
     fail_on_data_loss: bool,
 ) -> list[QueueRange]:
     """What lies between two offset documents, held against what exists.
@@ -148,15 +151,15 @@ def clamp(wanted: QueueRange, bounds: Bounds, fail_on_data_loss: bool) -> QueueR
     return QueueRange(wanted.queue, start, max(start, min(wanted.end, bounds.max)))
 
 
-def _lost(queue: SourceQueue, start: int, end: int, bounds: Bounds, fail: bool) -> None:
-    error = DataLossError(str(queue), start, end, bounds.min, bounds.max)
+def _lost(queue: MessageQueue, start: int, end: int, bounds: Bounds, fail: bool) -> None:
+    error = DataLossError(queue_text(queue), start, end, bounds.min, bounds.max)
     if fail:
         raise error
     log.warning("%s; going on, since failOnDataLoss is off", error)
 
 
 def _starting_by_time(
-    options: SourceOptions, position: Position, catalog: Catalog, bounds: Mapping[SourceQueue, Bounds]
+    options: SourceOptions, position: Position, catalog: Catalog, bounds: Mapping[MessageQueue, Bounds]
 ) -> QueueOffsets:
     if position.timestamps is not None:
         _check_same_queues("startingOffsetsByTimestamp", position.timestamps, bounds)
@@ -174,11 +177,12 @@ def _starting_by_time(
     return starting
 
 
-def _check_same_queues(option: str, given: Mapping[SourceQueue, int], existing: Mapping[SourceQueue, object]) -> None:
+def _check_same_queues(option: str, given: Mapping[MessageQueue, int], existing: Mapping[MessageQueue, object]) -> None:
     different = sorted(set(given) ^ set(existing))
     if different:
         raise ConfigError(
             option,
-            ", ".join(str(queue) for queue in different),
-            "every queue of the subscription and no other: " + ", ".join(str(queue) for queue in sorted(existing)),
+            ", ".join(queue_text(queue) for queue in different),
+            "every queue of the subscription and no other: "
+            + ", ".join(queue_text(queue) for queue in sorted(existing)),
         )

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rucola.common.columns import RecordColumn
-from rucola.spark.arrow import BORN_HOST_V6, STORE_HOST_V6, Rows, fixed_width, host_texts, message_ids
+from rucola.common.sysflag import MessageSysFlag
+from rucola.spark.arrow import Rows, fixed_width, host_texts, message_ids
 from rucola.spark.options import SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -74,8 +75,8 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
         "keys": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN, pa.string()),
         "sysFlag": _int32(RecordColumn.SYS_FLAG),
         "reconsumeTimes": _int32(RecordColumn.RECONSUME_TIMES),
-        "bornHost": lambda rows: host_texts(rows.born_hosts, rows.is_v6(BORN_HOST_V6)),
-        "storeHost": lambda rows: host_texts(rows.store_hosts, rows.is_v6(STORE_HOST_V6)),
+        "bornHost": lambda rows: host_texts(rows.born_hosts, rows.is_v6(MessageSysFlag.BORN_HOST_V6)),
+        "storeHost": lambda rows: host_texts(rows.store_hosts, rows.is_v6(MessageSysFlag.STORE_HOST_V6)),
         "bodyCrc": _int32(RecordColumn.BODY_CRC),
         "physicalOffset": _int64(RecordColumn.PHYSICAL_OFFSET),
         "storeSize": _int32(RecordColumn.RECORD_SIZE),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 
 EARLIEST = -2
@@ -21,26 +22,22 @@ QUEUE_ID_MAX = 0x7FFFFFFF
 OFFSET_MAX = (1 << 63) - 1
 
 
-class SourceQueue(NamedTuple):
-    """One queue of a topic on one broker; sorts as the document does."""
-
-    topic: str
-    broker: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}@{self.broker}:{self.queue_id}"
+def queue_text(queue: MessageQueue) -> str:
+    """A queue in a message to the user."""
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 
-QueueOffsets: TypeAlias = dict[SourceQueue, int]
+QueueOffsets: TypeAlias = dict[MessageQueue, int]
 OffsetDocument: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 
-def to_document(offsets: Mapping[SourceQueue, int]) -> OffsetDocument:
+def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
     """The nested document of ``offsets``; equal offsets give equal JSON text."""
     document: OffsetDocument = {}
     for queue in sorted(offsets):
-        document.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = int(offsets[queue])
+        document.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = int(
+            offsets[queue]
+        )
     return document
 
 
@@ -58,7 +55,7 @@ def from_document(document: object) -> QueueOffsets:
                     raise ValueError(f"{queue_text!r} is not a queue id")
                 if not isinstance(value, int) or isinstance(value, bool) or value > OFFSET_MAX:
                     raise ValueError(f"{value!r} of queue {queue_text} is not an offset")
-                offsets[SourceQueue(topic, broker, int(queue_text))] = value
+                offsets[MessageQueue(topic, broker, int(queue_text))] = value
     return offsets
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.spark.offsets import QueueOffsets, SourceQueue, parse_document
+from rucola.spark.offsets import QueueOffsets, parse_document
 
 MEBIBYTE = 1 << 20
 DEFAULT_BROKER_NAME = "broker-a"
@@ -133,7 +134,7 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    queues: tuple[SourceQueue, ...] = ()
+    queues: tuple[MessageQueue, ...] = ()
     """Assigned queues."""
 
     def wants_topic(self, topic: str) -> bool:
@@ -262,12 +263,12 @@ def _subscription(values: dict[str, str]) -> Subscription:
     return Subscription(topics=topics)
 
 
-def _assigned_queues(text: str) -> tuple[SourceQueue, ...]:
+def _assigned_queues(text: str) -> tuple[MessageQueue, ...]:
     allowed = '{"topic":{"broker":[queue ids]}}'
     try:
         document = json.loads(text)
         queues = {
-            SourceQueue(str(topic), str(broker), int(queue_id))
+            MessageQueue(str(topic), str(broker), int(queue_id))
             for topic, brokers in document.items()
             for broker, queue_ids in brokers.items()
             for queue_id in queue_ids

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rucola.spark.offsets import SourceQueue
+from rucola.common.message_queue import MessageQueue
 
 LOG_SCAN_PERCENT = 15
 """A log scan is chosen when at least this part of the log between the first and the last wanted record is wanted."""
@@ -21,7 +21,7 @@ LOG_SCAN_PERCENT = 15
 class QueueRange:
     """Offsets ``start`` (read) to ``end`` (not read) of one queue."""
 
-    queue: SourceQueue
+    queue: MessageQueue
     start: int
     end: int
 

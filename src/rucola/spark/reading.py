@@ -33,7 +33,7 @@ def read_range(options: SourceOptions, schema: StructType, piece: SourceRange) -
     from rucola.spark.columns import BatchBuilder
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    broker_name = options.broker_name if isinstance(piece, LogRange) else piece.queue.broker
+    broker_name = options.broker_name if isinstance(piece, LogRange) else piece.queue.broker_name
     builder = BatchBuilder(options, schema.fieldNames(), arrow_schema, broker_name)
     if isinstance(piece, LogRange):
         from rucola.spark.store_files import scan_log

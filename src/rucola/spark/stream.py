@@ -19,9 +19,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rucola.common.message_queue import MessageQueue
 from rucola.spark.admission import admit_bytes, admit_rows
 from rucola.spark.catalog import Bounds, Catalog, checked_ranges, clamp, starting_offsets
-from rucola.spark.offsets import OffsetDocument, QueueOffsets, SourceQueue, from_document, to_document
+from rucola.spark.offsets import OffsetDocument, QueueOffsets, from_document, to_document
 from rucola.spark.options import SourceOptions
 from rucola.spark.ranges import QueueRange
 from rucola.spark.reading import open_catalog, read_range
@@ -103,7 +104,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._catalog = open_catalog(self.options)
         return self._catalog
 
-    def _current_bounds(self, begin: Mapping[SourceQueue, int]) -> dict[SourceQueue, Bounds]:
+    def _current_bounds(self, begin: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
         """Bounds of the queues of the query and of new ones.
 
         Raises:

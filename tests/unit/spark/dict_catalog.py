@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rucola.common.message_queue import MessageQueue
 from rucola.spark.catalog import Bounds, existing_queues
-from rucola.spark.offsets import SourceQueue
 from rucola.spark.options import SourceOptions
 from rucola.spark.ranges import QueueRange, SourceRange, split_queue_ranges
 
 
 class DictCatalog:
-    """Queues and their bounds as a test sets them; message n of a queue was stored at ``1000 * n`` ms, 100 bytes long."""
+    """Queues and bounds as a test sets them; message n of a queue was stored at ``1000 * n`` ms, 100 bytes long."""
 
-    def __init__(self, options: SourceOptions, bounds: dict[SourceQueue, Bounds]) -> None:
+    def __init__(self, options: SourceOptions, bounds: dict[MessageQueue, Bounds]) -> None:
         self.options = options
         self.table = bounds
         self.closed = False
 
-    def queues(self, *, all_needed: bool) -> list[SourceQueue]:
+    def queues(self, *, all_needed: bool) -> list[MessageQueue]:
         return existing_queues(self.options.subscription, self.table, all_needed=all_needed)
 
-    def bounds(self, queues: Iterable[SourceQueue]) -> dict[SourceQueue, Bounds]:
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         return {queue: self.table[queue] for queue in queues if queue in self.table}
 
-    def offset_at(self, queue: SourceQueue, timestamp_ms: int) -> int:
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         least, most = self.table[queue]
         return min(max(least, -(-timestamp_ms // 1000)), most)
 
-    def mean_record_bytes(self, queue: SourceQueue, start: int, end: int) -> int:
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
         return 100
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rucola.common.message_queue import MessageQueue
 from rucola.spark.admission import admit_bytes, admit_rows
-from rucola.spark.offsets import SourceQueue
 
 
-def offsets(*values: int) -> dict[SourceQueue, int]:
-    return {SourceQueue("t", "b", queue_id): value for queue_id, value in enumerate(values)}
+def offsets(*values: int) -> dict[MessageQueue, int]:
+    return {MessageQueue("t", "b", queue_id): value for queue_id, value in enumerate(values)}
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ import pickle
 
 import pytest
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
 from rucola.spark.catalog import Bounds, checked_ranges, clamp, ending_offsets, existing_queues, starting_offsets
-from rucola.spark.offsets import SourceQueue
 from rucola.spark.options import Subscription, parse_options
 from rucola.spark.ranges import QueueRange
 
 from .dict_catalog import DictCatalog
 
-Q0, Q1 = SourceQueue("t", "b", 0), SourceQueue("t", "b", 1)
-OTHER = SourceQueue("other", "b", 0)
+Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
+OTHER = MessageQueue("other", "b", 0)
 TABLE = {Q0: Bounds(2, 10), Q1: Bounds(0, 4), OTHER: Bounds(0, 1)}
 
 
@@ -23,12 +23,12 @@ def catalog(**given: str) -> DictCatalog:
     return DictCatalog(parse_options({"storePath": "d", "topic": "t", **given}), TABLE)
 
 
-def starting(default: str = "earliest", **given: str) -> dict[SourceQueue, int]:
+def starting(default: str = "earliest", **given: str) -> dict[MessageQueue, int]:
     here = catalog(**given)
     return starting_offsets(here.options, here, here.queues(all_needed=True), default)
 
 
-def ending(**given: str) -> dict[SourceQueue, int]:
+def ending(**given: str) -> dict[MessageQueue, int]:
     here = catalog(**given)
     return ending_offsets(here.options, here, here.queues(all_needed=True))
 
@@ -102,12 +102,12 @@ def test_a_start_outside_the_queue_is_data_loss(offset: int) -> None:
         (Subscription(queues=(Q1,)), [Q1]),
     ],
 )
-def test_existing_queues(subscription: Subscription, expected: list[SourceQueue]) -> None:
+def test_existing_queues(subscription: Subscription, expected: list[MessageQueue]) -> None:
     assert existing_queues(subscription, TABLE, all_needed=True) == expected
 
 
 @pytest.mark.parametrize(
-    "subscription", [Subscription(topics=("t", "absent")), Subscription(queues=(Q0, SourceQueue("t", "b", 7)))]
+    "subscription", [Subscription(topics=("t", "absent")), Subscription(queues=(Q0, MessageQueue("t", "b", 7)))]
 )
 def test_missing_queues(subscription: Subscription) -> None:
     with pytest.raises(ConfigError, match=r"absent|t@b:7"):

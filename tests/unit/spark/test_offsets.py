@@ -8,25 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.spark.offsets import SourceQueue, from_document, parse_document, to_document
+from rucola.spark.offsets import from_document, parse_document, to_document
 
-queues = st.builds(SourceQueue, st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8), st.integers(0, 40))
+queues = st.builds(MessageQueue, st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8), st.integers(0, 40))
 offsets_of_queues = st.dictionaries(queues, st.integers(0, 2**63 - 1), max_size=20)
 
 
 def test_the_document_is_nested_and_sorted() -> None:
-    offsets = {SourceQueue("B", "b", 0): 3, SourceQueue("A", "b", 10): 1, SourceQueue("A", "b", 9): 2}
+    offsets = {MessageQueue("B", "b", 0): 3, MessageQueue("A", "b", 10): 1, MessageQueue("A", "b", 9): 2}
     assert json.dumps(to_document(offsets)) == '{"A": {"b": {"9": 2, "10": 1}}, "B": {"b": {"0": 3}}}'
 
 
 @given(offsets_of_queues)
-def test_round_trip_through_json(offsets: dict[SourceQueue, int]) -> None:
+def test_round_trip_through_json(offsets: dict[MessageQueue, int]) -> None:
     assert from_document(json.loads(json.dumps(to_document(offsets)))) == offsets
 
 
 @given(offsets_of_queues, st.randoms())
-def test_equal_offsets_give_equal_text(offsets: dict[SourceQueue, int], random: object) -> None:
+def test_equal_offsets_give_equal_text(offsets: dict[MessageQueue, int], random: object) -> None:
     shuffled = list(offsets.items())
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert json.dumps(to_document(dict(shuffled))) == json.dumps(to_document(offsets))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.spark.offsets import SourceQueue
 from rucola.spark.options import (
     OPTIONS,
     MissingTime,
@@ -122,7 +122,11 @@ def test_subscriptions(given: dict[str, str], topics: Any, wanted: list[str], un
 
 def test_assigned_queues_are_sorted() -> None:
     options = parse_options({"storePath": "d", "assign": '{"t":{"b":[2,0],"a":[1]}}'})
-    assert options.subscription.queues == (SourceQueue("t", "a", 1), SourceQueue("t", "b", 0), SourceQueue("t", "b", 2))
+    assert options.subscription.queues == (
+        MessageQueue("t", "a", 1),
+        MessageQueue("t", "b", 0),
+        MessageQueue("t", "b", 2),
+    )
 
 
 def test_times_beat_offsets() -> None:
@@ -130,7 +134,7 @@ def test_times_beat_offsets() -> None:
     offsets = {"startingOffsets": document, "startingOffsetsByTimestamp": document, "startingTimestamp": "7"}
     assert parse_options({**BASE, **offsets}).starting == Position(timestamp_ms=7)
     del offsets["startingTimestamp"]
-    queue = SourceQueue("flights", "b", 0)
+    queue = MessageQueue("flights", "b", 0)
     assert parse_options({**BASE, **offsets}).starting == Position(timestamps={queue: 5})
     del offsets["startingOffsetsByTimestamp"]
     assert parse_options({**BASE, **offsets}).starting == Position(offsets={queue: 5})

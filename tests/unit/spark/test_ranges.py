@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rucola.spark.offsets import SourceQueue
+from rucola.common.message_queue import MessageQueue
 from rucola.spark.ranges import QueueRange, prefers_log_scan, split_log_span, split_queue_ranges
 
 
 def queue_range(queue_id: int, start: int, end: int) -> QueueRange:
-    return QueueRange(SourceQueue("t", "b", queue_id), start, end)
+    return QueueRange(MessageQueue("t", "b", queue_id), start, end)
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,19 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import DataLossError
 from rucola.spark.catalog import Bounds
-from rucola.spark.offsets import SourceQueue
 from rucola.spark.options import parse_options
 from rucola.spark.ranges import QueueRange
 from rucola.spark.stream import RocketMQStreamReader
 
 from .dict_catalog import DictCatalog
 
-Q0, Q1 = SourceQueue("t", "b", 0), SourceQueue("t", "b", 1)
+Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
 
-def reader(bounds: dict[SourceQueue, Bounds], **given: str) -> tuple[RocketMQStreamReader, DictCatalog]:
+def reader(bounds: dict[MessageQueue, Bounds], **given: str) -> tuple[RocketMQStreamReader, DictCatalog]:
     options = parse_options({"storePath": "d", "topic": "t", **given})
     catalog = DictCatalog(options, bounds)
     return RocketMQStreamReader(options, StructType(), catalog), catalog

@@ -1,0 +1,163 @@
+"""From a buffer of records to record batches: walk, choose rows, build. Used by every reader, inside ``read()``.
+
+A batch holds up to 4,096 rows or 16 MiB of records; the first one of a task is small, so that ``LIMIT 1`` is quick.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rucola.common.columns import RecordColumn, WalkStop, new_table
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats._message_cy import walk_records
+from rucola.formats.checksum import crc32
+from rucola.spark.arrow import Rows, table_view
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.ranges import QueueRange
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+CHECK_PHYSICAL_OFFSET = 4
+FIRST_BATCH_ROWS = 256
+BATCH_ROWS = 4096
+BATCH_BYTES = 16 << 20
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RowChooser:
+    """Which rows of the log belong to a query.
+
+    Args:
+        tags: tags to keep; empty keeps all.
+        wanted: queue intervals to keep; None when the rows come from one queue and are its wanted ones already.
+    """
+
+    def __init__(self, tags: frozenset[str], wanted: Sequence[QueueRange] | None = None) -> None:
+        self._tags = pa.array(sorted(tags), pa.string()) if tags else None
+        self._intervals = None if wanted is None else _intervals(wanted)
+
+    def choose(self, rows: Rows) -> Mask | None:
+        """Marks the rows to keep; None for all of them."""
+        mask = np.ones(rows.count, dtype=np.bool_)
+        if self._intervals is not None:
+            # A prepared and a rolled-back message have this bit; they take no queue offset and no queue shows them.
+            mask = (rows.numbers(RecordColumn.SYS_FLAG) & int(MessageSysFlag.TRANSACTION_PREPARED)) == 0
+            mask &= self._in_intervals(rows)
+        if self._tags is not None:
+            tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN, pa.string())
+            mask &= pc.is_in(tags, value_set=self._tags).to_numpy(zero_copy_only=False)
+        return None if mask.all() else mask
+
+    def _in_intervals(self, rows: Rows) -> Mask:
+        assert self._intervals is not None
+        topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, pa.binary()).dictionary_encode()
+        codes = topics.indices.to_numpy()
+        queue_ids, queue_offsets = rows.numbers(RecordColumn.QUEUE_ID), rows.numbers(RecordColumn.QUEUE_OFFSET)
+        mask = np.zeros(rows.count, dtype=np.bool_)
+        for code, topic in enumerate(topics.dictionary.to_pylist()):
+            starts, ends = self._intervals.get(topic, (None, None))
+            if starts is None or ends is None:
+                continue
+            known = (codes == code) & (queue_ids >= 0) & (queue_ids < len(starts))
+            ids = np.where(known, queue_ids, 0)
+            mask |= known & (queue_offsets >= starts[ids]) & (queue_offsets < ends[ids])
+        return mask
+
+
+class Scanner:
+    """Turns pieces of log into batches; keeps its table from piece to piece.
+
+    Args:
+        builder: makes the columns.
+        chooser: chooses the rows.
+    """
+
+    def __init__(self, builder: BatchBuilder, chooser: RowChooser) -> None:
+        self._builder = builder
+        self._chooser = chooser
+        self._table = new_table(BATCH_ROWS)
+        self._rows_max = FIRST_BATCH_ROWS
+
+    def batches(
+        self, source: ReadableBuffer, position: int, limit: int, base_offset: int, name: str, check: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the records in ``source[position:limit]``; ends at the limit or at an end-of-file record.
+
+        Args:
+            source: holds the records; may go away after a batch was taken.
+            position: a record start.
+            limit: a record end.
+            base_offset: physical offset of byte 0 of ``source``.
+            name: of the source, for the error.
+            check: of ``walk_records``.
+
+        Raises:
+            FormatError: there is no record where one must be.
+        """
+        with memoryview(source) as view:
+            stop = int(WalkStop.TABLE_FULL)
+            while stop == WalkStop.TABLE_FULL and position < limit:
+                count, end, stop = walk_records(
+                    source, view, position, limit, base_offset, self._table, self._rows_max, crc32, check
+                )
+                if stop == WalkStop.TORN:
+                    raise FormatError("commit log record", end, "a whole record", "bytes that are none", name)
+                count, end, stop = self._within_bytes(position, count, end, stop)
+                if count:
+                    batch = self._build(source, count)
+                    if batch is not None:
+                        yield batch
+                        self._rows_max = BATCH_ROWS
+                position = end
+
+    def _within_bytes(self, position: int, count: int, end: int, stop: int) -> tuple[int, int, int]:
+        """Gives back rows of a walk until it took no more than ``BATCH_BYTES``, but at least one."""
+        if end - position <= BATCH_BYTES or count <= 1:
+            return count, end, stop
+        starts = table_view(self._table)[:count, RecordColumn.RECORD_POS]
+        kept = max(1, int(np.searchsorted(starts, position + BATCH_BYTES)) - 1)
+        return kept, int(starts[kept]), int(WalkStop.TABLE_FULL)
+
+    def _build(self, source: ReadableBuffer, count: int) -> pa.RecordBatch | None:
+        rows = Rows(source, self._table, count)
+        mask = self._chooser.choose(rows)
+        if mask is None:
+            return self._builder.build(rows)
+        kept = int(np.count_nonzero(mask))
+        if kept == 0:
+            return None
+        view = table_view(self._table)
+        view[:kept] = view[:count][mask]
+        return self._builder.build(Rows(source, self._table, kept))
+
+
+def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> array[int]:
+    """A record table that only says where records lie, to copy them together."""
+    table = new_table(len(positions))
+    view = table_view(table)
+    view[:, RecordColumn.RECORD_POS] = positions
+    view[:, RecordColumn.RECORD_SIZE] = sizes
+    return table
+
+
+def _intervals(wanted: Sequence[QueueRange]) -> dict[bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Per topic the first and the end offset by queue id; a queue that is not wanted has an empty interval."""
+    intervals = {}
+    for topic in {one.queue.topic for one in wanted}:
+        own = [one for one in wanted if one.queue.topic == topic]
+        starts = np.zeros(max(one.queue.queue_id for one in own) + 1, dtype=np.int64)
+        ends = np.zeros_like(starts)
+        for one in own:
+            starts[one.queue.queue_id], ends[one.queue.queue_id] = one.start, one.end
+        intervals[topic.encode()] = (starts, ends)
+    return intervals
