@@ -240,7 +240,9 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Send what was gathered and close; a connection still being opened closes as soon as it is open."""
         self._closing = True
-        if self._transport is not None:
+        if self._transport is None:
+            self._ended()
+        else:
             self._flush()
             self._transport.close()
 
