@@ -1,0 +1,286 @@
+"""Typed calls, one per request code, over a ``RemotingClient``.
+
+Each takes the server's address first and its timeout in milliseconds last, raises ``BrokerError`` for a code that is no
+ordinary outcome of the call, ``FormatError`` for an answer that does not follow protocol.md 2, and what
+``RemotingClient.invoke`` raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.common.message_queue import MessageQueue
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError
+from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
+from rucola.protocol.bodies.heartbeat import HeartbeatData
+from rucola.protocol.bodies.kv_table import KVTable
+from rucola.protocol.bodies.route import ClusterInfo, TopicRouteData
+from rucola.protocol.bodies.topic_list import TopicList
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import CreateTopicRequestHeader
+from rucola.protocol.headers.client import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
+from rucola.protocol.headers.header import CommandHeader
+from rucola.protocol.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rucola.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rucola.protocol.headers.route import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerRequestHeader,
+)
+from rucola.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from rucola.remoting.client import RemotingClient
+
+TIMEOUT_MS = 3_000
+
+STORED_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+"""Answers to a send that mean the message is stored (protocol.md 2.2)."""
+
+PULL_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""Ordinary outcomes of a pull (protocol.md 3.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer:
+    """Answer to 310 and 320: one of ``STORED_CODES`` and where the message went."""
+
+    code: int
+    header: SendMessageResponseHeader
+
+
+@dataclass(frozen=True, slots=True)
+class PullAnswer:
+    """Answer to 11 and 361: one of ``PULL_CODES``, where to go on, and the stored records as they are."""
+
+    code: int
+    header: PullMessageResponseHeader
+    body: bytes
+
+
+class RemotingApi:
+    """The calls; holds nothing but the client.
+
+    Args:
+        client: carries the requests.
+    """
+
+    def __init__(self, client: RemotingClient) -> None:
+        self.client = client
+
+    # name server
+
+    async def route_info(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicRouteData:
+        """GET_ROUTEINFO_BY_TOPIC (105); a topic nobody has is ``BrokerError`` 17."""
+        header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
+        answer = await self._call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
+        return TopicRouteData.decode(answer.body)
+
+    async def register_broker(
+        self,
+        address: str,
+        header: RegisterBrokerRequestHeader,
+        body: bytes,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> tuple[RegisterBrokerResponseHeader, KVTable]:
+        """REGISTER_BROKER (103): the header with the body's CRC, and ``RegisterBrokerBody.encode`` or ``encode_deflated``.
+
+        Returns:
+            The addresses of the master, for a slave, and the table of ordered topics.
+        """
+        answer = await self._call(address, RequestCode.REGISTER_BROKER, header, body, timeout_ms)
+        table = KVTable.decode(answer.body) if answer.body else KVTable()
+        return RegisterBrokerResponseHeader.from_ext_fields(answer.ext_fields), table
+
+    async def unregister_broker(
+        self, address: str, header: UnregisterBrokerRequestHeader, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """UNREGISTER_BROKER (104)."""
+        await self._call(address, RequestCode.UNREGISTER_BROKER, header, timeout_ms=timeout_ms)
+
+    async def cluster_info(self, address: str, timeout_ms: int = TIMEOUT_MS) -> ClusterInfo:
+        """GET_BROKER_CLUSTER_INFO (106)."""
+        answer = await self._call(address, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_ms=timeout_ms)
+        return ClusterInfo.decode(answer.body)
+
+    async def topic_list(self, address: str, timeout_ms: int = TIMEOUT_MS) -> list[str]:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+        answer = await self._call(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout_ms=timeout_ms)
+        return TopicList.decode(answer.body).topic_list
+
+    # client management
+
+    async def heartbeat(self, address: str, data: HeartbeatData, timeout_ms: int = TIMEOUT_MS) -> int:
+        """HEART_BEAT (34); gives the broker's version ordinal."""
+        answer = await self._call(address, RequestCode.HEART_BEAT, body=data.encode(), timeout_ms=timeout_ms)
+        return answer.version
+
+    async def unregister_client(
+        self,
+        address: str,
+        client_id: str,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        """UNREGISTER_CLIENT (35)."""
+        header = UnregisterClientRequestHeader(client_id, producer_group, consumer_group)
+        await self._call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
+
+    async def consumer_list(self, address: str, consumer_group: str, timeout_ms: int = TIMEOUT_MS) -> list[str]:
+        """GET_CONSUMER_LIST_BY_GROUP (38): client ids; a group without consumers is ``BrokerError`` 1."""
+        header = GetConsumerListByGroupRequestHeader(consumer_group)
+        answer = await self._call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, timeout_ms=timeout_ms)
+        return GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
+
+    # messages
+
+    async def send_message(
+        self, address: str, header: SendMessageRequestHeaderV2, body: bytes, timeout_ms: int = TIMEOUT_MS
+    ) -> SendAnswer:
+        """SEND_MESSAGE_V2 (310), or SEND_BATCH_MESSAGE (320) when ``header.batch`` is set."""
+        code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
+        answer = await self._call(address, code, header, body, timeout_ms, STORED_CODES)
+        return SendAnswer(answer.code, SendMessageResponseHeader.from_ext_fields(answer.ext_fields))
+
+    async def pull_message(
+        self, address: str, header: PullMessageRequestHeader, timeout_ms: int, lite: bool = False
+    ) -> PullAnswer:
+        """PULL_MESSAGE (11), or LITE_PULL_MESSAGE (361)."""
+        code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
+        answer = await self._call(address, code, header, timeout_ms=timeout_ms, expected=PULL_CODES)
+        return PullAnswer(answer.code, PullMessageResponseHeader.from_ext_fields(answer.ext_fields), bytes(answer.body))
+
+    async def view_message(self, address: str, physical_offset: int, timeout_ms: int = TIMEOUT_MS) -> bytes:
+        """VIEW_MESSAGE_BY_ID (33): the stored record."""
+        header = ViewMessageRequestHeader(physical_offset)
+        answer = await self._call(address, RequestCode.VIEW_MESSAGE_BY_ID, header, timeout_ms=timeout_ms)
+        return bytes(answer.body)
+
+    async def query_message(
+        self, address: str, header: QueryMessageRequestHeader, timeout_ms: int = TIMEOUT_MS
+    ) -> bytes:
+        """QUERY_MESSAGE (12): stored records whose key has the same hash; empty when there are none."""
+        expected = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+        answer = await self._call(address, RequestCode.QUERY_MESSAGE, header, timeout_ms=timeout_ms, expected=expected)
+        return bytes(answer.body)
+
+    # offsets
+
+    async def query_consumer_offset(
+        self,
+        address: str,
+        group: str,
+        queue: MessageQueue,
+        set_zero_if_not_found: bool | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> int | None:
+        """QUERY_CONSUMER_OFFSET (14); None when the group has no progress there (code 22)."""
+        header = QueryConsumerOffsetRequestHeader(
+            group, queue.topic, queue.queue_id, set_zero_if_not_found, queue.broker_name
+        )
+        expected = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+        answer = await self._call(
+            address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=timeout_ms, expected=expected
+        )
+        return None if answer.code else OffsetResponseHeader.from_ext_fields(answer.ext_fields).offset
+
+    async def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, consumer_offset: int, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """UPDATE_CONSUMER_OFFSET (15), waiting for the answer."""
+        header = UpdateConsumerOffsetRequestHeader(
+            group, queue.topic, queue.queue_id, consumer_offset, queue.broker_name
+        )
+        await self._call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=timeout_ms)
+
+    async def search_offset(
+        self,
+        address: str,
+        queue: MessageQueue,
+        timestamp_ms: int,
+        boundary_type: str | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> int:
+        """SEARCH_OFFSET_BY_TIMESTAMP (29); ``boundary_type`` LOWER (the default) or UPPER."""
+        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, boundary_type, queue.broker_name)
+        return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, timeout_ms)
+
+    async def max_offset(self, address: str, queue: MessageQueue, timeout_ms: int = TIMEOUT_MS) -> int:
+        """GET_MAX_OFFSET (30): the next free queue offset."""
+        header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id, broker_name=queue.broker_name)
+        return await self._offset(address, RequestCode.GET_MAX_OFFSET, header, timeout_ms)
+
+    async def min_offset(self, address: str, queue: MessageQueue, timeout_ms: int = TIMEOUT_MS) -> int:
+        """GET_MIN_OFFSET (31): the first queue offset still held."""
+        header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id, queue.broker_name)
+        return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, timeout_ms)
+
+    async def earliest_store_time(self, address: str, queue: MessageQueue, timeout_ms: int = TIMEOUT_MS) -> int:
+        """GET_EARLIEST_MSG_STORETIME (32) in ms, -1 for an empty queue."""
+        header = GetEarliestMsgStoretimeRequestHeader(queue.topic, queue.queue_id, queue.broker_name)
+        answer = await self._call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header, timeout_ms=timeout_ms)
+        return GetEarliestMsgStoretimeResponseHeader.from_ext_fields(answer.ext_fields).timestamp
+
+    # administration
+
+    async def create_topic(
+        self, address: str, config: TopicConfig, default_topic: str = "TBW102", timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """UPDATE_AND_CREATE_TOPIC (17)."""
+        header = CreateTopicRequestHeader(
+            config.topic_name,
+            default_topic,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            int(config.perm),
+            config.topic_filter_type.value,
+            config.topic_sys_flag,
+            config.order,
+            ",".join(f"+{name}={value}" for name, value in config.attributes.items()) or None,
+        )
+        await self._call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, timeout_ms=timeout_ms)
+
+    async def _offset(self, address: str, code: RequestCode, header: CommandHeader, timeout_ms: int) -> int:
+        answer = await self._call(address, code, header, timeout_ms=timeout_ms)
+        return OffsetResponseHeader.from_ext_fields(answer.ext_fields).offset
+
+    async def _call(
+        self,
+        address: str,
+        code: RequestCode,
+        header: CommandHeader | None = None,
+        body: bytes = b"",
+        timeout_ms: int = TIMEOUT_MS,
+        expected: frozenset[ResponseCode] = frozenset({ResponseCode.SUCCESS}),
+    ) -> RemotingCommand:
+        ext_fields = header.to_ext_fields() if header is not None else {}
+        answer = await self.client.invoke(address, RemotingCommand(code, ext_fields=ext_fields, body=body), timeout_ms)
+        if answer.code not in expected:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
