@@ -47,7 +47,7 @@ _PULL_SUB_VERSION = cython.declare(cython.int, 23)
 _PULL_EXPRESSION_TYPE_POS = cython.declare(cython.int, 24)
 _PULL_EXPRESSION_TYPE_LEN = cython.declare(cython.int, 25)
 
-# Bits of the fields met so far, kept in a spare column of the row while its header is read: 1 << column, and the two below.
+# Bits of the fields met so far, in a spare column of the row while its header is read: 1 << column, and the two below.
 _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)
@@ -199,18 +199,18 @@ def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssiz
     seen: cython.longlong = table[base + _SEEN]
     required: cython.longlong = (1 << _GROUP_POS) | (1 << _TOPIC_POS) | (1 << _QUEUE_ID) | (1 << _SYS_FLAG)
     required |= (1 << _BORN_TIMESTAMP) | (1 << _MESSAGE_FLAG) | (1 << _DEFAULT_TOPIC_POS)
-    if code == 11 or code == 361:
+    if code in (11, 361):
         required |= (1 << _PULL_COMMIT_OFFSET) | (1 << _PULL_SUB_VERSION)
     else:
         required |= 1 << _DEFAULT_TOPIC_QUEUES
     if seen & required != required or table[base + _FLAG] & 1 or table[base + _TOPIC_LEN] == 0:
         return 0
-    if code == 11 or code == 361:
+    if code in (11, 361):
         table[base + _KIND] = _PULL
         if not seen & (1 << _PULL_EXPRESSION_TYPE_POS):
             table[base + _PULL_EXPRESSION_TYPE_LEN] = -1
     else:
-        # Retry topics need maxReconsumeTimes, which has no column (RocketMQ 5.3.3, SendMessageProcessor#handleRetryAndDLQ).
+        # Retry topics need maxReconsumeTimes, which has no column (RocketMQ 5.3.3, SendMessageProcessor).
         if data[table[base + _TOPIC_POS]] == 0x25:
             return 0
         table[base + _KIND] = _BATCH if seen & _SEEN_BATCH else _SEND
@@ -250,9 +250,9 @@ def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_
 @cython.nogil
 def _names_of(code: cython.longlong) -> cython.int:
     """Which names the ext fields of request ``code`` have; 0 when the code takes the plain road."""
-    if code == 310 or code == 320:
+    if code in (310, 320):
         return _NAMES_V2
-    if code == 11 or code == 361:
+    if code in (11, 361):
         return _NAMES_PULL
     if code == 10:
         return _NAMES_V1
@@ -322,7 +322,7 @@ def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, leng
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_v2(letter: cython.int) -> cython.int:
-    """A letter of ``SendMessageRequestHeaderV2``; unitMode (k), maxReconsumeTimes (l) and brokerName (n) are ignored."""
+    """A letter of ``SendMessageRequestHeaderV2``; k unitMode, l maxReconsumeTimes and n brokerName are ignored."""
     if letter == 0x61:
         return _GROUP_POS | _NAME
     if letter == 0x62:
@@ -665,7 +665,7 @@ def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.
     c: cython.int
     while position < limit:
         c = data[position]
-        if c < 0x20 or c > 0x7E or c == _QUOTE or c == _BACKSLASH:
+        if c < 0x20 or c > 0x7E or c in (_QUOTE, _BACKSLASH):
             break
         position += 1
     return position
@@ -794,7 +794,7 @@ def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cyt
 @cython.nogil
 def _short_escape(letter: cython.int) -> cython.int:
     """Byte that a two-character escape stands for, or -1."""
-    if letter == _QUOTE or letter == _BACKSLASH or letter == 0x2F:
+    if letter in (_QUOTE, _BACKSLASH, 0x2F):
         return letter
     if letter == 0x6E:
         return 0x0A

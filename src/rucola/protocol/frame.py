@@ -6,10 +6,10 @@
     | length | type | header len h | header (h bytes) | body |
     | int32  | u8   | u24          |                  |      |
 
-``length`` counts what follows it and is at most 16 MiB - 4; type 0 is a JSON header, 1 a binary one (``protocol.md`` 1.1).
+``length`` counts what follows it, at most 16 MiB - 4; type 0 is a JSON header, 1 a binary one (``protocol.md`` 1.1).
 
-``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and reports with ``received``; the frames
-of that read are then handled in place, before the next ``buffer()``, which may move or replace them.
+``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and reports with ``received``; the
+frames of that read are then handled in place, before the next ``buffer()``, which may move or replace them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class FrameBatch:
         base = row * ROW_WIDTH
         body = self.table[base + _BODY_POS]
         return decode_header(
-            self._header(base), self.table[base + _SERIALIZE], bytes(self.view[body : body + self.table[base + _BODY_LEN]])
+            self._header(base),
+            self.table[base + _SERIALIZE],
+            bytes(self.view[body : body + self.table[base + _BODY_LEN]]),
         )
 
     def body(self, row: int) -> memoryview:

@@ -50,9 +50,9 @@ def encode(header: BinaryHeader) -> bytes:
     Raises:
         FormatError: ``code`` or ``version`` does not fit 16 bits, or a key is too long.
     """
-    for name, value in (("code", header.code), ("version", header.version)):
-        if not -32768 <= value <= 32767:
-            raise FormatError(f"binary header, {name}", 0, "a number of 16 bits", str(value))
+    for name, number in (("code", header.code), ("version", header.version)):
+        if not -32768 <= number <= 32767:
+            raise FormatError(f"binary header, {name}", 0, "a number of 16 bits", str(number))
     remark = (header.remark or "").encode()
     ext = bytearray()
     for key_text, value_text in header.ext_fields.items():

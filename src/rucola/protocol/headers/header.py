@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
@@ -61,8 +60,17 @@ class _Slot:
     required: bool
 
 
-@cache
+_SLOTS: dict[type[CommandHeader], tuple[_Slot, ...]] = {}
+
+
 def _slots(header: type[CommandHeader]) -> tuple[_Slot, ...]:
+    known = _SLOTS.get(header)
+    if known is None:
+        known = _SLOTS[header] = _declared(header)
+    return known
+
+
+def _declared(header: type[CommandHeader]) -> tuple[_Slot, ...]:
     hints = get_type_hints(header, include_extras=True)
     slots = []
     for entry in fields(header):  # type: ignore[arg-type]  # every subclass is a dataclass

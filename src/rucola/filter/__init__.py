@@ -1,0 +1,5 @@
+"""Subscription expressions: pure parsers and evaluators."""
+
+from rucola.filter.tag import TagExpression, parse_tag_expression, parse_tags
+
+__all__ = ["TagExpression", "parse_tag_expression", "parse_tags"]

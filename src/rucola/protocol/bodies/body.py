@@ -1,0 +1,219 @@
+"""How a typed body becomes JSON and back.
+
+A body class is a dataclass with one annotated attribute per member. Its JSON name is the attribute in camel case, or
+what the class attribute ``json_names`` says. Reading follows fastjson's leniency (``protocol.md`` 1.9, 2.4): numbers
+as texts and texts as numbers, enums by name or ordinal; absent and null members take the default, unknown ones are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, dataclass, fields
+from enum import Enum
+from functools import partial
+from types import UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+
+from rucola.common.data_version import DataVersion
+from rucola.common.message_queue import MessageQueue
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import FormatError
+from rucola.protocol import fastjson
+from rucola.protocol.headers.header import camel_case
+
+Reader = Callable[[str, Any], Any]
+
+
+class Body:
+    """Base of all JSON bodies."""
+
+    __slots__ = ()
+
+    json_names: ClassVar[Mapping[str, str]] = {}
+    """Attributes whose JSON name is not their name in camel case."""
+
+    def encode(self) -> bytes:
+        """Standard JSON, keys sorted, members that are None left out."""
+        return fastjson.dumps(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it, with the members that are None."""
+        return {member.json_name: _plain(getattr(self, member.attribute)) for member in _plan(type(self))}
+
+    @classmethod
+    def decode(cls, source: bytes | bytearray | memoryview) -> Self:
+        """Read a body.
+
+        Raises:
+            FormatError: no JSON object, or a member is not of its type.
+        """
+        return cls.from_dict(fastjson.load_object(source, cls.__name__))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[Any, Any]) -> Self:
+        """Read a parsed body.
+
+        Raises:
+            FormatError: a member is not of its type, or one without a default is missing.
+        """
+        values: dict[str, Any] = {}
+        for member in _plan(cls):
+            value = data.get(member.json_name)
+            what = f"{cls.__name__}, {member.json_name}"
+            if value is not None:
+                values[member.attribute] = member.read(what, value)
+            elif member.required:
+                raise FormatError(what, 0, "a value", "none")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    attribute: str
+    json_name: str
+    read: Reader
+    required: bool
+
+
+_PLANS: dict[type[Body], tuple[_Member, ...]] = {}
+
+
+def _plan(body: type[Body]) -> tuple[_Member, ...]:
+    known = _PLANS.get(body)
+    if known is None:
+        known = _PLANS[body] = _declared(body)
+    return known
+
+
+def _declared(body: type[Body]) -> tuple[_Member, ...]:
+    hints = get_type_hints(body)
+    members = []
+    for entry in fields(body):  # type: ignore[arg-type]  # every subclass is a dataclass
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        json_name = body.json_names.get(entry.name) or camel_case(entry.name)
+        members.append(_Member(entry.name, json_name, _reader(hints[entry.name]), required))
+    return tuple(members)
+
+
+def message_queue_from_dict(data: Mapping[Any, Any]) -> MessageQueue:
+    """A queue as bodies name it.
+
+    Raises:
+        FormatError: a member is missing or not of its type.
+    """
+    return MessageQueue(
+        _read_str("MessageQueue, topic", data.get("topic")),
+        _read_str("MessageQueue, brokerName", data.get("brokerName")),
+        _read_int("MessageQueue, queueId", data.get("queueId")),
+    )
+
+
+def message_queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
+    """A queue as bodies name it."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+_FROM_DICT: dict[type, Callable[[Mapping[Any, Any]], Any]] = {
+    DataVersion: DataVersion.from_dict,
+    MessageQueue: message_queue_from_dict,
+    TopicConfig: TopicConfig.from_dict,
+}
+"""Value types that are used in bodies without being bodies."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, MessageQueue):
+        return message_queue_to_dict(value)
+    if isinstance(value, (Body, DataVersion, TopicConfig)):
+        return value.to_dict()
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {key: _plain(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(member) for member in value]
+    if isinstance(value, (set, frozenset)):
+        return [_plain(member) for member in sorted(value)]
+    return value
+
+
+def _reader(hint: Any) -> Reader:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _reader(next(option for option in arguments if option is not type(None)))
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if origin in (list, frozenset):
+        return partial(_read_list, origin, _reader(arguments[0]))
+    if origin is dict:
+        return partial(_read_dict, _reader(arguments[0]), _reader(arguments[1]))
+    if issubclass(hint, Enum):
+        return partial(_read_enum, hint)
+    from_dict = hint.from_dict if issubclass(hint, Body) else _FROM_DICT[hint]
+    return partial(_read_object, from_dict)
+
+
+def _read_str(what: str, value: Any) -> str:
+    if type(value) is str:
+        return value
+    if type(value) in (int, float, bool):
+        return str(value).lower()
+    raise FormatError(what, 0, "a text", repr(value)[:80])
+
+
+def _read_int(what: str, value: Any) -> int:
+    if type(value) is str and len(value) <= 20:
+        with suppress(ValueError):
+            value = int(value)
+    if type(value) is int and -(1 << 63) <= value < 1 << 63:
+        return value
+    raise FormatError(what, 0, "a number of 64 bits", repr(value)[:80])
+
+
+def _read_bool(what: str, value: Any) -> bool:
+    if type(value) is bool:
+        return value
+    if value in (0, 1, "true", "false"):
+        return value in (1, "true")
+    raise FormatError(what, 0, "true or false", repr(value)[:80])
+
+
+def _read_any(_what: str, value: Any) -> Any:
+    return value
+
+
+_SCALARS: dict[Any, Reader] = {Any: _read_any, str: _read_str, int: _read_int, bool: _read_bool}
+
+
+def _read_list(kind: Callable[[list[Any]], Any], read: Reader, what: str, value: Any) -> Any:
+    if type(value) is not list:
+        raise FormatError(what, 0, "an array", repr(value)[:80])
+    return kind([read(what, member) for member in value])
+
+
+def _read_dict(read_key: Reader, read: Reader, what: str, value: Any) -> dict[Any, Any]:
+    if type(value) is not dict:
+        raise FormatError(what, 0, "an object", repr(value)[:80])
+    return {read_key(what, key): read(what, member) for key, member in value.items() if member is not None}
+
+
+def _read_enum(kind: type[Enum], what: str, value: Any) -> Enum:
+    members = list(kind)
+    if type(value) is int and 0 <= value < len(members):
+        return members[value]
+    if type(value) is str and value in kind.__members__:
+        return kind[value]
+    raise FormatError(what, 0, f"one of {', '.join(kind.__members__)}, or its number", repr(value)[:80])
+
+
+def _read_object(from_dict: Callable[[Mapping[Any, Any]], Any], what: str, value: Any) -> Any:
+    if isinstance(value, tuple):  # a bean that is the key of a map
+        value = dict(value)
+    if type(value) is not dict:
+        raise FormatError(what, 0, "an object", repr(value)[:80])
+    try:
+        return from_dict(value)
+    except (TypeError, ValueError) as error:
+        raise FormatError(what, 0, "its members of their types", str(error)[:200]) from error

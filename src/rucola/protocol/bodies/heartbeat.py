@@ -1,0 +1,105 @@
+"""Body of 34 (``protocol.md`` 2.4, 5.2) and of 46."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar
+
+from rucola.protocol.bodies.body import Body
+
+
+class ConsumeType(StrEnum):
+    """How a consumer gets messages; the order is that of Java's ordinals, which C++ sends."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(StrEnum):
+    """Who gets a message: every consumer of the group, or one."""
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+class ConsumeFromWhere(StrEnum):
+    """Where a group without progress starts."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(slots=True)
+class SubscriptionData(Body):
+    """One topic of a consumer group.
+
+    Attributes:
+        sub_string: the expression.
+        tags_set: the tags in it, empty for ``*``.
+        code_set: their hash codes; this is what a broker filters by.
+        sub_version: grows with every change; ms in Java, ns in Go, so only good for comparing.
+        expression_type: ``TAG`` or ``SQL92``.
+        class_filter_mode: a filter class of old; always false today.
+    """
+
+    topic: str = ""
+    sub_string: str = ""
+    tags_set: frozenset[str] = frozenset()
+    code_set: frozenset[int] = frozenset()
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    class_filter_mode: bool = False
+
+
+@dataclass(slots=True)
+class ProducerData(Body):
+    """A producer group in a heartbeat."""
+
+    group_name: str = ""
+
+
+@dataclass(slots=True)
+class ConsumerData(Body):
+    """A consumer group in a heartbeat."""
+
+    group_name: str = ""
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+@dataclass(slots=True)
+class HeartbeatData(Body):
+    """Body of 34.
+
+    Attributes:
+        heartbeat_fingerprint: of the subscriptions; 0: heartbeat V1.
+        without_sub: heartbeat V2 that leaves the subscriptions out because the broker has them.
+    """
+
+    json_names: ClassVar[Mapping[str, str]] = {"client_id": "clientID"}
+
+    client_id: str = ""
+    producer_data_set: list[ProducerData] = field(default_factory=list)
+    consumer_data_set: list[ConsumerData] = field(default_factory=list)
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+@dataclass(slots=True)
+class CheckClientRequestBody(Body):
+    """Body of 46: may the client subscribe like this?"""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: SubscriptionData = field(default_factory=SubscriptionData)
+    namespace: str | None = None

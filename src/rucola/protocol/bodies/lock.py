@@ -1,0 +1,29 @@
+"""Bodies of 41 and 42 (``protocol.md`` 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rucola.common.message_queue import MessageQueue
+from rucola.protocol.bodies.body import Body
+
+
+@dataclass(slots=True)
+class LockBatchRequestBody(Body):
+    """Request to lock (41) or unlock (42) queues for one client of a group."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    only_this_broker: bool = False
+    mq_set: list[MessageQueue] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LockBatchResponseBody(Body):
+    """Answer to 41: what the client holds now."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"lock_ok_mq_set": "lockOKMQSet"}
+
+    lock_ok_mq_set: list[MessageQueue] = field(default_factory=list)

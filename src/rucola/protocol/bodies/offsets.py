@@ -1,0 +1,32 @@
+"""Offsets of many queues at once: 43, 222, 307 and 308 (``protocol.md`` 1.9, 2.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rucola.common.data_version import DataVersion
+from rucola.common.message_queue import MessageQueue
+from rucola.protocol.bodies.body import Body
+
+
+@dataclass(slots=True)
+class ConsumerOffsetSerializeWrapper(Body):
+    """Answer to 43: consumer offsets by ``topic@group`` and queue id; topics by group in 5.x."""
+
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+    group_topic_map: dict[str, list[str]] | None = None
+
+
+@dataclass(slots=True)
+class CorrectionOffsetBody(Body):
+    """Answer to 308: consumer offsets by queue id."""
+
+    correction_offsets: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ResetOffsetBody(Body):
+    """Answer to 222 and body of 220: offsets by queue, under keys that are beans. Only read here, never written."""
+
+    offset_table: dict[MessageQueue, int] = field(default_factory=dict)

@@ -1,0 +1,143 @@
+"""Body of 103: what a broker tells the name server about its topics (``protocol.md`` 2.1.1).
+
+Two forms. JSON, or deflated: zlib over
+
+==========  ==========================================================================
+int32 + n   ``DataVersion`` as JSON
+int32       number of topics, then per topic int32 + n: ``name read write perm
+            filterType attributesJson``, separated by single spaces; the last may miss
+int32 + n   list of filter servers as JSON
+int32       number of static topic mappings (5.x only), each int32 + n JSON
+==========  ==========================================================================
+
+The header's ``compressed`` is wrong in 5.x, so the reader looks at the first byte (``BrokerOuterAPI``, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any
+
+from rucola.common.data_version import DataVersion
+from rucola.common.topic_config import TopicConfig, TopicFilterType
+from rucola.errors import FormatError
+from rucola.protocol import fastjson
+from rucola.protocol.bodies.body import Body
+
+INFLATED_BYTES_MAX = 64 * 1024 * 1024
+"""A deflated body may not become larger than this: 4 KiB for each of 16,384 topics."""
+
+_INT32 = Struct(">i")
+
+
+@dataclass(slots=True)
+class TopicConfigSerializeWrapper(Body):
+    """Topics by name, and the version of that table.
+
+    The mappings of static topics (5.x) are kept as the JSON has them; 4.9 sends none.
+    """
+
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topic_queue_mapping_info_map: dict[str, Any] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+
+
+@dataclass(slots=True)
+class RegisterBrokerBody(Body):
+    """Body of 103."""
+
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
+    filter_server_list: list[str] = field(default_factory=list)
+
+    @classmethod
+    def decode(cls, source: bytes | bytearray | memoryview) -> RegisterBrokerBody:
+        """Read either form.
+
+        Raises:
+            FormatError: it is neither.
+        """
+        if bytes(source[:1]) == b"\x78":
+            return _decode_deflated(bytes(source))
+        return cls.from_dict(fastjson.load_object(source, cls.__name__))
+
+    def encode_deflated(self) -> bytes:
+        """The deflated form, as a 5.x broker writes it: with an empty list of mappings."""
+        wrapper = self.topic_config_serialize_wrapper
+        topics = wrapper.topic_config_table.values()
+        parts = [_sized(fastjson.dumps(wrapper.data_version.to_dict())), _INT32.pack(len(topics))]
+        parts += [_sized(_topic_text(topic).encode()) for topic in topics]
+        parts += [_sized(fastjson.dumps(self.filter_server_list)), _INT32.pack(0)]
+        return zlib.compress(b"".join(parts))
+
+
+def body_crc32(body: bytes) -> int:
+    """``bodyCrc32`` of the header of 103."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def _sized(text: bytes) -> bytes:
+    return _INT32.pack(len(text)) + text
+
+
+def _topic_text(topic: TopicConfig) -> str:
+    numbers = f"{topic.topic_name} {topic.read_queue_nums} {topic.write_queue_nums} {int(topic.perm)}"
+    return f"{numbers} {topic.topic_filter_type.name} {fastjson.dumps(dict(topic.attributes)).decode()}"
+
+
+def _decode_deflated(source: bytes) -> RegisterBrokerBody:
+    inflate = zlib.decompressobj()
+    try:
+        inflated = inflate.decompress(source, INFLATED_BYTES_MAX)
+    except zlib.error as error:
+        raise FormatError("RegisterBrokerBody", 0, "zlib data", str(error)) from error
+    if not inflate.eof:
+        raise FormatError("RegisterBrokerBody", len(inflated), "the end of the zlib data", "more, or cut off")
+    version, position = _read_sized(inflated, 0)
+    count, position = _read_count(inflated, position)
+    table: dict[str, TopicConfig] = {}
+    for _ in range(count):
+        text, position = _read_sized(inflated, position)
+        topic = _read_topic(text, position)
+        table[topic.topic_name] = topic
+    servers, _ = _read_sized(inflated, position)
+    return RegisterBrokerBody.from_dict(
+        {
+            "topicConfigSerializeWrapper": {
+                "topicConfigTable": {name: topic.to_dict() for name, topic in table.items()},
+                "dataVersion": fastjson.load_object(version, "RegisterBrokerBody, data version"),
+            },
+            "filterServerList": fastjson.loads(servers),
+        }
+    )
+
+
+def _read_sized(source: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _read_count(source, position)
+    if length > len(source) - position:
+        raise FormatError("RegisterBrokerBody", position - 4, f"a length up to {len(source) - position}", str(length))
+    return source[position : position + length], position + length
+
+
+def _read_count(source: bytes, position: int) -> tuple[int, int]:
+    if len(source) - position < 4:
+        raise FormatError("RegisterBrokerBody", position, "4 bytes", f"{len(source) - position}")
+    count: int = _INT32.unpack_from(source, position)[0]
+    if count < 0:
+        raise FormatError("RegisterBrokerBody", position, "a number from 0 on", str(count))
+    return count, position + 4
+
+
+def _read_topic(text: bytes, position: int) -> TopicConfig:
+    parts: list[Any] = text.decode(errors="replace").split(" ", 5)
+    try:
+        name, read, write, perm, kind = parts[:5]
+        attributes = fastjson.load_object(parts[5].encode(), "RegisterBrokerBody, attributes") if parts[5:] else {}
+        return TopicConfig(name, int(read), int(write), int(perm), TopicFilterType(kind), attributes={**attributes})
+    except ValueError as error:
+        raise FormatError(
+            "RegisterBrokerBody, topic", position, "name, three numbers, filter type", repr(text)
+        ) from error

@@ -1,0 +1,22 @@
+"""Lists of names: 206, 224, 304, 305, 311 to 313, 343 and 300."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rucola.protocol.bodies.body import Body
+
+
+@dataclass(slots=True)
+class TopicList(Body):
+    """Topic names; ``broker_addr`` only where the request asks about brokers."""
+
+    topic_list: list[str] = field(default_factory=list)
+    broker_addr: str | None = None
+
+
+@dataclass(slots=True)
+class GroupList(Body):
+    """Group names."""
+
+    group_list: list[str] = field(default_factory=list)

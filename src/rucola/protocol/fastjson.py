@@ -1,0 +1,283 @@
+"""The JSON dialect of bodies: standard JSON out, what fastjson writes in (``protocol.md`` 1.9).
+
+``loads`` tries standard JSON first. Else it reads, beyond standard JSON: numbers, beans and plain identifiers as map
+keys, single quotes, and ``{"$ref": "$.path"}`` for an object that stood at that path. Keys that are numbers or
+identifiers become texts; a bean becomes a tuple of its (name, value) pairs, sorted by name: ``dict(key)`` is the bean.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from rucola.errors import FormatError
+
+DEPTH_MAX = 32
+"""Objects and arrays within each other."""
+BYTES_MAX = 16 * 1024 * 1024
+"""A body cannot be longer than a frame."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
+_ESCAPES = {
+    '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+}  # fmt: skip
+_LITERALS = {"true": True, "false": False, "null": None}
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
+
+
+def loads(source: bytes | bytearray | memoryview) -> Any:
+    """The value in ``source``.
+
+    Raises:
+        FormatError: not JSON in this dialect, not UTF-8, nested too deep, or longer than a frame.
+    """
+    source = bytes(source)
+    if len(source) > BYTES_MAX:
+        raise FormatError("JSON body", 0, f"at most {BYTES_MAX} bytes", str(len(source)))
+    try:
+        value = orjson.loads(source)
+    except orjson.JSONDecodeError:
+        value = _Parser(source).document()
+    else:
+        _check_depth(value)
+    return _resolve(value) if b"$ref" in source else value
+
+
+def dumps(value: Any) -> bytes:
+    """Standard JSON that every peer reads: keys sorted, numeric keys quoted, members that are None left out."""
+    return orjson.dumps(_without_none(value), option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+
+
+def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, Any]:
+    """The object in ``source``; ``what`` it is stands in the error.
+
+    Raises:
+        FormatError: see ``loads``, or the value is not an object.
+    """
+    value = loads(source)
+    if type(value) is not dict:
+        raise FormatError(what, 0, "a JSON object", type(value).__name__)
+    return value
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(member) for key, member in value.items() if member is not None}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_without_none(member) for member in value]
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [member for outer in level if isinstance(outer, (dict, list)) for member in _members(outer)]
+        if not level:
+            return
+    raise FormatError("JSON body", 0, f"at most {DEPTH_MAX} levels", "more")
+
+
+def _members(value: dict[Any, Any] | list[Any]) -> list[Any]:
+    return value if isinstance(value, list) else list(value.values())
+
+
+class _Parser:
+    """Recursive descent over the decoded text; positions in errors count characters."""
+
+    __slots__ = ("_at", "_depth", "_text")
+
+    def __init__(self, source: bytes) -> None:
+        try:
+            self._text = source.decode()
+        except UnicodeDecodeError as error:
+            raise FormatError("JSON body", error.start, "UTF-8", error.reason) from error
+        self._at = 0
+        self._depth = 0
+
+    def document(self) -> Any:
+        value = self._value()
+        self._space()
+        if self._at != len(self._text):
+            raise self._error("the end")
+        return value
+
+    def _value(self) -> Any:
+        self._space()
+        first = self._text[self._at : self._at + 1]
+        if first == "{":
+            return self._nested(self._object)
+        if first == "[":
+            return self._nested(self._array)
+        if first in _PLAIN:
+            return self._string(first)
+        return self._literal()
+
+    def _nested(self, read: Any) -> Any:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise self._error(f"at most {DEPTH_MAX} levels")
+        self._at += 1
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _object(self) -> dict[Any, Any]:
+        members: dict[Any, Any] = {}
+        if self._take("}"):
+            return members
+        while True:
+            key = self._key()
+            if not self._take(":"):
+                raise self._error("':'")
+            members[key] = self._value()
+            if self._take("}"):
+                return members
+            if not self._take(","):
+                raise self._error("',' or '}'")
+
+    def _array(self) -> list[Any]:
+        members: list[Any] = []
+        if self._take("]"):
+            return members
+        while True:
+            members.append(self._value())
+            if self._take("]"):
+                return members
+            if not self._take(","):
+                raise self._error("',' or ']'")
+
+    def _key(self) -> Any:
+        self._space()
+        first = self._text[self._at : self._at + 1]
+        if first in _PLAIN:
+            return self._string(first)
+        if first == "{":
+            return _as_key(self._nested(self._object))
+        match = _NUMBER.match(self._text, self._at) or _IDENTIFIER.match(self._text, self._at)
+        if match is None:
+            raise self._error("a key")
+        self._at = match.end()
+        return match[0]
+
+    def _string(self, quote: str) -> str:
+        parts = []
+        self._at += 1
+        while True:
+            match = _PLAIN[quote].match(self._text, self._at)
+            assert match is not None  # it matches the empty text
+            parts.append(match[0])
+            self._at = match.end()
+            after = self._text[self._at : self._at + 1]
+            if after == quote:
+                self._at += 1
+                return "".join(parts)
+            if after != "\\":
+                raise self._error(f"{quote} or an escape")
+            parts.append(self._escape())
+
+    def _escape(self) -> str:
+        letter = self._text[self._at + 1 : self._at + 2]
+        if letter != "u":
+            if letter not in _ESCAPES:
+                raise self._error("an escape")
+            self._at += 2
+            return _ESCAPES[letter]
+        unit = self._unit()
+        if 0xD800 <= unit < 0xDC00 and self._text.startswith("\\u", self._at):
+            low = self._unit()
+            if 0xDC00 <= low < 0xE000:
+                return chr(0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00)
+            unit = 0xD800
+        if 0xD800 <= unit < 0xE000:
+            raise self._error("a surrogate pair")
+        return chr(unit)
+
+    def _unit(self) -> int:
+        digits = self._text[self._at + 2 : self._at + 6]
+        if re.fullmatch("[0-9a-fA-F]{4}", digits) is None:
+            raise self._error("four hexadecimal digits")
+        self._at += 6
+        return int(digits, 16)
+
+    def _literal(self) -> Any:
+        match = _NUMBER.match(self._text, self._at)
+        if match is not None:
+            if match.end() - self._at > 64:
+                raise self._error("a number of at most 64 characters")
+            self._at = match.end()
+            return float(match[0]) if match[1] or match[2] else int(match[0])
+        match = _IDENTIFIER.match(self._text, self._at)
+        if match is None or match[0] not in _LITERALS:
+            raise self._error("a value")
+        self._at = match.end()
+        return _LITERALS[match[0]]
+
+    def _take(self, character: str) -> bool:
+        self._space()
+        if not self._text.startswith(character, self._at):
+            return False
+        self._at += 1
+        return True
+
+    def _space(self) -> None:
+        match = _SPACE.match(self._text, self._at)
+        assert match is not None  # it matches the empty text
+        self._at = match.end()
+
+    def _error(self, expected: str) -> FormatError:
+        return FormatError("JSON body", self._at, expected, repr(self._text[self._at : self._at + 20]) or "the end")
+
+
+def _as_key(value: Any) -> Any:
+    """``value`` made hashable."""
+    if isinstance(value, dict):
+        return tuple(sorted(((str(name), _as_key(member)) for name, member in value.items()), key=lambda pair: pair[0]))
+    if isinstance(value, list):
+        return tuple(_as_key(member) for member in value)
+    return value
+
+
+def _resolve(root: Any) -> Any:
+    """Replace every ``{"$ref": path}`` by what stands there; no references to references, none to what encloses one."""
+    places: list[tuple[Any, Any, str, list[Any]]] = []
+    _find_references(root, [root], places)
+    targets = []
+    for _, _, path, enclosing in places:
+        target = _at_path(root, path)
+        if any(target is outer for outer in enclosing):
+            raise FormatError("JSON body", 0, "a reference to something else than what encloses it", path)
+        targets.append(target)
+    for (container, key, _, _), target in zip(places, targets, strict=True):
+        container[key] = target
+    return root
+
+
+def _find_references(value: Any, enclosing: list[Any], places: list[tuple[Any, Any, str, list[Any]]]) -> None:
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        if isinstance(member, dict) and len(member) == 1 and isinstance(member.get("$ref"), str):
+            places.append((value, key, member["$ref"], enclosing))
+        else:
+            _find_references(member, [*enclosing, member], places)
+
+
+def _at_path(root: Any, path: str) -> Any:
+    value, at = root, 1
+    while path.startswith("$") and at < len(path):
+        match = _STEP.match(path, at)
+        try:
+            if match is None:
+                break
+            value = value[match[1]] if match[1] else value[int(match[2])]
+        except (KeyError, IndexError, TypeError):
+            break
+        at = match.end()
+    else:
+        if path.startswith("$"):
+            return value
+    raise FormatError("JSON body", 0, "a reference to a value in it", path)
