@@ -50,26 +50,33 @@ class Rows:
         """One column of integers; a view."""
         return self.view[:, column]
 
-    def bytes_of(self, pos_column: RecordColumn, len_column: RecordColumn, kind: pa.DataType) -> pa.Array:
-        """A column of byte strings of type ``kind`` (string or binary); a length below 0 is null."""
+    def bytes_of(self, pos_column: RecordColumn, len_column: RecordColumn) -> pa.Array:
+        """A column of byte strings; a length below 0 is null."""
         lengths = self.numbers(len_column)
         values = pa.allocate_buffer(int(np.maximum(lengths, 0).sum()))
         offsets = pa.allocate_buffer(4 * (self.count + 1))
-        _columns_cy.gather(
-            self.source,
-            self.table,
-            self.count,
-            pos_column,
-            len_column,
-            memoryview(values),
-            memoryview(offsets).cast("i"),
-        )
-        return pa.Array.from_buffers(kind, self.count, [validity(lengths >= 0), offsets, values])
+        view = memoryview(offsets).cast("B").cast("i")
+        _columns_cy.gather(self.source, self.table, self.count, pos_column, len_column, values, view)
+        return pa.Array.from_buffers(pa.binary(), self.count, [validity(lengths >= 0), offsets, values])
+
+    def properties_json(self) -> pa.Array:
+        """The properties of each row as the text of a JSON object."""
+        lengths = np.maximum(self.numbers(RecordColumn.PROPERTIES_LEN), 0)
+        # Quotes, colon and comma take the place of two separators per pair; rarely is more needed than this.
+        room = int(lengths.sum()) * 3 // 2 + 2 * self.count
+        offsets = pa.allocate_buffer(4 * (self.count + 1))
+        while True:
+            values = pa.allocate_buffer(room)
+            view = memoryview(offsets).cast("B").cast("i")
+            needed = _columns_cy.properties_json(self.source, self.table, self.count, values, view)
+            if needed <= room:
+                return pa.Array.from_buffers(pa.string(), self.count, [None, offsets, values.slice(0, needed)])
+            room = needed
 
     @cached_property
     def properties_text(self) -> pa.Array:
         """The property texts as they are stored."""
-        return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN, pa.binary())
+        return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
 
     @cached_property
     def store_hosts(self) -> npt.NDArray[np.uint8]:
@@ -103,7 +110,17 @@ def validity(valid: Mask) -> Any:
 
 def fixed_width(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     """An array of integers or timestamps of type ``kind`` from numbers of the same width."""
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+    # Always a copy: a column of one row counts as contiguous and would stay a view of the table.
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.array(numbers, order="C", copy=True))])
+
+
+def text(values: pa.Array) -> pa.Array:
+    """Byte strings as text, checked; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(decoded, pa.string())
 
 
 def host_texts(hosts: npt.NDArray[np.uint8], v6: Mask) -> pa.Array:
@@ -120,7 +137,7 @@ def host_texts(hosts: npt.NDArray[np.uint8], v6: Mask) -> pa.Array:
 
 def message_ids(rows: Rows) -> pa.Array:
     """UNIQ_KEY, or where there is none the offset message id (RocketMQ 5.3.3, MessageClientExt#getMsgId)."""
-    ids = rows.bytes_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN, pa.string())
+    ids = text(rows.bytes_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN))
     if ids.null_count == 0:
         return ids
     missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
-from rucola.spark.arrow import Rows, fixed_width, host_texts, message_ids
+from rucola.spark.arrow import Rows, fixed_width, host_texts, message_ids, text
 from rucola.spark.options import SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -51,9 +51,9 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
     """Every column of the chosen style by name."""
     if options.schema_style is SchemaStyle.KAFKA:
         return {
-            "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN, pa.binary()),
-            "value": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN, pa.binary()),
-            "topic": _bytes(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, pa.string()),
+            "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
+            "value": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
+            "topic": _text(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN),
             "partition": _int32(RecordColumn.QUEUE_ID),
             "offset": _int64(RecordColumn.QUEUE_OFFSET),
             "timestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
@@ -61,9 +61,9 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
             "headers": properties_as_headers,
         }
     return {
-        "topic": _bytes(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, pa.string()),
+        "topic": _text(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN),
         "flag": _int32(RecordColumn.MESSAGE_FLAG),
-        "body": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN, pa.binary()),
+        "body": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
         "properties": properties_as_map if options.properties_as_map else properties_as_json,
         "brokerName": lambda rows: _constant(rows, pa.scalar(broker_name, pa.string())),
         "queueId": _int32(RecordColumn.QUEUE_ID),
@@ -71,8 +71,8 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
         "bornTimestamp": _timestamp(RecordColumn.BORN_TIMESTAMP),
         "storeTimestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
         "msgId": message_ids,
-        "tags": _bytes(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN, pa.string()),
-        "keys": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN, pa.string()),
+        "tags": _text(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN),
+        "keys": _text(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
         "sysFlag": _int32(RecordColumn.SYS_FLAG),
         "reconsumeTimes": _int32(RecordColumn.RECONSUME_TIMES),
         "bornHost": lambda rows: host_texts(rows.born_hosts, rows.is_v6(MessageSysFlag.BORN_HOST_V6)),
@@ -86,20 +86,20 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
 
 def properties_as_json(rows: Rows) -> pa.Array:
     """The properties as a JSON object in a string."""
-    return rows.json_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
+    return rows.properties_json()
 
 
 def properties_as_map(rows: Rows) -> pa.Array:
     """The properties as map<string,string>."""
     offsets, names, values = split_properties(rows)
-    return pa.MapArray.from_arrays(offsets, names.cast(pa.string()), values.cast(pa.string()))
+    return pa.MapArray.from_arrays(offsets, text(names), text(values))
 
 
 def properties_as_headers(rows: Rows) -> pa.Array:
     """The properties as Kafka's headers."""
     offsets, names, values = split_properties(rows)
     kind = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    pairs = pa.StructArray.from_arrays([names.cast(pa.string()), values], fields=list(kind))
+    pairs = pa.StructArray.from_arrays([text(names), values], fields=list(kind))
     return pa.ListArray.from_arrays(offsets, pairs)
 
 
@@ -135,8 +135,12 @@ def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> npt.NDArray[
     return last
 
 
-def _bytes(pos_column: RecordColumn, len_column: RecordColumn, kind: pa.DataType) -> Builder:
-    return lambda rows: rows.bytes_of(pos_column, len_column, kind)
+def _bytes(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
+    return lambda rows: rows.bytes_of(pos_column, len_column)
+
+
+def _text(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
+    return lambda rows: text(rows.bytes_of(pos_column, len_column))
 
 
 def _int32(column: RecordColumn) -> Builder:

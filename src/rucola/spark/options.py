@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import TypeVar
 
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, FormatError
+from rucola.filter.tag import TagExpression, parse_tag_expression
 from rucola.spark.offsets import QueueOffsets, parse_document
 
 MEBIBYTE = 1 << 20
@@ -157,8 +158,8 @@ class SourceOptions:
     store_path: str
     broker_name: str
     subscription: Subscription
-    tags: frozenset[str]
-    """Tags to keep; empty keeps all."""
+    expression: TagExpression
+    """Tags to keep."""
     starting: Position | None
     """None: the default of the face, earliest in a batch and latest in a stream."""
     starting_missing_time: MissingTime
@@ -197,7 +198,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         store_path=values["storePath"],
         broker_name=values["brokerName"],
         subscription=subscription,
-        tags=_tags(values["subExpression"]),
+        expression=_tag_expression(values["subExpression"]),
         starting=_starting(values),
         starting_missing_time=_choice(values, "startingOffsetsByTimestampStrategy", MissingTime),
         ending=_ending(values),
@@ -280,14 +281,11 @@ def _assigned_queues(text: str) -> tuple[MessageQueue, ...]:
     return tuple(sorted(queues))
 
 
-def _tags(expression: str) -> frozenset[str]:
-    """Tags of a subscription expression; empty for all (RocketMQ 5.3.3, FilterAPI#buildSubscriptionData)."""
-    if expression in ("", "*"):
-        return frozenset()
-    tags = frozenset(part.strip() for part in expression.split("||") if part.strip())
-    if not tags:
-        raise ConfigError("subExpression", expression, "tags separated by ||, or *")
-    return tags
+def _tag_expression(expression: str) -> TagExpression:
+    try:
+        return parse_tag_expression(expression)
+    except FormatError as error:
+        raise ConfigError("subExpression", expression, "tags separated by ||, or *") from error
 
 
 def _starting(values: dict[str, str]) -> Position | None:

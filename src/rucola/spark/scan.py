@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from rucola.common.columns import RecordColumn, WalkStop, new_table
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
+from rucola.filter.tag import TagExpression
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.spark.arrow import Rows, table_view
@@ -38,12 +39,14 @@ class RowChooser:
     """Which rows of the log belong to a query.
 
     Args:
-        tags: tags to keep; empty keeps all.
+        expression: tags to keep.
         wanted: queue intervals to keep; None when the rows come from one queue and are its wanted ones already.
     """
 
-    def __init__(self, tags: frozenset[str], wanted: Sequence[QueueRange] | None = None) -> None:
-        self._tags = pa.array(sorted(tags), pa.string()) if tags else None
+    def __init__(self, expression: TagExpression, wanted: Sequence[QueueRange] | None = None) -> None:
+        self._tags = (
+            None if expression.matches_all else pa.array([tag.encode() for tag in expression.tags], pa.binary())
+        )
         self._intervals = None if wanted is None else _intervals(wanted)
 
     def choose(self, rows: Rows) -> Mask | None:
@@ -54,13 +57,13 @@ class RowChooser:
             mask = (rows.numbers(RecordColumn.SYS_FLAG) & int(MessageSysFlag.TRANSACTION_PREPARED)) == 0
             mask &= self._in_intervals(rows)
         if self._tags is not None:
-            tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN, pa.string())
+            tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
             mask &= pc.is_in(tags, value_set=self._tags).to_numpy(zero_copy_only=False)
         return None if mask.all() else mask
 
     def _in_intervals(self, rows: Rows) -> Mask:
         assert self._intervals is not None
-        topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN, pa.binary()).dictionary_encode()
+        topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
         codes = topics.indices.to_numpy()
         queue_ids, queue_offsets = rows.numbers(RecordColumn.QUEUE_ID), rows.numbers(RecordColumn.QUEUE_OFFSET)
         mask = np.zeros(rows.count, dtype=np.bool_)
@@ -125,7 +128,7 @@ class Scanner:
         if end - position <= BATCH_BYTES or count <= 1:
             return count, end, stop
         starts = table_view(self._table)[:count, RecordColumn.RECORD_POS]
-        kept = max(1, int(np.searchsorted(starts, position + BATCH_BYTES)) - 1)
+        kept = max(1, int(np.searchsorted(starts, position + BATCH_BYTES, side="right")) - 1)
         return kept, int(starts[kept]), int(WalkStop.TABLE_FULL)
 
     def _build(self, source: ReadableBuffer, count: int) -> pa.RecordBatch | None:

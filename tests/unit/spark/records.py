@@ -1,0 +1,122 @@
+"""Records for tests of the readers: a log with all that a record can have, and its rows as plain Python values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rucola.common.hosts import host_bytes, host_text
+from rucola.common.message import StoreMessage
+from rucola.formats.message import decode_messages, encode_message
+from rucola.formats.properties import encode_properties
+from rucola.spark.schema import Column
+
+STORE_HOST = host_bytes("10.0.0.5", 10911)
+STORE_HOST_V6 = host_bytes("2001:db8::5", 10911)
+TOPICS = (b"flights", b"other", "größe".encode(), b"%RETRY%" + b"x" * 130)
+
+_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+    "array<struct<key:string,value:binary>>": pa.list_(
+        pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    ),
+}
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """What Spark makes of the columns (a test with Spark holds the two against each other)."""
+    return pa.schema([pa.field(column.name, _TYPES[column.ddl_type]) for column in columns])
+
+
+def properties_of(number: int) -> bytes:
+    """Property texts of many shapes."""
+    pairs = {
+        "TAGS": "AA" if number % 3 else "UA",
+        "KEYS": f"k{number}",
+        "UNIQ_KEY": f"{number:032X}",
+        "größe": 'a"\\\n',
+    }
+    text = encode_properties(pairs)
+    return (
+        text,
+        b"",
+        text[:-1],
+        encode_properties({"KEYS": f"k{number}"}) + b"x\x01\x02\x01y\x02noise\x02",
+        encode_properties({"dup": "first", "a": "1\x01b".replace("\x01", "=")}) + b"dup\x01last\x02",
+        b"bin\x01\xff\xfe\x02" + text,
+        b"v\x01one\x01two\x02",
+    )[number % 7]
+
+
+def message(number: int, topic: bytes | None = None) -> StoreMessage:
+    """Message ``number`` of a series that varies every field."""
+    chosen = TOPICS[number % len(TOPICS)] if topic is None else topic
+    v6 = number % 5 == 0
+    return StoreMessage(
+        topic=chosen,
+        queue_id=number % 3,
+        body=bytes([number % 256]) * (number % 40),
+        properties=properties_of(number),
+        born_timestamp_ms=1_700_000_000_000 + number,
+        born_host=host_bytes("2001:db8::7", 5000 + number % 2) if v6 else host_bytes("192.168.1.10", 5000 + number % 3),
+        flag=number * 7919,
+        sys_flag=0,
+        reconsume_times=number % 4,
+    )
+
+
+def log_of(count: int, topic: bytes | None = None, base_offset: int = 0) -> bytes:
+    """``count`` records behind each other; queue offsets count up per topic and queue."""
+    log = bytearray()
+    queue_offsets: dict[tuple[bytes, int], int] = {}
+    for number in range(count):
+        one = message(number, topic)
+        key = (one.topic, one.queue_id)
+        queue_offset = queue_offsets.get(key, 0)
+        queue_offsets[key] = queue_offset + 1
+        host = STORE_HOST_V6 if number % 6 == 0 else STORE_HOST
+        log += encode_message(one, base_offset + len(log), queue_offset, 1_700_000_001_000 + number, host)
+    return bytes(log)
+
+
+def starts_of(log: bytes) -> list[int]:
+    """Where the records of a log begin."""
+    starts = [0]
+    while starts[-1] < len(log):
+        starts.append(starts[-1] + int.from_bytes(log[starts[-1] : starts[-1] + 4], "big"))
+    return starts[:-1]
+
+
+def expected_rows(log: bytes, broker_name: str) -> list[dict[str, object]]:
+    """The rows of the RocketMQ columns by the plain decoder, properties as a dict."""
+    rows: list[dict[str, object]] = []
+    for one in decode_messages(log):
+        rows.append(
+            {
+                "topic": one.topic,
+                "flag": one.flag,
+                "body": one.body,
+                "properties": one.properties,
+                "brokerName": broker_name,
+                "queueId": one.queue_id,
+                "queueOffset": one.queue_offset,
+                "bornTimestamp": one.born_timestamp_ms * 1000,
+                "storeTimestamp": one.store_timestamp_ms * 1000,
+                "msgId": one.msg_id,
+                "tags": one.tags,
+                "keys": one.keys,
+                "sysFlag": one.sys_flag,
+                "reconsumeTimes": one.reconsume_times,
+                "bornHost": host_text(one.born_host),
+                "storeHost": host_text(one.store_host),
+                "bodyCrc": one.body_crc,
+                "physicalOffset": one.physical_offset,
+                "storeSize": one.store_size,
+                "preparedTransactionOffset": one.prepared_transaction_offset,
+            }
+        )
+    return rows

@@ -1,0 +1,192 @@
+"""From records in memory to record batches, every column held against the plain decoder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import FormatError
+from rucola.filter.tag import parse_tag_expression
+from rucola.spark import scan
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.options import SourceOptions, parse_options
+from rucola.spark.ranges import QueueRange
+from rucola.spark.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
+from rucola.spark.schema import chosen_columns
+
+from .records import arrow_schema, expected_rows, log_of, starts_of
+
+ALL = parse_tag_expression("*")
+
+
+def scanner(chooser: RowChooser | None = None, **given: str) -> tuple[Scanner, pa.Schema]:
+    options: SourceOptions = parse_options({"storePath": "d", "topic": "t", **given})
+    columns = chosen_columns(options)
+    schema = arrow_schema(columns)
+    builder = BatchBuilder(options, [column.name for column in columns], schema, "broker-x")
+    return Scanner(builder, chooser or RowChooser(ALL)), schema
+
+
+def rows_of(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> list[dict[str, object]]:
+    table = pa.Table.from_batches(list(batches), schema)
+    table.validate(full=True)
+    for name in ("bornTimestamp", "storeTimestamp", "timestamp"):
+        if name in schema.names:
+            at = schema.names.index(name)
+            table = table.set_column(at, name, table.column(name).cast(pa.int64()))
+    rows: list[dict[str, object]] = table.to_pylist()
+    return rows
+
+
+def scan_all(log: bytes, base_offset: int = 0, **given: str) -> list[dict[str, object]]:
+    made, schema = scanner(**given)
+    return rows_of(made.batches(log, 0, len(log), base_offset, "log", CHECK_PHYSICAL_OFFSET), schema)
+
+
+def test_all_columns_equal_the_plain_decoder() -> None:
+    log = log_of(700, base_offset=10_000)
+    rows = scan_all(log, 10_000)
+    for row in rows:
+        row["properties"] = json.loads(str(row["properties"]))
+    assert rows == expected_rows(log, "broker-x")
+
+
+def test_properties_as_map() -> None:
+    log = log_of(60)
+    rows = scan_all(log, propertiesAsMap="true", columns="queueOffset,properties")
+    # A map's text must be UTF-8; bytes that are not were put there by a broken client and are shown as they are.
+    for row, expected in zip(rows, expected_rows(log, ""), strict=True):
+        assert dict(row["properties"]) == expected["properties"]  # type: ignore[call-overload]
+
+
+def test_kafka_columns() -> None:
+    log = log_of(60)
+    expected = expected_rows(log, "")
+    rows = scan_all(log, schemaStyle="kafka", includeHeaders="true")
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row["key"] == (None if wanted["keys"] is None else str(wanted["keys"]).encode())
+        names = ("value", "topic", "partition", "offset", "timestamp")
+        theirs = ("body", "topic", "queueId", "queueOffset", "storeTimestamp")
+        assert [row[name] for name in names] == [wanted[name] for name in theirs]
+        assert row["timestampType"] == 1
+        headers = {header["key"]: header["value"].decode("utf-8", "replace") for header in row["headers"]}  # type: ignore[attr-defined]
+        assert headers == wanted["properties"]
+
+
+def test_narrow_columns_in_their_order() -> None:
+    log = log_of(9)
+    rows = scan_all(log, columns="physicalOffset,body")
+    assert [list(row) for row in rows] == [["physicalOffset", "body"]] * 9
+    assert [row["physicalOffset"] for row in rows] == starts_of(log)
+
+
+def test_batches_do_not_hold_on_to_the_source() -> None:
+    log = bytearray(log_of(300))
+    made, schema = scanner()
+    batches = list(made.batches(log, 0, len(log), 0, "log", 0))
+    expected = expected_rows(bytes(log), "broker-x")
+    log[:] = bytes(len(log))
+    assert [row["body"] for row in rows_of(iter(batches), schema)] == [row["body"] for row in expected]
+
+
+def test_the_first_batch_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "FIRST_BATCH_ROWS", 5)
+    monkeypatch.setattr(scan, "BATCH_ROWS", 50)
+    log = log_of(120)
+    made, _ = scanner()
+    assert [len(batch) for batch in made.batches(log, 0, len(log), 0, "log", 0)] == [5, 50, 50, 15]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 400, 1000])
+def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch, batch_bytes: int) -> None:
+    monkeypatch.setattr(scan, "BATCH_BYTES", batch_bytes)
+    log = log_of(40)
+    made, schema = scanner(columns="physicalOffset,storeSize")
+    batches = list(made.batches(log, 0, len(log), 0, "log", 0))
+    rows = rows_of(iter(batches), schema)
+    assert [row["physicalOffset"] for row in rows] == starts_of(log)
+    for batch in batches:
+        assert len(batch) == 1 or sum(batch.column("storeSize").to_pylist()) <= batch_bytes
+
+
+def test_a_range_within_the_source() -> None:
+    log = log_of(50)
+    starts = starts_of(log)
+    made, schema = scanner(columns="physicalOffset")
+    rows = rows_of(made.batches(log, starts[10], starts[20], 0, "log", CHECK_PHYSICAL_OFFSET), schema)
+    assert [row["physicalOffset"] for row in rows] == starts[10:20]
+
+
+def test_an_end_of_file_record_ends_the_scan() -> None:
+    log = log_of(5)
+    segment = log + (64).to_bytes(4, "big") + bytes.fromhex("CBD43194") + b"\xaa" * 56
+    made, _ = scanner()
+    assert sum(len(batch) for batch in made.batches(segment, 0, len(segment), 0, "log", 0)) == 5
+
+
+def test_damage_is_an_error_with_its_place() -> None:
+    log = bytearray(log_of(20))
+    at = starts_of(bytes(log))[7]
+    log[at + 4] ^= 0xFF
+    made, _ = scanner()
+    with pytest.raises(FormatError) as caught:
+        list(made.batches(log, 0, len(log), 0, "00000000000000000000", 0))
+    assert (caught.value.position, caught.value.source) == (at, "00000000000000000000")
+
+
+def test_a_record_of_another_place_is_damage() -> None:
+    log = log_of(3)
+    made, _ = scanner()
+    with pytest.raises(FormatError):
+        list(made.batches(log, 0, len(log), 1, "log", CHECK_PHYSICAL_OFFSET))
+
+
+@pytest.mark.parametrize(("expression", "tags"), [("AA", {"AA"}), ("AA||UA", {"AA", "UA"}), ("none", set())])
+def test_tags_are_compared_exactly(expression: str, tags: set[str]) -> None:
+    log = log_of(200)
+    made, schema = scanner(RowChooser(parse_tag_expression(expression)))
+    rows = rows_of(made.batches(log, 0, len(log), 0, "log", 0), schema)
+    expected = [row["physicalOffset"] for row in expected_rows(log, "") if row["tags"] in tags]
+    assert [row["physicalOffset"] for row in rows] == expected
+
+
+def test_rows_are_chosen_by_queue_interval() -> None:
+    log = log_of(400)
+    wanted = [
+        QueueRange(MessageQueue("flights", "b", 0), 2, 9),
+        QueueRange(MessageQueue("flights", "b", 2), 0, 1),
+        QueueRange(MessageQueue("größe", "b", 1), 5, 1000),
+        QueueRange(MessageQueue("absent", "b", 1), 0, 1000),
+    ]
+    intervals = {(one.queue.topic, one.queue.queue_id): range(one.start, one.end) for one in wanted}
+    made, schema = scanner(RowChooser(ALL, wanted))
+    rows = rows_of(made.batches(log, 0, len(log), 0, "log", 0), schema)
+    expected = [
+        row["physicalOffset"]
+        for row in expected_rows(log, "")
+        if row["queueOffset"] in intervals.get((str(row["topic"]), int(str(row["queueId"]))), ())
+    ]
+    assert expected
+    assert [row["physicalOffset"] for row in rows] == expected
+
+
+def test_prepared_and_rolled_back_messages_are_not_rows() -> None:
+    log = bytearray(log_of(4, b"flights"))
+    for start, transaction in zip(starts_of(bytes(log)), (0x0, 0x4, 0x8, 0xC), strict=True):
+        flags = int.from_bytes(log[start + 36 : start + 40], "big") | transaction
+        log[start + 36 : start + 40] = flags.to_bytes(4, "big")
+    wanted = [QueueRange(MessageQueue("flights", "b", queue_id), 0, 10) for queue_id in range(3)]
+    made, schema = scanner(RowChooser(ALL, wanted))
+    rows = rows_of(made.batches(log, 0, len(log), 0, "log", 0), schema)
+    starts = starts_of(bytes(log))
+    assert [row["physicalOffset"] for row in rows] == [starts[0], starts[2]]
+
+
+def test_nothing_chosen_gives_no_batch() -> None:
+    log = log_of(30)
+    made, _ = scanner(RowChooser(ALL, [QueueRange(MessageQueue("absent", "b", 0), 0, 9)]))
+    assert list(made.batches(log, 0, len(log), 0, "log", 0)) == []
