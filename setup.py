@@ -15,6 +15,7 @@ KERNELS = [
     "rucola.formats._index_cy",
     "rucola.formats._message_cy",
     "rucola.formats._queue_cy",
+    "rucola.formats._send_cy",
     "rucola.protocol._answer_cy",
     "rucola.protocol._frame_cy",
 ]

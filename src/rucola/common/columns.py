@@ -2,7 +2,8 @@
 
 A read of a socket yields many frames, a piece of the log many records. Neither becomes Python objects on the fast path:
 a kernel writes one row of integers per frame or record into an ``array('q')``, next to the buffer that holds the bytes,
-and the layers hand both on. Positions are byte positions in that buffer; a length of -1 means that the field was absent.
+and the layers hand both on. Positions are byte positions in that buffer; a length of -1 means that the field was
+absent.
 
 Kernels restate the columns they use as C constants; ``tests/unit/test_kernels.py`` holds them against this module.
 """

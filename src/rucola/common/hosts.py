@@ -6,7 +6,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 
 def host_bytes(address: str, port: int) -> bytes:
-    """The 8 (IPv4) or 20 (IPv6) bytes of ``address`` and ``port``. A zone such as ``%eth0`` is dropped, a mapped IPv4 address stays IPv6.
+    """The 8 (IPv4) or 20 (IPv6) bytes of ``address`` and ``port``.
+
+    A zone such as ``%eth0`` is dropped, a mapped IPv4 address stays IPv6.
 
     Raises:
         ValueError: if ``address`` is not a numeric address, or ``port`` not in 0..65535.
@@ -17,7 +19,7 @@ def host_bytes(address: str, port: int) -> bytes:
 
 
 def host_parts(host: bytes) -> tuple[str, int]:
-    """Address text and port of the bytes of a host. The port field is signed and not checked: files hold what they hold.
+    """Address text and port of the bytes of a host; the port field is signed and not checked.
 
     Raises:
         ValueError: if ``host`` has neither 8 nor 20 bytes.

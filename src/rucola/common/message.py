@@ -106,7 +106,7 @@ class Message:
 class MessageExt(Message):
     """A stored message: all fields of its record. Hosts are the bytes of the record (``common.hosts``).
 
-    ``body`` is what was sent; the bytes as stored, if they were compressed, are what ``store_size`` and ``body_crc`` count.
+    ``body`` may have been unpacked; ``store_size`` and ``body_crc`` count the bytes as stored.
     """
 
     __slots__ = (

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel that puts keys into an index file: header, hash slots and entries as ``formats.index_file`` describes them.
 
-Bounds checks are off: every function checks the file's length against its geometry and the spans against the source first;
-counts and slots read from the file are held against the geometry before they are used.
+Bounds checks are off: every function checks the file's length against its geometry and the spans against the source
+first; counts and slots read from the file are held against the geometry before they are used.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel over commit-log records: inspect and encode messages to be stored, walk and check records that are stored.
+"""Kernel over commit-log records: encodes messages to be stored, walks and checks records that are stored.
 
-The record layout is that of ``formats.message``. Tables are ``array('q')`` with the columns of ``rucola.common.columns``,
-restated below as C integers. Bounds checks are off: every function checks the lengths it was given against the buffers
-before it reads or writes, and every length found in a record against what remains of the record.
+The record layout is that of ``formats.message``. Tables are ``array('q')`` with the columns of
+``rucola.common.columns``, restated below as C integers. Bounds checks are off: every function checks the lengths it was
+given against the buffers before it reads or writes, and every length found in a record against what remains of it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import cython
 
@@ -15,20 +17,15 @@ if cython.compiled:
 
 # FrameColumn and RecordColumn
 ROW_WIDTH = cython.declare(cython.int, 40)
-FRAME_KIND = cython.declare(cython.int, 0)
 FRAME_BODY_POS = cython.declare(cython.int, 8)
 FRAME_BODY_LEN = cython.declare(cython.int, 9)
 FRAME_QUEUE_ID = cython.declare(cython.int, 14)
 FRAME_SYS_FLAG = cython.declare(cython.int, 15)
-FRAME_SAME_TOPIC = cython.declare(cython.int, 16)
 FRAME_BORN_TIMESTAMP = cython.declare(cython.int, 17)
 FRAME_MESSAGE_FLAG = cython.declare(cython.int, 18)
 FRAME_PROPERTIES_POS = cython.declare(cython.int, 19)
 FRAME_PROPERTIES_LEN = cython.declare(cython.int, 20)
 FRAME_RECONSUME_TIMES = cython.declare(cython.int, 21)
-FRAME_UNIQ_KEY_POS = cython.declare(cython.int, 25)
-FRAME_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
-FRAME_TRAITS = cython.declare(cython.int, 27)
 FRAME_PHYSICAL_OFFSET = cython.declare(cython.int, 28)
 FRAME_QUEUE_OFFSET = cython.declare(cython.int, 29)
 FRAME_RECORD_SIZE = cython.declare(cython.int, 30)
@@ -63,12 +60,7 @@ RECORD_UNIQ_KEY_POS = cython.declare(cython.int, 25)
 RECORD_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
 RECORD_SAME_TOPIC = cython.declare(cython.int, 27)
 
-# FrameKind, SendTrait, WalkStop
-KIND_SEND = cython.declare(cython.int, 1)
-TRAIT_NO_WAIT = cython.declare(cython.int, 1)
-TRAIT_NO_UNIQ_KEY = cython.declare(cython.int, 2)
-TRAIT_SPECIAL = cython.declare(cython.int, 4)
-TRAIT_ILLEGAL = cython.declare(cython.int, 8)
+# WalkStop
 STOP_LIMIT = cython.declare(cython.int, 0)
 STOP_TABLE_FULL = cython.declare(cython.int, 1)
 STOP_BLANK = cython.declare(cython.int, 2)
@@ -84,7 +76,6 @@ TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
 SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what inspect_rows leaves free for encode_rows
 CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)  # "__CRC32#" 0x01, ten digits, 0x02
-BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
 
 # MessageSysFlag
 TRANSACTION_MASK = cython.declare(cython.int, 0x0C)
@@ -186,14 +177,17 @@ def _find(
     data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
-    if start >= end:
-        return end
-    if cython.compiled:
-        base: cython.p_const_uchar = cython.address(data[0])
-        found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
-        return found - base if found != cython.NULL else end
-    place = bytes(data[start:end]).find(byte)
-    return start + place if place >= 0 else end
+    place: cython.Py_ssize_t = end
+    if start < end:
+        if cython.compiled:
+            base: cython.p_const_uchar = cython.address(data[0])
+            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
+            if found != cython.NULL:
+                place = found - base
+        else:
+            place = bytes(data[start:end]).find(byte)
+            place = end if place < 0 else start + place
+    return place
 
 
 @cython.cfunc
@@ -202,11 +196,13 @@ def _find(
 def _same(
     data: cython.const[cython.uchar][::1], one: cython.Py_ssize_t, two: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    if size == 0:
-        return True
-    if cython.compiled:
-        return memcmp(cython.address(data[one]), cython.address(data[two]), size) == 0
-    return data[one : one + size] == data[two : two + size]
+    same: cython.bint = True
+    if size > 0:
+        if cython.compiled:
+            same = memcmp(cython.address(data[one]), cython.address(data[two]), size) == 0
+        else:
+            same = data[one : one + size] == data[two : two + size]
+    return same
 
 
 @cython.cfunc
@@ -278,7 +274,7 @@ def _hash(
 def hash_utf8(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
 ) -> int:
-    """Java's ``String.hashCode`` of the UTF-8 text ``data[start:end]``, continuing from ``seed``, as a signed 32-bit integer.
+    """Java's ``String.hashCode`` of the UTF-8 text ``data[start:end]``, continuing from ``seed``; signed, 32 bits.
 
     Bytes that are not UTF-8 count as the replacement character, as ``new String(bytes, UTF_8)`` has it.
 
@@ -292,112 +288,6 @@ def hash_utf8(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # messages on their way in
-
-
-@cython.cfunc
-def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t) -> cython.int:
-    """Walks the properties of one row, fills its UNIQ_KEY columns, and returns the traits the properties give it."""
-    start: cython.Py_ssize_t = table[row + FRAME_PROPERTIES_POS]
-    end: cython.Py_ssize_t = start + table[row + FRAME_PROPERTIES_LEN]
-    stop: cython.Py_ssize_t
-    equals: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    first: cython.uchar
-    no_wait: cython.bint = False
-    traits: cython.int = TRAIT_NO_UNIQ_KEY
-    table[row + FRAME_UNIQ_KEY_POS] = 0
-    table[row + FRAME_UNIQ_KEY_LEN] = -1
-    while start < end:
-        stop = _find(source, 2, start, end)
-        equals = _find(source, 1, start, stop)
-        if start < equals < stop - 1:  # a name, and at least one byte of value
-            size = equals - start
-            first = source[start]
-            if size == 8 and first == 85 and _starts(source, start, b"UNIQ_KEY"):
-                table[row + FRAME_UNIQ_KEY_POS] = equals + 1
-                table[row + FRAME_UNIQ_KEY_LEN] = stop - equals - 1
-                traits &= ~TRAIT_NO_UNIQ_KEY
-            elif size == 4 and first == 87 and _starts(source, start, b"WAIT"):
-                no_wait = not _is_true(source, equals + 1, stop)
-            elif _is_special(source, start, size):
-                traits |= TRAIT_SPECIAL
-        start = stop + 1
-    if no_wait:
-        traits |= TRAIT_NO_WAIT
-    return traits
-
-
-@cython.cfunc
-def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-    """``Boolean.parseBoolean``: "true" in any case."""
-    return (
-        end - start == 4
-        and (source[start] | 32) == 116
-        and (source[start + 1] | 32) == 114
-        and (source[start + 2] | 32) == 117
-        and (source[start + 3] | 32) == 101
-    )
-
-
-@cython.cfunc
-def _is_special(
-    source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.bint:
-    """Whether the broker acts on the property of this name, or writes it itself."""
-    first: cython.uchar = source[start]
-    if first == 84:  # T
-        return (size > 6 and _starts(source, start, b"TIMER_")) or (
-            size == 8 and (_starts(source, start, b"TRAN_MSG") or _starts(source, start, b"TRACE_ON"))
-        )
-    if first == 73:  # I
-        return size > 6 and _starts(source, start, b"INNER_")
-    if first == 68:  # D
-        return (size == 5 and _starts(source, start, b"DELAY")) or (size == 8 and _starts(source, start, b"DUP_INFO"))
-    if first == 80:  # P
-        return size == 6 and _starts(source, start, b"POP_CK")
-    if first == 77:  # M
-        return size == 10 and _starts(source, start, b"MSG_REGION")
-    if first == 67:  # C
-        return size == 7 and _starts(source, start, b"CLUSTER")
-    return first == 95 and size == 8 and _starts(source, start, b"__CRC32#")
-
-
-def inspect_rows(
-    source: cython.const[cython.uchar][::1],
-    table: cython.longlong[::1],
-    first: cython.Py_ssize_t,
-    last: cython.Py_ssize_t,
-    body_bytes_max: cython.longlong,
-) -> int:
-    """Walks the properties of the send rows ``first`` up to ``last``; fills UNIQ_KEY_POS, UNIQ_KEY_LEN and TRAITS.
-
-    A row is ILLEGAL here without a body too, and with properties that leave less than ``SUFFIX_BYTES_MAX`` free: what
-    exactly is to be answered is decided on the plain road.
-
-    Returns:
-        All traits found, or-ed together: 0 says that every row may take the fast road.
-
-    Raises:
-        ValueError: if the rows do not lie in ``table`` or a span not in ``source``.
-    """
-    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
-        raise ValueError(f"rows {first}..{last} lie outside the table")
-    every: cython.int = 0
-    traits: cython.int
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    for i in range(first, last):
-        row = i * ROW_WIDTH
-        _check_spans(source, table, row)
-        traits = _traits(source, table, row)
-        if (
-            not 0 < table[row + FRAME_BODY_LEN] <= body_bytes_max
-            or table[row + FRAME_PROPERTIES_LEN] > PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
-        ):
-            traits |= TRAIT_ILLEGAL
-        table[row + FRAME_TRAITS] = traits
-        every |= traits
-    return every
 
 
 @cython.cfunc
@@ -420,12 +310,12 @@ def _check_spans(
 
 def encode_rows(
     source: cython.const[cython.uchar][::1],
-    source_view: object,
+    source_view: memoryview,
     table: cython.longlong[::1],
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
     segment: cython.uchar[::1],
-    segment_view: object,
+    segment_view: memoryview,
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
     base_offset: cython.longlong,
@@ -435,13 +325,13 @@ def encode_rows(
     store_host: cython.const[cython.uchar][::1],
     store_timestamp_ms: cython.longlong,
     suffix: cython.const[cython.uchar][::1],
-    crc32: object,
+    crc32: Callable[[memoryview], int],
     record_crc: cython.bint,
 ) -> int:
-    """Encodes the rows ``first`` up to ``last``, all of ``topic``, as commit-log records into ``segment[position:limit]``.
+    """Encodes the rows ``first`` up to ``last``, all of ``topic``, as records into ``segment[position:limit]``.
 
-    Fills PHYSICAL_OFFSET, QUEUE_OFFSET and RECORD_SIZE of each row. PREPARED_TRANSACTION_OFFSET goes into the record as it
-    stands (the frame scanner leaves 0). Prepared and rollback rows take no queue offset and carry 0.
+    Fills PHYSICAL_OFFSET, QUEUE_OFFSET and RECORD_SIZE of each row. PREPARED_TRANSACTION_OFFSET goes into the record
+    as it stands (the frame scanner leaves 0). Prepared and rollback rows take no queue offset and carry 0.
 
     Args:
         source: the bytes the rows point into; ``source_view``: a memoryview of the same.
@@ -449,13 +339,14 @@ def encode_rows(
         base_offset: physical offset of byte 0 of ``segment``.
         queue_offsets: next queue offset of each queue, indexed by queue id; advanced for each record.
         born_host, store_host: 8 bytes (IPv4) or 20 (IPv6), port last.
-        suffix: property text appended to that of each row, at most ``SUFFIX_BYTES_MAX``; a missing 0x02 between is added.
+        suffix: property text appended to that of each row, at most ``SUFFIX_BYTES_MAX``; a missing 0x02 between
+            is added.
         crc32: function of a memoryview.
         record_crc: whether to append the record CRC property (``enabledAppendPropCRC``).
 
     Returns:
-        The index of the first row that was not encoded: ``last``, or that of the row whose record and a blank of 8 bytes
-        would not fit any more.
+        The index of the first row that was not encoded: ``last``, or that of the row whose record and a blank of 8
+        bytes would not fit any more.
 
     Raises:
         ValueError: a length is out of range; nothing of that row or of later ones was written.
@@ -474,23 +365,17 @@ def encode_rows(
         raise ValueError(f"hosts of {born_len} and {store_len} bytes: 8 or 20 expected")
     if suffix_len > SUFFIX_BYTES_MAX:
         raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
-    wide_topic: cython.bint = topic_len > TOPIC_BYTES_V1_MAX
-    hosts: cython.longlong = (BORN_HOST_V6 if born_len == 20 else 0) | (STORE_HOST_V6 if store_len == 20 else 0)
-    fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + (2 if wide_topic else 1) + topic_len
+    fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + topic_len
+    fixed += 2 if topic_len > TOPIC_BYTES_V1_MAX else 1
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     body_pos: cython.Py_ssize_t
     body_len: cython.Py_ssize_t
-    own_pos: cython.Py_ssize_t
-    own_len: cython.Py_ssize_t
-    separator: cython.bint
-    crc_separator: cython.bint
     properties_len: cython.Py_ssize_t
     total: cython.Py_ssize_t
     queue_id: cython.longlong
     queue_offset: cython.longlong
-    sys_flag: cython.longlong
     transaction: cython.longlong
     crc: cython.longlong
     for i in range(first, last):
@@ -500,76 +385,147 @@ def encode_rows(
         if not 0 <= queue_id < len(queue_offsets):
             raise ValueError(f"row {i}: queue {queue_id} does not exist")
         body_pos, body_len = table[row + FRAME_BODY_POS], max(table[row + FRAME_BODY_LEN], 0)
-        own_pos, own_len = table[row + FRAME_PROPERTIES_POS], max(table[row + FRAME_PROPERTIES_LEN], 0)
-        separator = own_len > 0 and source[own_pos + own_len - 1] != 2 and (suffix_len > 0 or record_crc)
-        crc_separator = record_crc and suffix_len > 0 and suffix[suffix_len - 1] != 2
-        properties_len = own_len + separator + suffix_len + crc_separator + (CRC_PROPERTY_BYTES if record_crc else 0)
+        properties_len = _properties_len(source, table, row, suffix, record_crc)
         if properties_len > PROPERTIES_BYTES_MAX:
             raise ValueError(f"row {i}: properties of {properties_len} bytes cannot be stored")
         total = fixed + body_len + properties_len
-        if total + BLANK_BYTES > limit - position:
-            return i
         if total > 0x7FFFFFFF:
             raise ValueError(f"row {i}: a record of {total} bytes cannot be stored")
+        if total + BLANK_BYTES > limit - position:
+            return i
         crc = 0
         if body_len > 0:
             crc = crc32(source_view[body_pos : body_pos + body_len]) & 0x7FFFFFFF
-        sys_flag = (table[row + FRAME_SYS_FLAG] & ~(BORN_HOST_V6 | STORE_HOST_V6)) | hosts
-        transaction = sys_flag & TRANSACTION_MASK
         queue_offset = 0
+        transaction = table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK
         if transaction not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             queue_offset = queue_offsets[queue_id]
             queue_offsets[queue_id] = queue_offset + 1
-        _put32(segment, position, total)
-        _put32(segment, position + 4, MAGIC_V2 if wide_topic else MAGIC_V1)
-        _put32(segment, position + 8, crc)
-        _put32(segment, position + 12, queue_id)
-        _put32(segment, position + 16, table[row + FRAME_MESSAGE_FLAG])
-        _put64(segment, position + 20, queue_offset)
-        _put64(segment, position + 28, base_offset + position)
-        _put32(segment, position + 36, sys_flag)
-        _put64(segment, position + 40, table[row + FRAME_BORN_TIMESTAMP])
-        at = position + 48
-        _copy(segment, at, born_host, 0, born_len)
-        at += born_len
-        _put64(segment, at, store_timestamp_ms)
-        at += 8
-        _copy(segment, at, store_host, 0, store_len)
-        at += store_len
-        _put32(segment, at, table[row + FRAME_RECONSUME_TIMES])
-        _put64(segment, at + 4, table[row + FRAME_PREPARED_TRANSACTION_OFFSET])
-        _put32(segment, at + 12, body_len)
-        at += 16
-        _copy(segment, at, source, body_pos, body_len)
-        at += body_len
-        if wide_topic:
-            segment[at] = topic_len >> 8
-            at += 1
-        segment[at] = topic_len & 255
-        at += 1
-        _copy(segment, at, topic, 0, topic_len)
-        at += topic_len
-        segment[at] = properties_len >> 8
-        segment[at + 1] = properties_len & 255
-        at += 2
-        _copy(segment, at, source, own_pos, own_len)
-        at += own_len
-        if separator:
-            segment[at] = 2
-            at += 1
-        _copy(segment, at, suffix, 0, suffix_len)
-        at += suffix_len
-        if crc_separator:
-            segment[at] = 2
-            at += 1
-        if record_crc:
-            crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
-            _put_crc_property(segment, at, crc)
         table[row + FRAME_PHYSICAL_OFFSET] = base_offset + position
         table[row + FRAME_QUEUE_OFFSET] = queue_offset
         table[row + FRAME_RECORD_SIZE] = total
+        at = _put_head(segment, position, table, row, crc, born_host, store_host, store_timestamp_ms, topic_len)
+        _copy(segment, at, source, body_pos, body_len)
+        at = _put_topic(segment, at + body_len, topic)
+        at = _put_properties(segment, at, properties_len, source, table, row, suffix, record_crc)
+        if record_crc:
+            crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
+            _put_crc_property(segment, at, crc)
         position += total
     return last
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _properties_len(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    suffix: cython.const[cython.uchar][::1],
+    record_crc: cython.bint,
+) -> cython.Py_ssize_t:
+    """Bytes of properties that ``_put_properties`` and ``_put_crc_property`` write."""
+    own_len: cython.Py_ssize_t = max(table[row + FRAME_PROPERTIES_LEN], 0)
+    suffix_len: cython.Py_ssize_t = len(suffix)
+    total: cython.Py_ssize_t = own_len + suffix_len
+    if own_len > 0 and source[table[row + FRAME_PROPERTIES_POS] + own_len - 1] != 2 and (suffix_len > 0 or record_crc):
+        total += 1
+    if record_crc:
+        total += CRC_PROPERTY_BYTES
+        if suffix_len > 0 and suffix[suffix_len - 1] != 2:
+            total += 1
+    return total
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_head(
+    segment: cython.uchar[::1],
+    position: cython.Py_ssize_t,
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    body_crc: cython.longlong,
+    born_host: cython.const[cython.uchar][::1],
+    store_host: cython.const[cython.uchar][::1],
+    store_timestamp_ms: cython.longlong,
+    topic_len: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes the fields up to and with the body's length; returns the position behind them."""
+    at: cython.Py_ssize_t = position + 48
+    sys_flag: cython.longlong = table[row + FRAME_SYS_FLAG] & ~(BORN_HOST_V6 | STORE_HOST_V6)
+    if len(born_host) == 20:
+        sys_flag |= BORN_HOST_V6
+    if len(store_host) == 20:
+        sys_flag |= STORE_HOST_V6
+    _put32(segment, position, table[row + FRAME_RECORD_SIZE])
+    _put32(segment, position + 4, MAGIC_V2 if topic_len > TOPIC_BYTES_V1_MAX else MAGIC_V1)
+    _put32(segment, position + 8, body_crc)
+    _put32(segment, position + 12, table[row + FRAME_QUEUE_ID])
+    _put32(segment, position + 16, table[row + FRAME_MESSAGE_FLAG])
+    _put64(segment, position + 20, table[row + FRAME_QUEUE_OFFSET])
+    _put64(segment, position + 28, table[row + FRAME_PHYSICAL_OFFSET])
+    _put32(segment, position + 36, sys_flag)
+    _put64(segment, position + 40, table[row + FRAME_BORN_TIMESTAMP])
+    _copy(segment, at, born_host, 0, len(born_host))
+    at += len(born_host)
+    _put64(segment, at, store_timestamp_ms)
+    _copy(segment, at + 8, store_host, 0, len(store_host))
+    at += 8 + len(store_host)
+    _put32(segment, at, table[row + FRAME_RECONSUME_TIMES])
+    _put64(segment, at + 4, table[row + FRAME_PREPARED_TRANSACTION_OFFSET])
+    _put32(segment, at + 12, max(table[row + FRAME_BODY_LEN], 0))
+    return at + 16
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_topic(
+    segment: cython.uchar[::1], at: cython.Py_ssize_t, topic: cython.const[cython.uchar][::1]
+) -> cython.Py_ssize_t:
+    """Writes length and bytes of the topic; returns the position behind them."""
+    topic_len: cython.Py_ssize_t = len(topic)
+    if topic_len > TOPIC_BYTES_V1_MAX:
+        segment[at] = topic_len >> 8
+        at += 1
+    segment[at] = topic_len & 255
+    _copy(segment, at + 1, topic, 0, topic_len)
+    return at + 1 + topic_len
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_properties(
+    segment: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    properties_len: cython.Py_ssize_t,
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    suffix: cython.const[cython.uchar][::1],
+    record_crc: cython.bint,
+) -> cython.Py_ssize_t:
+    """Writes the properties but for the record CRC, with the separators that are missing; returns the end."""
+    own_pos: cython.Py_ssize_t = table[row + FRAME_PROPERTIES_POS]
+    own_len: cython.Py_ssize_t = max(table[row + FRAME_PROPERTIES_LEN], 0)
+    suffix_len: cython.Py_ssize_t = len(suffix)
+    segment[at] = properties_len >> 8
+    segment[at + 1] = properties_len & 255
+    at += 2
+    _copy(segment, at, source, own_pos, own_len)
+    at += own_len
+    if own_len > 0 and source[own_pos + own_len - 1] != 2 and (suffix_len > 0 or record_crc):
+        segment[at] = 2
+        at += 1
+    _copy(segment, at, suffix, 0, suffix_len)
+    at += suffix_len
+    if record_crc and suffix_len > 0 and suffix[suffix_len - 1] != 2:
+        segment[at] = 2
+        at += 1
+    return at
 
 
 @cython.cfunc
@@ -599,76 +555,19 @@ def write_blank(segment: cython.uchar[::1], position: cython.Py_ssize_t, space_l
     _put32(segment, position + 4, MAGIC_BLANK)
 
 
-def expand_batch(
-    source: cython.const[cython.uchar][::1],
-    envelope_table: cython.longlong[::1],
-    row: cython.Py_ssize_t,
-    members_table: cython.longlong[::1],
-    rows_max: cython.Py_ssize_t,
-) -> int:
-    """Makes one send row of each member in the body of a batch: row ``row`` of ``envelope_table`` describes the envelope.
-
-    Flag, body and properties come from the member, all else from the envelope. ``body length // 22`` rows always suffice.
-
-    Returns:
-        The number of members; -1 when the lengths inside do not add up; -2 when there are more than ``rows_max``.
-
-    Raises:
-        ValueError: if a row does not lie in its table or the body not in ``source``.
-    """
-    if row < 0 or (row + 1) * ROW_WIDTH > len(envelope_table) or not 0 <= rows_max * ROW_WIDTH <= len(members_table):
-        raise ValueError("rows lie outside their table")
-    envelope: cython.Py_ssize_t = row * ROW_WIDTH
-    _check_spans(source, envelope_table, envelope)
-    at: cython.Py_ssize_t = envelope_table[envelope + FRAME_BODY_POS]
-    end: cython.Py_ssize_t = at + max(envelope_table[envelope + FRAME_BODY_LEN], 0)
-    body_len: cython.longlong
-    properties_len: cython.longlong
-    member: cython.Py_ssize_t
-    column: cython.Py_ssize_t
-    count: cython.Py_ssize_t = 0
-    while at < end:
-        if end - at < BATCH_MEMBER_FIXED_BYTES:
-            return -1
-        body_len = _int32(source, at + 16)
-        if not 0 <= body_len <= end - at - BATCH_MEMBER_FIXED_BYTES:
-            return -1
-        properties_len = _int16(source, at + 20 + body_len)
-        if (
-            not 0 <= properties_len <= end - at - BATCH_MEMBER_FIXED_BYTES - body_len
-            or _int32(source, at) != BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
-        ):
-            return -1
-        if count == rows_max:
-            return -2
-        member = count * ROW_WIDTH
-        for column in range(ROW_WIDTH):
-            members_table[member + column] = envelope_table[envelope + column]
-        members_table[member + FRAME_KIND] = KIND_SEND
-        members_table[member + FRAME_SAME_TOPIC] = 1 if count > 0 else 0
-        members_table[member + FRAME_MESSAGE_FLAG] = _int32(source, at + 12)
-        members_table[member + FRAME_BODY_POS] = at + 20
-        members_table[member + FRAME_BODY_LEN] = body_len
-        members_table[member + FRAME_PROPERTIES_POS] = at + 22 + body_len
-        members_table[member + FRAME_PROPERTIES_LEN] = properties_len
-        count += 1
-        at += BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
-    return count
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # records in the log
 
 
 def walk_records(
     segment: cython.const[cython.uchar][::1],
-    segment_view: object,
+    segment_view: memoryview,
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
     base_offset: cython.longlong,
     table: cython.longlong[::1],
     rows_max: cython.Py_ssize_t,
-    crc32: object,
+    crc32: Callable[[memoryview], int],
     check: cython.int,
 ) -> tuple[int, int, int]:
     """Reads the records in ``segment[position:limit]`` into ``table``, one row each.
@@ -836,7 +735,7 @@ def _span_properties(
 
 @cython.cfunc
 def _body_is_sound(
-    segment_view: object, table: cython.longlong[::1], row: cython.Py_ssize_t, crc32: object
+    segment_view: memoryview, table: cython.longlong[::1], row: cython.Py_ssize_t, crc32: Callable[[memoryview], int]
 ) -> cython.bint:
     start: cython.Py_ssize_t = table[row + RECORD_BODY_POS]
     size: cython.Py_ssize_t = table[row + RECORD_BODY_LEN]
@@ -849,10 +748,10 @@ def _body_is_sound(
 @cython.cfunc
 def _record_is_sound(
     segment: cython.const[cython.uchar][::1],
-    segment_view: object,
+    segment_view: memoryview,
     table: cython.longlong[::1],
     row: cython.Py_ssize_t,
-    crc32: object,
+    crc32: Callable[[memoryview], int],
 ) -> cython.bint:
     """False if the record ends with a CRC property whose digits are not those of the bytes before it."""
     start: cython.Py_ssize_t = table[row + RECORD_POS]

@@ -1,0 +1,353 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel that turns rows of a record table into columns as Apache Arrow lays them out: values, and int32 offsets.
+
+Bounds checks are off: every span is held against the segment, and every byte written against the buffer it goes to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memchr, memcmp, memcpy
+
+# RecordColumn
+ROW_WIDTH = cython.declare(cython.int, 40)
+RECORD_PROPERTIES_POS = cython.declare(cython.int, 18)
+RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
+
+INT32_MAX = cython.declare(cython.longlong, 2147483647)
+
+
+def _is_compiled() -> bool:
+    """Whether this module runs compiled."""
+    return cython.compiled
+
+
+def gather(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    pos_column: cython.Py_ssize_t,
+    len_column: cython.Py_ssize_t,
+    out: Any,
+    offsets_out: cython.int[::1],
+) -> int:
+    """Copies one column of byte strings, given by position and length, behind each other into ``out``.
+
+    A negative length counts as 0. ``offsets_out`` receives ``rows + 1`` offsets.
+
+    Returns:
+        Bytes written to ``out``.
+
+    Raises:
+        ValueError: a span does not lie in ``segment``, the rows not in ``table``, or the result not in ``out``,
+            ``offsets_out`` or 31 bits.
+    """
+    target: cython.uchar[::1] = memoryview(out).cast("B")  # Arrow's buffers call their bytes signed
+    _check_rows(table, rows, offsets_out)
+    if not (0 <= pos_column < ROW_WIDTH and 0 <= len_column < ROW_WIDTH):
+        raise ValueError(f"no columns {pos_column} and {len_column}")
+    room: cython.longlong = min(len(target), INT32_MAX)
+    size: cython.longlong = len(segment)
+    done: cython.longlong = 0
+    start: cython.longlong
+    length: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        offsets_out[i] = done
+        start = table[i * ROW_WIDTH + pos_column]
+        length = table[i * ROW_WIDTH + len_column]
+        if length <= 0:
+            continue
+        if length > size or not 0 <= start <= size - length:
+            raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
+        if length > room - done:
+            raise ValueError(f"row {i}: {len(target)} bytes are too few for the column")
+        if cython.compiled:
+            memcpy(cython.address(target[done]), cython.address(segment[start]), length)
+        else:
+            target[done : done + length] = segment[start : start + length]
+        done += length
+    offsets_out[rows] = done
+    return done
+
+
+def properties_json(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    out: Any,
+    offsets_out: cython.int[::1],
+) -> int:
+    """Writes the properties of each row as the text of a JSON object, behind each other into ``out``.
+
+    Without any it is ``{}``. Pairs keep their order; of a repeated name the last counts. Bytes that are not UTF-8 become U+FFFD.
+
+    Returns:
+        Bytes needed. If that is more than ``out`` has, its content is useless: call again with as many.
+
+    Raises:
+        ValueError: a span does not lie in ``segment``, the rows not in ``table`` or ``offsets_out``, or the
+            result not in 31 bits.
+    """
+    target: cython.uchar[::1] = memoryview(out).cast("B")
+    _check_rows(table, rows, offsets_out)
+    size: cython.longlong = len(segment)
+    done: cython.Py_ssize_t = 0
+    start: cython.longlong
+    length: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        offsets_out[i] = done
+        start = table[i * ROW_WIDTH + RECORD_PROPERTIES_POS]
+        length = max(table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN], 0)
+        if length > 0 and (length > size or not 0 <= start <= size - length):
+            raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
+        done = _put_object(segment, start, start + length, target, done)
+        if done > INT32_MAX:
+            raise ValueError(f"row {i}: the column takes more than {INT32_MAX} bytes")
+    offsets_out[rows] = done
+    return done
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_rows(table: cython.longlong[::1], rows: cython.Py_ssize_t, offsets_out: cython.int[::1]) -> cython.int:
+    if rows < 0 or rows > len(table) // ROW_WIDTH or rows >= len(offsets_out):
+        raise ValueError(f"{rows} rows do not fit the table or the offsets")
+    return 0
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_object(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """One JSON object; returns the position behind it."""
+    repeats: cython.bint = _may_repeat(segment, start, end)
+    is_first: cython.bint = True
+    stop: cython.Py_ssize_t
+    equals: cython.Py_ssize_t
+    at = _put(out, at, 123)  # {
+    while start < end:
+        stop = _find(segment, 2, start, end)
+        equals = _find(segment, 1, start, stop)
+        if start < equals < stop - 1 and not (repeats and _comes_again(segment, start, equals - start, stop + 1, end)):
+            if not is_first:
+                at = _put(out, at, 44)  # ,
+            is_first = False
+            at = _put_string(segment, start, equals, out, at)
+            at = _put(out, at, 58)  # :
+            at = _put_string(segment, equals + 1, stop, out, at)
+        start = stop + 1
+    return _put(out, at, 125)  # }
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _may_repeat(
+    segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """False if no two names have the same last byte and length, modulo 64."""
+    seen: cython.ulonglong = 0
+    bit: cython.ulonglong
+    stop: cython.Py_ssize_t
+    equals: cython.Py_ssize_t
+    while start < end:
+        stop = _find(segment, 2, start, end)
+        equals = _find(segment, 1, start, stop)
+        if start < equals < stop - 1:
+            bit = cython.cast(cython.ulonglong, 1) << ((segment[equals - 1] * 7 + (equals - start)) & 63)
+            if seen & bit:
+                return True
+            seen |= bit
+        start = stop + 1
+    return False
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _comes_again(
+    segment: cython.const[cython.uchar][::1],
+    name: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.bint:
+    """Whether a pair in ``segment[start:end]`` has the name of ``size`` bytes at ``name``."""
+    stop: cython.Py_ssize_t
+    equals: cython.Py_ssize_t
+    same: cython.bint
+    while start < end:
+        stop = _find(segment, 2, start, end)
+        equals = _find(segment, 1, start, stop)
+        if equals - start == size and equals < stop - 1:
+            if cython.compiled:
+                same = memcmp(cython.address(segment[start]), cython.address(segment[name]), size) == 0
+            else:
+                same = segment[start:equals] == segment[name : name + size]
+            if same:
+                return True
+        start = stop + 1
+    return False
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put(out: cython.uchar[::1], at: cython.Py_ssize_t, byte: cython.int) -> cython.Py_ssize_t:
+    if at < len(out):
+        out[at] = byte
+    return at + 1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_string(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """``segment[start:end]`` as a JSON string; returns the position behind it."""
+    byte: cython.int
+    plain: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    at = _put(out, at, 34)
+    while start < end:
+        plain = start
+        while plain < end and 32 <= segment[plain] < 128 and segment[plain] not in (34, 92):
+            plain += 1
+        at = _put_bytes(segment, start, plain, out, at)
+        start = plain
+        if start == end:
+            break
+        byte = segment[start]
+        if byte >= 128:
+            size = _character(segment, start, end)
+            if size > 0:
+                at = _put_bytes(segment, start, start + size, out, at)
+                start += size
+            else:
+                at = _put_replacement(out, at)
+                start -= size
+        else:
+            at = _put_escape(out, at, byte)
+            start += 1
+    return _put(out, at, 34)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_bytes(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    if start < end <= start + len(out) - at:
+        if cython.compiled:
+            memcpy(cython.address(out[at]), cython.address(segment[start]), end - start)
+        else:
+            out[at : at + end - start] = segment[start:end]
+    return at + end - start
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_replacement(out: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """U+FFFD in UTF-8."""
+    at = _put(out, at, 239)
+    at = _put(out, at, 191)
+    return _put(out, at, 189)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_escape(out: cython.uchar[::1], at: cython.Py_ssize_t, byte: cython.int) -> cython.Py_ssize_t:
+    """The escape of a quote, a backslash or a control character."""
+    at = _put(out, at, 92)
+    if byte in (34, 92):
+        return _put(out, at, byte)
+    if byte == 8:
+        return _put(out, at, 98)  # b
+    if byte == 9:
+        return _put(out, at, 116)  # t
+    if byte == 10:
+        return _put(out, at, 110)  # n
+    if byte == 12:
+        return _put(out, at, 102)  # f
+    if byte == 13:
+        return _put(out, at, 114)  # r
+    at = _put(out, at, 117)  # u
+    at = _put(out, at, 48)
+    at = _put(out, at, 48)
+    at = _put(out, at, 48 + (byte >> 4))
+    byte &= 15
+    return _put(out, at, 48 + byte if byte < 10 else 87 + byte)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _character(
+    segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Length of the character of several bytes at ``start``; negated, the number of bytes that are none."""
+    lead: cython.uint = segment[start]
+    low: cython.uint = 0x80
+    high: cython.uint = 0xBF
+    size: cython.Py_ssize_t
+    have: cython.Py_ssize_t = 1
+    # the second byte's range excludes overlong forms, surrogates and code points above U+10FFFF
+    if 0xC2 <= lead <= 0xDF:
+        size = 2
+    elif 0xE0 <= lead <= 0xEF:
+        size = 3
+        if lead == 0xE0:
+            low = 0xA0
+        elif lead == 0xED:
+            high = 0x9F
+    elif 0xF0 <= lead <= 0xF4:
+        size = 4
+        if lead == 0xF0:
+            low = 0x90
+        elif lead == 0xF4:
+            high = 0x8F
+    else:
+        return -1
+    while have < size and start + have < end and low <= segment[start + have] <= high:
+        have += 1
+        low, high = 0x80, 0xBF
+    return size if have == size else -have
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find(
+    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
+    place: cython.Py_ssize_t = end
+    if start < end:
+        if cython.compiled:
+            base: cython.p_const_uchar = cython.address(data[0])
+            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
+            if found != cython.NULL:
+                place = found - base
+        else:
+            place = bytes(data[start:end]).find(byte)
+            place = end if place < 0 else start + place
+    return place

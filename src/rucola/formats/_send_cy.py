@@ -1,0 +1,285 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel over messages on their way in: walks the properties of send rows, takes batches apart into rows.
+
+Tables are ``array('q')`` with the columns of ``rucola.common.columns``, restated below as C integers. Bounds checks are
+off: spans are held against the buffer before they are read, lengths inside a batch against what remains of its body.
+"""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memchr
+
+# FrameColumn
+ROW_WIDTH = cython.declare(cython.int, 40)
+FRAME_KIND = cython.declare(cython.int, 0)
+FRAME_BODY_POS = cython.declare(cython.int, 8)
+FRAME_BODY_LEN = cython.declare(cython.int, 9)
+FRAME_SAME_TOPIC = cython.declare(cython.int, 16)
+FRAME_MESSAGE_FLAG = cython.declare(cython.int, 18)
+FRAME_PROPERTIES_POS = cython.declare(cython.int, 19)
+FRAME_PROPERTIES_LEN = cython.declare(cython.int, 20)
+FRAME_UNIQ_KEY_POS = cython.declare(cython.int, 25)
+FRAME_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
+FRAME_TRAITS = cython.declare(cython.int, 27)
+
+# FrameKind, SendTrait
+KIND_SEND = cython.declare(cython.int, 1)
+TRAIT_NO_WAIT = cython.declare(cython.int, 1)
+TRAIT_NO_UNIQ_KEY = cython.declare(cython.int, 2)
+TRAIT_SPECIAL = cython.declare(cython.int, 4)
+TRAIT_ILLEGAL = cython.declare(cython.int, 8)
+
+# formats.message
+PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
+SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what is left free here for encode_rows
+BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
+
+
+def _is_compiled() -> bool:
+    """Whether this module runs compiled."""
+    return cython.compiled
+
+
+@cython.cfunc
+def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t) -> cython.int:
+    """Walks the properties of one row, fills its UNIQ_KEY columns, and returns the traits the properties give it."""
+    start: cython.Py_ssize_t = table[row + FRAME_PROPERTIES_POS]
+    end: cython.Py_ssize_t = start + table[row + FRAME_PROPERTIES_LEN]
+    stop: cython.Py_ssize_t
+    equals: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    first: cython.uchar
+    no_wait: cython.bint = False
+    traits: cython.int = TRAIT_NO_UNIQ_KEY
+    table[row + FRAME_UNIQ_KEY_POS] = 0
+    table[row + FRAME_UNIQ_KEY_LEN] = -1
+    while start < end:
+        stop = _find(source, 2, start, end)
+        equals = _find(source, 1, start, stop)
+        if start < equals < stop - 1:  # a name, and at least one byte of value
+            size = equals - start
+            first = source[start]
+            if size == 8 and first == 85 and _starts(source, start, b"UNIQ_KEY"):
+                table[row + FRAME_UNIQ_KEY_POS] = equals + 1
+                table[row + FRAME_UNIQ_KEY_LEN] = stop - equals - 1
+                traits &= ~TRAIT_NO_UNIQ_KEY
+            elif size == 4 and first == 87 and _starts(source, start, b"WAIT"):
+                no_wait = not _is_true(source, equals + 1, stop)
+            elif _is_special(source, start, size):
+                traits |= TRAIT_SPECIAL
+        start = stop + 1
+    if no_wait:
+        traits |= TRAIT_NO_WAIT
+    return traits
+
+
+@cython.cfunc
+def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+    """``Boolean.parseBoolean``: "true" in any case."""
+    return (
+        end - start == 4
+        and (source[start] | 32) == 116
+        and (source[start + 1] | 32) == 114
+        and (source[start + 2] | 32) == 117
+        and (source[start + 3] | 32) == 101
+    )
+
+
+@cython.cfunc
+def _is_special(
+    source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether the broker acts on the property of this name, or writes it itself."""
+    first: cython.uchar = source[start]
+    if first == 84:  # T
+        return (size > 6 and _starts(source, start, b"TIMER_")) or (
+            size == 8 and (_starts(source, start, b"TRAN_MSG") or _starts(source, start, b"TRACE_ON"))
+        )
+    if first == 73:  # I
+        return size > 6 and _starts(source, start, b"INNER_")
+    if first == 68:  # D
+        return (size == 5 and _starts(source, start, b"DELAY")) or (size == 8 and _starts(source, start, b"DUP_INFO"))
+    if first == 80:  # P
+        return size == 6 and _starts(source, start, b"POP_CK")
+    if first == 77:  # M
+        return size == 10 and _starts(source, start, b"MSG_REGION")
+    if first == 67:  # C
+        return size == 7 and _starts(source, start, b"CLUSTER")
+    return first == 95 and size == 8 and _starts(source, start, b"__CRC32#")
+
+
+def inspect_rows(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    body_bytes_max: cython.longlong,
+) -> int:
+    """Walks the properties of the send rows ``first`` up to ``last``; fills UNIQ_KEY_POS, UNIQ_KEY_LEN and TRAITS.
+
+    A row is ILLEGAL here without a body too, and with properties that leave less than ``SUFFIX_BYTES_MAX`` free: what
+    exactly is to be answered is decided on the plain road.
+
+    Returns:
+        All traits found, or-ed together: 0 says that every row may take the fast road.
+
+    Raises:
+        ValueError: if the rows do not lie in ``table`` or a span not in ``source``.
+    """
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    every: cython.int = 0
+    traits: cython.int
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        _check_spans(source, table, row)
+        traits = _traits(source, table, row)
+        if (
+            not 0 < table[row + FRAME_BODY_LEN] <= body_bytes_max
+            or table[row + FRAME_PROPERTIES_LEN] > PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
+        ):
+            traits |= TRAIT_ILLEGAL
+        table[row + FRAME_TRAITS] = traits
+        every |= traits
+    return every
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_spans(
+    source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.int:
+    size: cython.longlong = len(source)
+    body_len: cython.longlong = table[row + FRAME_BODY_LEN]
+    properties_len: cython.longlong = table[row + FRAME_PROPERTIES_LEN]
+    if body_len > 0 and not (body_len <= size and 0 <= table[row + FRAME_BODY_POS] <= size - body_len):
+        raise ValueError(f"row {row // ROW_WIDTH}: its body lies outside the buffer")
+    if properties_len > 0 and not (
+        properties_len <= size and 0 <= table[row + FRAME_PROPERTIES_POS] <= size - properties_len
+    ):
+        raise ValueError(f"row {row // ROW_WIDTH}: its properties lie outside the buffer")
+    return 0
+
+
+def expand_batch(
+    source: cython.const[cython.uchar][::1],
+    envelope_table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    members_table: cython.longlong[::1],
+    rows_max: cython.Py_ssize_t,
+) -> int:
+    """Makes one send row of each member in the body of a batch, whose envelope is row ``row`` of ``envelope_table``.
+
+    Flag, body and properties come from the member, all else from the envelope. ``body length // 22`` rows always
+    suffice.
+
+    Returns:
+        The number of members; -1 when the lengths inside do not add up; -2 when there are more than ``rows_max``.
+
+    Raises:
+        ValueError: if a row does not lie in its table or the body not in ``source``.
+    """
+    if row < 0 or (row + 1) * ROW_WIDTH > len(envelope_table) or not 0 <= rows_max * ROW_WIDTH <= len(members_table):
+        raise ValueError("rows lie outside their table")
+    envelope: cython.Py_ssize_t = row * ROW_WIDTH
+    _check_spans(source, envelope_table, envelope)
+    at: cython.Py_ssize_t = envelope_table[envelope + FRAME_BODY_POS]
+    end: cython.Py_ssize_t = at + max(envelope_table[envelope + FRAME_BODY_LEN], 0)
+    body_len: cython.longlong
+    properties_len: cython.longlong
+    member: cython.Py_ssize_t
+    column: cython.Py_ssize_t
+    count: cython.Py_ssize_t = 0
+    while at < end:
+        if end - at < BATCH_MEMBER_FIXED_BYTES:
+            return -1
+        body_len = _int32(source, at + 16)
+        if not 0 <= body_len <= end - at - BATCH_MEMBER_FIXED_BYTES:
+            return -1
+        properties_len = _int16(source, at + 20 + body_len)
+        if (
+            not 0 <= properties_len <= end - at - BATCH_MEMBER_FIXED_BYTES - body_len
+            or _int32(source, at) != BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
+        ):
+            return -1
+        if count == rows_max:
+            return -2
+        member = count * ROW_WIDTH
+        for column in range(ROW_WIDTH):
+            members_table[member + column] = envelope_table[envelope + column]
+        members_table[member + FRAME_KIND] = KIND_SEND
+        members_table[member + FRAME_SAME_TOPIC] = 1 if count > 0 else 0
+        members_table[member + FRAME_MESSAGE_FLAG] = _int32(source, at + 12)
+        members_table[member + FRAME_BODY_POS] = at + 20
+        members_table[member + FRAME_BODY_LEN] = body_len
+        members_table[member + FRAME_PROPERTIES_POS] = at + 22 + body_len
+        members_table[member + FRAME_PROPERTIES_LEN] = properties_len
+        count += 1
+        at += BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
+    return count
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.uint = (
+        (cython.cast(cython.uint, data[at]) << 24)
+        | (cython.cast(cython.uint, data[at + 1]) << 16)
+        | (cython.cast(cython.uint, data[at + 2]) << 8)
+        | cython.cast(cython.uint, data[at + 3])
+    )
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, at)
+    return value - ((value & 0x80000000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = (cython.cast(cython.longlong, data[at]) << 8) | data[at + 1]
+    return value - ((value & 0x8000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _find(
+    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
+    place: cython.Py_ssize_t = end
+    if start < end:
+        if cython.compiled:
+            base: cython.p_const_uchar = cython.address(data[0])
+            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
+            if found != cython.NULL:
+                place = found - base
+        else:
+            place = bytes(data[start:end]).find(byte)
+            place = end if place < 0 else start + place
+    return place
+
+
+@cython.cfunc
+@cython.inline
+def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
+    """Whether ``name`` stands at ``at``; the caller has checked that so many bytes are there."""
+    i: cython.Py_ssize_t
+    for i in range(len(name)):
+        if data[at + i] != name[i]:
+            return False
+    return True

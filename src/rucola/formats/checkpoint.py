@@ -1,0 +1,60 @@
+"""The file ``checkpoint``: 4096 bytes, five times and offsets at the beginning, zeros behind (5.3.3, ``StoreCheckpoint``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rucola.formats.layout import Field, Layout
+
+CHECKPOINT_BYTES: Final = 4096
+CHECKPOINT: Final = Layout(
+    "checkpoint",
+    40,
+    Field("physic_msg_timestamp_ms", "q"),
+    Field("logics_msg_timestamp_ms", "q"),
+    Field("index_msg_timestamp_ms", "q"),
+    Field("master_flushed_offset", "q"),
+    Field("confirm_physical_offset", "q"),
+)
+_RECOVERY_MARGIN_MS: Final = 3000
+
+
+@dataclass(slots=True)
+class StoreCheckpoint:
+    """How far the parts of a store got.
+
+    Args:
+        physic_msg_timestamp_ms: store time up to which the commit log was flushed.
+        logics_msg_timestamp_ms: store time of the last unit written to any consume queue.
+        index_msg_timestamp_ms: end time of the last index file that was full and flushed.
+        master_flushed_offset: on a slave, how far the master flushed.
+        confirm_physical_offset: confirmed end of the log.
+    """
+
+    physic_msg_timestamp_ms: int = 0
+    logics_msg_timestamp_ms: int = 0
+    index_msg_timestamp_ms: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+
+    @property
+    def min_timestamp_ms(self) -> int:
+        """Store time from which recovery reads: 3 s before log and queues were known to be written, at least 0."""
+        return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - _RECOVERY_MARGIN_MS)
+
+    def encode(self) -> bytes:
+        """The 4096 bytes of the file."""
+        fields = CHECKPOINT.pack(
+            self.physic_msg_timestamp_ms,
+            self.logics_msg_timestamp_ms,
+            self.index_msg_timestamp_ms,
+            self.master_flushed_offset,
+            self.confirm_physical_offset,
+        )
+        return fields.ljust(CHECKPOINT_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes | bytearray | memoryview) -> StoreCheckpoint:
+        """From the bytes of the file, whatever their number: missing ones count as zero, as the reference maps them."""
+        return cls(*CHECKPOINT.unpack(bytes(data[: CHECKPOINT.size]).ljust(CHECKPOINT.size, b"\0")))

@@ -1,0 +1,48 @@
+"""Units of a consume queue, 20 bytes each; unit n lies at byte 20 n (RocketMQ 5.3.3, ``ConsumeQueue``).
+
+========= ===== ============================================================================================
+position  bytes field
+========= ===== ============================================================================================
+0         8     physical offset of the record
+8         4     size of the record
+12        8     tags code: the hash of TAGS with its sign, 0 without; the due time on the schedule topic
+========= ===== ============================================================================================
+
+A queue that begins at a higher offset has its first segment filled with ``PRE_FILL_UNIT`` up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from rucola.common.ids import PhysicalOffset
+from rucola.formats._queue_cy import put_unit, select_units
+from rucola.formats.layout import Field, Layout
+
+__all__ = ["PRE_FILL_UNIT", "UNIT", "UNIT_BYTES", "ConsumeQueueUnit", "put_unit", "read_units", "select_units"]
+
+UNIT_BYTES: Final = 20
+UNIT: Final = Layout(
+    "consume queue unit",
+    UNIT_BYTES,
+    Field("physical_offset", "q"),
+    Field("size", "i"),
+    Field("tags_code", "q"),
+)
+PRE_FILL_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
+
+
+class ConsumeQueueUnit(NamedTuple):
+    """One unit."""
+
+    physical_offset: PhysicalOffset
+    size: int
+    tags_code: int
+
+
+def read_units(units: bytes | bytearray | memoryview) -> Iterator[ConsumeQueueUnit]:
+    """The units in ``units``; a rest shorter than a unit is left out."""
+    whole = len(units) - len(units) % UNIT_BYTES
+    for physical_offset, size, tags_code in UNIT.struct.iter_unpack(memoryview(units)[:whole]):
+        yield ConsumeQueueUnit(PhysicalOffset(physical_offset), size, tags_code)

@@ -1,0 +1,96 @@
+"""The JSON dialect of the files in ``config/``: what fastjson 1.2.83 writes with its pretty format.
+
+Written: one tab per level, no space after ``:``, no line break at the end; a map with integer keys stays on one line, keys
+unquoted, but for a line break before its ``}``. Read: that, standard JSON, and references to an object that stood before.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from rucola.errors import FormatError
+
+_STRING_OR_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
+_ESCAPES: Final = {
+    **{code: f"\\u{code:04X}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)},
+    **{ord(char): "\\" + escape for char, escape in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)},
+}
+
+
+def loads_object(text: bytes, what: str) -> dict[str, Any]:
+    """The object in ``text``; integer keys come as text.
+
+    Args:
+        what: the file, for the error.
+
+    Raises:
+        FormatError: ``text`` is not a JSON object in this dialect, or holds a reference to nowhere.
+    """
+    try:
+        value = orjson.loads(_STRING_OR_KEY.sub(_quote_key, text))
+    except orjson.JSONDecodeError as error:
+        raise FormatError(what, error.pos, "JSON", error.msg) from error
+    if not isinstance(value, dict):
+        raise FormatError(what, 0, "a JSON object", type(value).__name__)
+    return _resolve(value, value, what) if b'"$ref"' in text else value
+
+
+def _quote_key(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else b'"%b"' % match[1]
+
+
+def _resolve(value: Any, root: dict[str, Any], what: str) -> Any:
+    """``value`` with ``{"$ref":"$.path"}`` replaced by what stands at that path of ``root``."""
+    if isinstance(value, list):
+        return [_resolve(member, root, what) for member in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() != {"$ref"}:
+        return {key: _resolve(member, root, what) for key, member in value.items()}
+    target: Any = root
+    path = str(value["$ref"])
+    try:
+        for name, index in _STEP.findall(path.removeprefix("$")):
+            target = target[name] if name else target[int(index)]
+    except (KeyError, IndexError, TypeError) as error:
+        raise FormatError(what, 0, "a reference to an object of the file", path) from error
+    if not path.startswith("$") or b'"$ref"' in orjson.dumps(target):
+        raise FormatError(what, 0, "a reference to a plain object of the file", path)
+    return target
+
+
+def dumps_pretty(value: Any) -> bytes:
+    """``value`` in the dialect: dict, list (an element a line), tuple (all on one line), str, int, bool and None.
+
+    Members are written in their order.
+
+    Raises:
+        TypeError: for any other type.
+    """
+    return _dump(value, "\n").encode("utf-8", "surrogatepass")
+
+
+def _dump(value: Any, line: str) -> str:
+    """``line`` is the line break with the indentation of the value's own line."""
+    deeper = line + "\t"
+    if isinstance(value, str):
+        return f'"{value.translate(_ESCAPES)}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, tuple):
+        return "[" + ",".join(_dump(member, deeper) for member in value) + "]"
+    if isinstance(value, list):
+        return "[" + ",".join(deeper + _dump(member, deeper) for member in value) + (line if value else "") + "]"
+    if isinstance(value, dict):
+        if not value:
+            return "{}"
+        if all(isinstance(key, int) for key in value):
+            return "{" + ",".join(f"{key}:{_dump(member, deeper)}" for key, member in value.items()) + line + "}"
+        return "{" + ",".join(f"{deeper}{_dump(key, line)}:{_dump(value[key], deeper)}" for key in value) + line + "}"
+    raise TypeError(f"{type(value).__name__} has no place in a configuration file")

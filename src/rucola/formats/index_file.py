@@ -1,0 +1,139 @@
+"""An index file: header, hash slots, entries (RocketMQ 5.3.3, ``IndexHeader`` and ``IndexFile``).
+
+======================= =============== ==========================================================================
+position                bytes           content
+======================= =============== ==========================================================================
+0                       40              ``INDEX_HEADER``; index_count is the number of the next entry, 1 at first
+40                      4 S             slots: number of the newest entry with that hash modulo S, 0 for none
+40 + 4 S                20 N            entries; entry 0 is never used, so N - 1 keys fit
+======================= =============== ==========================================================================
+
+The file does not say S and N: they must be those it was made with. The hash is ``abs(String.hashCode)`` of
+``topic#key``, 0 for the one value that has no absolute value. Only the hash is stored, so what a query finds are
+candidates: topic and key are to be compared with the record.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rucola.common.ids import PhysicalOffset
+from rucola.common.java import INT32_MIN
+from rucola.errors import FormatError
+from rucola.formats._index_cy import put_key, put_record_keys
+from rucola.formats._message_cy import hash_utf8
+from rucola.formats.layout import Field, Layout
+
+__all__ = [
+    "INDEX_ENTRY",
+    "INDEX_HEADER",
+    "INDEX_SLOT",
+    "IndexHeader",
+    "index_file_bytes",
+    "key_hash",
+    "put_key",
+    "put_record_keys",
+    "query",
+]
+
+INDEX_HEADER: Final = Layout(
+    "index file header",
+    40,
+    Field("begin_timestamp_ms", "q"),
+    Field("end_timestamp_ms", "q"),
+    Field("begin_physical_offset", "q"),
+    Field("end_physical_offset", "q"),
+    Field("hash_slot_count", "i"),
+    Field("index_count", "i"),
+)
+INDEX_SLOT: Final = Layout("index file slot", 4, Field("entry", "i"))
+INDEX_ENTRY: Final = Layout(
+    "index file entry",
+    20,
+    Field("key_hash", "i"),
+    Field("physical_offset", "q"),
+    Field("seconds", "i"),  # from begin_timestamp_ms to the record's store time
+    Field("previous", "i"),  # entry of the same slot, 0 for none
+)
+
+
+class IndexHeader(NamedTuple):
+    """The header of an index file."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_physical_offset: PhysicalOffset
+    end_physical_offset: PhysicalOffset
+    hash_slot_count: int
+    index_count: int
+
+    @classmethod
+    def decode(cls, index: bytes | bytearray | memoryview) -> IndexHeader:
+        """From the first 40 bytes of a file; a count below 1 is 1, as in a file without entries.
+
+        Raises:
+            FormatError: there are fewer bytes.
+        """
+        if len(index) < INDEX_HEADER.size:
+            raise FormatError("index file", 0, f"a header of {INDEX_HEADER.size} bytes", f"{len(index)} bytes")
+        header = cls(*INDEX_HEADER.unpack(index))
+        return header._replace(index_count=max(header.index_count, 1))
+
+    def encode(self) -> bytes:
+        """The 40 bytes of the header."""
+        return INDEX_HEADER.pack(*self)
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether the file may know records stored from ``begin_ms`` to ``end_ms``."""
+        return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
+
+
+def index_file_bytes(slot_count: int, entry_max: int) -> int:
+    """Size of an index file of that geometry."""
+    return INDEX_HEADER.size + INDEX_SLOT.size * slot_count + INDEX_ENTRY.size * entry_max
+
+
+def key_hash(topic: bytes, key: bytes) -> int:
+    """The hash under which a key is stored, 0 to 2**31 - 1."""
+    text = topic + b"#" + key
+    value = hash_utf8(text, 0, len(text), 0)
+    return 0 if value == INT32_MIN else abs(value)
+
+
+def query(
+    index: bytes | bytearray | memoryview,
+    slot_count: int,
+    wanted_hash: int,
+    count_max: int,
+    begin_ms: int,
+    end_ms: int,
+) -> list[PhysicalOffset]:
+    """Physical offsets of the entries with that hash and a time in ``begin_ms`` to ``end_ms``, newest first.
+
+    Times are as exact as the file: seconds since its begin. Damaged chains end; they are never followed for ever.
+
+    Raises:
+        FormatError: the file is shorter than its geometry and its count of entries say.
+    """
+    header = IndexHeader.decode(index)
+    entries = INDEX_HEADER.size + INDEX_SLOT.size * slot_count
+    if entries + INDEX_ENTRY.size * header.index_count > len(index) and header.index_count > 1:
+        got = f"{header.index_count - 1} entries in {len(index)} bytes"
+        raise FormatError("index file", INDEX_HEADER.position("index_count"), "entries that are there", got)
+    found: list[PhysicalOffset] = []
+    if header.index_count <= 1:
+        return found
+    (entry,) = INDEX_SLOT.unpack(index, INDEX_HEADER.size + INDEX_SLOT.size * (wanted_hash % slot_count))
+    for _ in range(header.index_count):  # no chain is longer, a circle is
+        if not 0 < entry <= header.index_count or len(found) >= count_max:
+            break
+        stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entries + INDEX_ENTRY.size * entry)
+        if seconds < 0:
+            break
+        time_ms = header.begin_timestamp_ms + 1000 * seconds
+        if stored_hash == wanted_hash and begin_ms <= time_ms <= end_ms:
+            found.append(PhysicalOffset(physical_offset))
+        if previous == entry or time_ms < begin_ms:
+            break
+        entry = previous
+    return found

@@ -1,0 +1,52 @@
+"""Declares a piece of a file once, as a table of named fields; sizes, positions and the codec follow from it."""
+
+from __future__ import annotations
+
+from struct import Struct, calcsize
+from typing import Any, NamedTuple
+
+
+class Field(NamedTuple):
+    """One field: its name, and its type as a ``struct`` code (``b``, ``h``, ``i``, ``q``)."""
+
+    name: str
+    code: str
+
+
+class Layout:
+    """Big-endian fields without gaps.
+
+    Args:
+        what: named in errors and documentation.
+        size: number of bytes, asserted against the fields.
+        fields: in file order.
+    """
+
+    def __init__(self, what: str, size: int, *fields: Field) -> None:
+        self.what = what
+        self.fields = fields
+        self.struct = Struct(">" + "".join(field.code for field in fields))
+        self.size = self.struct.size
+        if self.size != size:
+            raise AssertionError(f"{what}: the fields take {self.size} bytes, {size} were declared")
+        self._positions: dict[str, int] = {}
+        position = 0
+        for field in fields:
+            self._positions[field.name] = position
+            position += calcsize(">" + field.code)
+
+    def position(self, name: str) -> int:
+        """Byte position of a field within the layout."""
+        return self._positions[name]
+
+    def pack(self, *values: int) -> bytes:
+        """The bytes of one value per field."""
+        return self.struct.pack(*values)
+
+    def unpack(self, data: bytes | bytearray | memoryview, position: int = 0) -> tuple[Any, ...]:
+        """The values of all fields, from ``position`` of ``data`` on.
+
+        Raises:
+            struct.error: if ``data`` ends before.
+        """
+        return self.struct.unpack_from(data, position)

@@ -1,0 +1,241 @@
+"""Records of the commit log, and the plain road through them: one message object at a time.
+
+Source: RocketMQ 5.3.3, ``MessageExtEncoder``, ``MessageDecoder``, ``CommitLog#checkMessageAndReturnSize``. All integers
+are signed and big-endian. ``B`` and ``S`` are 8, or 20 when bit 4 (born host) or 5 (store host) of sysFlag says IPv6;
+``T`` is 1 in version 1 and 2 in version 2, which is for topics longer than 127 bytes.
+
+======================= ===== =======================================================================================
+position                bytes field
+======================= ===== =======================================================================================
+0                       48    ``RECORD_HEAD``: size of the record, magic, CRC-32 of the body without its top bit,
+                              queue id, user flag, queue offset, own physical offset, sysFlag, born time in ms
+48                      B     born host: address, then port as 32 bits
+48 + B                  8     store time in ms
+56 + B                  S     store host
+56 + B + S              16    ``RECORD_MIDDLE``: reconsume times, prepared transaction offset, body length L
+72 + B + S              L     body as it was received, perhaps compressed
+72 + B + S + L          T     topic length t
+72 + B + S + L + T      t     topic, UTF-8
+72 + B + S + L + T + t  2     properties length p, at most 32,767
+74 + B + S + L + T + t  p     properties (``formats.properties``), the record CRC last if there is one
+======================= ===== =======================================================================================
+
+A segment ends with a blank record: ``BLANK``, whose size is all the space left; what lies behind its 8 bytes is
+arbitrary. The record CRC is the property ``__CRC32#`` with ten decimal digits, least significant first: the CRC-32,
+without its top bit, of all bytes of the record before the property.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn, RecordColumn, WalkStop, new_table
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats._message_cy import encode_rows, hash_utf8, walk_records, write_blank
+from rucola.formats._send_cy import expand_batch, inspect_rows
+from rucola.formats.checksum import crc32
+from rucola.formats.compression import decompress
+from rucola.formats.layout import Field, Layout
+from rucola.formats.properties import decode_properties
+
+__all__ = [
+    "BATCH_MEMBER_HEAD",
+    "BLANK",
+    "CHECK_BODY_CRC",
+    "CHECK_PHYSICAL_OFFSET",
+    "CHECK_RECORD_CRC",
+    "MAGIC_BLANK",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "RECORD_HEAD",
+    "RECORD_MIDDLE",
+    "decode_message",
+    "decode_messages",
+    "encode_message",
+    "encode_rows",
+    "expand_batch",
+    "fill_row",
+    "hash_utf8",
+    "inspect_rows",
+    "message_from_row",
+    "walk_records",
+    "write_blank",
+]
+
+MAGIC_V1: Final = -626843481
+MAGIC_V2: Final = -626843477
+MAGIC_BLANK: Final = -875286124
+
+RECORD_HEAD: Final = Layout(
+    "commit log record, head",
+    48,
+    Field("total_size", "i"),
+    Field("magic", "i"),
+    Field("body_crc", "i"),
+    Field("queue_id", "i"),
+    Field("flag", "i"),
+    Field("queue_offset", "q"),
+    Field("physical_offset", "q"),
+    Field("sys_flag", "i"),
+    Field("born_timestamp_ms", "q"),
+)
+RECORD_MIDDLE: Final = Layout(
+    "commit log record, behind the hosts",
+    16,
+    Field("reconsume_times", "i"),
+    Field("prepared_transaction_offset", "q"),
+    Field("body_length", "i"),
+)
+BLANK: Final = Layout("end-of-file record", 8, Field("space_left", "i"), Field("magic", "i"))
+BATCH_MEMBER_HEAD: Final = Layout(
+    "member of a batch on the wire, before its body",
+    20,
+    Field("total_size", "i"),
+    Field("magic", "i"),  # 0
+    Field("body_crc", "i"),  # 0
+    Field("flag", "i"),
+    Field("body_length", "i"),
+)
+
+CHECK_BODY_CRC: Final = 1
+CHECK_RECORD_CRC: Final = 2
+CHECK_PHYSICAL_OFFSET: Final = 4
+"""Bits of the argument ``check`` of ``walk_records``."""
+
+
+def encode_message(
+    message: StoreMessage,
+    physical_offset: int,
+    queue_offset: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    record_crc: bool = False,
+) -> bytes:
+    """One message as a commit-log record.
+
+    Args:
+        queue_offset: left out (0 is written) for prepared and rollback messages.
+        store_host: used when the message names none.
+        record_crc: whether to append the record CRC property.
+
+    Raises:
+        ValueError: topic, properties or a host are not such as can be stored.
+    """
+    source = bytearray(message.body + message.properties)
+    table = new_table(1)
+    fill_row(table, 0, message, 0)
+    queue_offsets = array("q", bytes(8 * message.queue_id + 8))
+    queue_offsets[message.queue_id] = queue_offset
+    segment = bytearray(len(source) + len(message.topic) + 256)
+    encode_rows(
+        source,
+        memoryview(source),
+        table,
+        0,
+        1,
+        segment,
+        memoryview(segment),
+        0,
+        len(segment),
+        physical_offset,
+        message.topic,
+        queue_offsets,
+        message.born_host,
+        message.store_host or store_host,
+        store_timestamp_ms,
+        b"",
+        crc32,
+        record_crc,
+    )
+    return bytes(segment[: table[FrameColumn.RECORD_SIZE]])
+
+
+def fill_row(table: array[int], row: int, message: StoreMessage, body_position: int) -> None:
+    """Describes a message in one row for ``encode_rows``; body and then properties lie at ``body_position``."""
+    base = row * ROW_WIDTH
+    table[base + FrameColumn.QUEUE_ID] = message.queue_id
+    table[base + FrameColumn.SYS_FLAG] = message.sys_flag
+    table[base + FrameColumn.BORN_TIMESTAMP] = message.born_timestamp_ms
+    table[base + FrameColumn.MESSAGE_FLAG] = message.flag
+    table[base + FrameColumn.BODY_POS] = body_position
+    table[base + FrameColumn.BODY_LEN] = len(message.body)
+    table[base + FrameColumn.PROPERTIES_POS] = body_position + len(message.body)
+    table[base + FrameColumn.PROPERTIES_LEN] = len(message.properties)
+    table[base + FrameColumn.RECONSUME_TIMES] = message.reconsume_times
+    table[base + FrameColumn.PREPARED_TRANSACTION_OFFSET] = message.prepared_transaction_offset
+
+
+def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) -> MessageExt:
+    """The message in one record, and nothing else.
+
+    Raises:
+        FormatError: as ``decode_messages``, or there is more or less than one record.
+    """
+    messages = decode_messages(record, unpack)
+    if len(messages) != 1:
+        raise FormatError("commit log record", 0, "one record", f"{len(messages)} records")
+    return messages[0]
+
+
+def decode_messages(records: bytes | bytearray | memoryview, unpack: bool = True) -> list[MessageExt]:
+    """The messages in records that lie back to back, a pull answer's body for example. Their checksums are checked.
+
+    Args:
+        unpack: whether to give compressed bodies as they were before compression.
+
+    Raises:
+        FormatError: a record is cut short, does not parse or has a wrong checksum, or a body cannot be unpacked.
+    """
+    view = memoryview(records)
+    table = new_table(64)
+    messages: list[MessageExt] = []
+    position = 0
+    while True:
+        rows, position, stop = walk_records(view, view, position, len(view), 0, table, 64, crc32, 3)
+        messages += [message_from_row(view, table, row, unpack) for row in range(rows)]
+        if stop == WalkStop.LIMIT:
+            return messages
+        if stop != WalkStop.TABLE_FULL:
+            got = "an end-of-file record" if stop == WalkStop.BLANK else "a torn or damaged one"
+            raise FormatError("commit log record", position, "a whole, undamaged record", got)
+
+
+def message_from_row(
+    source: bytes | bytearray | memoryview, table: array[int], row: int, unpack: bool = True
+) -> MessageExt:
+    """The message that ``walk_records`` found in ``source`` and described in row ``row`` of ``table``.
+
+    Raises:
+        FormatError: the body cannot be unpacked.
+    """
+    base = row * ROW_WIDTH
+    fields = table[base : base + ROW_WIDTH]
+
+    def span(pos_column: RecordColumn, length: int) -> bytes:
+        return bytes(source[fields[pos_column] : fields[pos_column] + length])
+
+    sys_flag = fields[RecordColumn.SYS_FLAG]
+    body = span(RecordColumn.BODY_POS, fields[RecordColumn.BODY_LEN])
+    if unpack and sys_flag & MessageSysFlag.COMPRESSED:
+        body = decompress(body, sys_flag)
+    return MessageExt(
+        span(RecordColumn.TOPIC_POS, fields[RecordColumn.TOPIC_LEN]).decode("utf-8", "replace"),
+        body,
+        flag=fields[RecordColumn.MESSAGE_FLAG],
+        properties=decode_properties(span(RecordColumn.PROPERTIES_POS, fields[RecordColumn.PROPERTIES_LEN])),
+        queue_id=fields[RecordColumn.QUEUE_ID],
+        queue_offset=fields[RecordColumn.QUEUE_OFFSET],
+        physical_offset=fields[RecordColumn.PHYSICAL_OFFSET],
+        store_size=fields[RecordColumn.RECORD_SIZE],
+        body_crc=fields[RecordColumn.BODY_CRC],
+        sys_flag=sys_flag,
+        born_timestamp_ms=fields[RecordColumn.BORN_TIMESTAMP],
+        born_host=span(RecordColumn.BORN_HOST_POS, 20 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 8),
+        store_timestamp_ms=fields[RecordColumn.STORE_TIMESTAMP],
+        store_host=span(RecordColumn.STORE_HOST_POS, 20 if sys_flag & MessageSysFlag.STORE_HOST_V6 else 8),
+        reconsume_times=fields[RecordColumn.RECONSUME_TIMES],
+        prepared_transaction_offset=fields[RecordColumn.PREPARED_TRANSACTION_OFFSET],
+    )

@@ -1,0 +1,26 @@
+"""Names of segment files: the position of their first byte as 20 decimal digits, padded with zeros."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAME_DIGITS: Final = 20
+
+
+def segment_name(start: int) -> str:
+    """Name of the segment whose first byte is at ``start`` of its log or queue.
+
+    Raises:
+        ValueError: if ``start`` is negative or does not fit a signed 64-bit integer.
+    """
+    if not 0 <= start < 1 << 63:
+        raise ValueError(f"no segment can start at {start}")
+    return f"{start:0{NAME_DIGITS}d}"
+
+
+def segment_start(name: str) -> int | None:
+    """Where the segment of that name starts; None if it is not a segment's name."""
+    if len(name) != NAME_DIGITS or not name.isascii() or not name.isdigit():
+        return None
+    start = int(name)
+    return start if start < 1 << 63 else None

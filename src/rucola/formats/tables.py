@@ -1,0 +1,156 @@
+"""The tables in ``config/`` that a broker keeps: topics, groups, progress of consumers and of delay levels.
+
+Each pair of functions turns the content of one file into values and back. How the file is replaced, and that its ``.bak``
+is read when it is damaged, is the matter of whoever owns the file. Unknown members are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from rucola.common.data_version import DataVersion
+from rucola.common.java import hash_map_order
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import FormatError
+from rucola.formats.fastjson import dumps_pretty, loads_object
+
+_Value = TypeVar("_Value")
+
+
+def encode_topics(version: DataVersion, topics: Mapping[str, TopicConfig]) -> bytes:
+    """``topics.json``."""
+    table = {name: topic.to_dict() for name, topic in topics.items()}
+    return dumps_pretty({"dataVersion": version.to_dict(), "topicConfigTable": table})
+
+
+def decode_topics(text: bytes) -> tuple[DataVersion, dict[str, TopicConfig]]:
+    """From ``topics.json``.
+
+    Raises:
+        FormatError: it is not such a table.
+    """
+    root = loads_object(text, "topics.json")
+    return _version(root, "topics.json"), _table(root, "topicConfigTable", TopicConfig.from_dict, "topics.json")
+
+
+class SubscriptionGroupTable(NamedTuple):
+    """What ``subscriptionGroup.json`` holds; ``forbidden`` is a bit mask per topic for each group."""
+
+    data_version: DataVersion
+    groups: dict[str, SubscriptionGroupConfig]
+    forbidden: dict[str, dict[str, int]]
+
+
+def encode_subscription_groups(
+    version: DataVersion,
+    groups: Mapping[str, SubscriptionGroupConfig],
+    forbidden: Mapping[str, Mapping[str, int]],
+) -> bytes:
+    """``subscriptionGroup.json``."""
+    return dumps_pretty(
+        {
+            "dataVersion": version.to_dict(),
+            "forbiddenTable": {group: dict(masks) for group, masks in forbidden.items()},
+            "subscriptionGroupTable": {group: config.to_dict() for group, config in groups.items()},
+        }
+    )
+
+
+def decode_subscription_groups(text: bytes) -> SubscriptionGroupTable:
+    """From ``subscriptionGroup.json``.
+
+    Raises:
+        FormatError: it is not such a table.
+    """
+    what = "subscriptionGroup.json"
+    root = loads_object(text, what)
+    return SubscriptionGroupTable(
+        _version(root, what),
+        _table(root, "subscriptionGroupTable", SubscriptionGroupConfig.from_dict, what),
+        _table(root, "forbiddenTable", _integers, what),
+    )
+
+
+def encode_consumer_offsets(version: DataVersion, offsets: Mapping[str, Mapping[int, int]]) -> bytes:
+    """``consumerOffset.json``.
+
+    Args:
+        offsets: ``topic@group`` to queue id to consumer offset.
+    """
+    topics: dict[str, list[str]] = {}
+    for key in offsets:
+        topic, _, group = key.partition("@")
+        topics.setdefault(group, []).append(topic)
+    return dumps_pretty(
+        {
+            "dataVersion": version.to_dict(),
+            # derived, for people; a set in the reference, which is why it stands on one line in that order
+            "groupTopicMap": {group: tuple(hash_map_order(names)) for group, names in topics.items()},
+            "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
+        }
+    )
+
+
+def decode_consumer_offsets(text: bytes) -> tuple[DataVersion, dict[str, dict[int, int]]]:
+    """From ``consumerOffset.json``.
+
+    Raises:
+        FormatError: it is not such a table.
+    """
+    what = "consumerOffset.json"
+    root = loads_object(text, what)
+    return _version(root, what), _table(root, "offsetTable", _by_integer, what)
+
+
+def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> bytes:
+    """``delayOffset.json``.
+
+    Args:
+        offsets: delay level to the next queue offset in that level's queue.
+    """
+    return dumps_pretty({"dataVersion": version.to_dict(), "offsetTable": dict(offsets)})
+
+
+def decode_delay_offsets(text: bytes) -> tuple[DataVersion, dict[int, int]]:
+    """From ``delayOffset.json``.
+
+    Raises:
+        FormatError: it is not such a table.
+    """
+    what = "delayOffset.json"
+    root = loads_object(text, what)
+    try:
+        return _version(root, what), _by_integer(root.get("offsetTable") or {})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FormatError(what, 0, "offsets by level", str(error)) from error
+
+
+def _version(root: Mapping[str, Any], what: str) -> DataVersion:
+    try:
+        return DataVersion.from_dict(root.get("dataVersion") or {})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FormatError(what, 0, "a dataVersion of numbers", str(error)) from error
+
+
+def _table(
+    root: Mapping[str, Any], name: str, value_of: Callable[[Mapping[str, Any]], _Value], what: str
+) -> dict[str, _Value]:
+    """The member ``name``: a map whose values ``value_of`` reads."""
+    key = ""
+    result: dict[str, _Value] = {}
+    try:
+        for key, value in (root.get(name) or {}).items():
+            result[key] = value_of(value)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise FormatError(what, 0, f"a proper entry {key!r} in {name}", str(error)) from error
+    return result
+
+
+def _by_integer(data: Mapping[str, Any]) -> dict[int, int]:
+    return {int(key): int(value) for key, value in data.items()}
+
+
+def _integers(data: Mapping[str, Any]) -> dict[str, int]:
+    return {key: int(value) for key, value in data.items()}
