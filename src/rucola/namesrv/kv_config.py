@@ -1,0 +1,56 @@
+"""Key-value configuration of the name server: namespace → key → value, kept in one JSON file.
+
+Pure: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The one namespace the server itself
+reads is ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from rucola.errors import FormatError
+
+NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
+
+
+class KVConfigManager:
+    """Namespaces of text pairs. Used from one task only."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, dict[str, str]] = {}
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set one value; the namespace appears with its first key."""
+        self._tables.setdefault(namespace, {})[key] = value
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """One value, None when namespace or key is unknown."""
+        return self._tables.get(namespace, {}).get(key)
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove one key; nothing happens when it is not there."""
+        self._tables.get(namespace, {}).pop(key, None)
+
+    def namespace(self, namespace: str) -> dict[str, str] | None:
+        """All pairs of a namespace, None when it never existed."""
+        table = self._tables.get(namespace)
+        return None if table is None else dict(table)
+
+    def encode(self) -> bytes:
+        """The file's text: ``{"configTable": {namespace: {key: value}}}``."""
+        return orjson.dumps({"configTable": self._tables}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+
+    def load(self, text: bytes, source: str) -> None:
+        """Replace everything by what ``encode`` wrote.
+
+        Raises:
+            FormatError: the text is not such a table; ``source`` names the file.
+        """
+        try:
+            tables = orjson.loads(text)["configTable"]
+            self._tables = {
+                str(namespace): {str(key): str(value) for key, value in table.items()}
+                for namespace, table in tables.items()
+            }
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError("name server configuration", 0, "a JSON object configTable", str(error), source) from error

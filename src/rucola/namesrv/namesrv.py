@@ -1,0 +1,109 @@
+"""The name server's life: listen, look for brokers that fell silent, stop (RocketMQ 5.3.3, ``NamesrvController``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.options import check_options, option
+from rucola.namesrv.kv_config import KVConfigManager
+from rucola.namesrv.processor import NamesrvProcessor
+from rucola.namesrv.route_info import RouteInfoManager
+from rucola.protocol.command import FLAG_RESPONSE
+from rucola.protocol.frame import FrameBatch
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel, RemotingServer
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+_FLAG = int(FrameColumn.FLAG)
+
+
+@dataclass(frozen=True)
+class NamesrvConfig:
+    """Options of the name server, with RocketMQ's keys (``NamesrvConfig``, ``NettyServerConfig``)."""
+
+    bind_address: str = option("bindAddress", "127.0.0.1", "Address to listen on.")
+    listen_port: int = option("listenPort", 9876, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
+    scan_not_active_broker_interval_ms: int = option(
+        "scanNotActiveBrokerInterval",
+        5000,
+        "How often brokers are looked for whose registration ran out.",
+        unit="ms",
+        minimum=10,
+        maximum=600_000,
+    )
+    kv_config_path: str = option("kvConfigPath", "", "File of the key-value configuration; empty = in memory only.")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+class NameServer:
+    """One name server. Started and stopped on an event loop, once each."""
+
+    def __init__(self, config: NamesrvConfig, files: Files | None = None, clock: Clock | None = None) -> None:
+        self._config = config
+        self._files = files or Files()
+        self.routes = RouteInfoManager((clock or SystemClock()).monotonic)
+        self._kv_config = KVConfigManager()
+        self._processors = ProcessorTable()
+        NamesrvProcessor(self.routes, self._kv_config, self._persist).register_to(self._processors)
+        self._server = RemotingServer(self, config.bind_address, config.listen_port)
+        self._scan: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the name server listens, ``host:port``."""
+        return self._server.address
+
+    async def start(self) -> None:
+        """Load the key-value configuration and listen.
+
+        Raises:
+            AddressInUseError: the port is taken.
+            FormatError: the key-value file is damaged.
+        """
+        path = self._config.kv_config_path
+        text = self._files.read_file(path) if path else None
+        if text is not None:
+            self._kv_config.load(text, path)
+        await self._server.start()
+        self._scan_later()
+
+    async def shutdown(self) -> None:
+        """Stop listening and close every connection."""
+        if self._scan is not None:
+            self._scan.cancel()
+            self._scan = None
+        await self._server.close()
+        await self._processors.close()
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        """Serve all frames of one read."""
+        table = batch.table
+        for row in range(batch.count):
+            if not table[row * ROW_WIDTH + _FLAG] & FLAG_RESPONSE:
+                self._processors.process_row(channel, batch, row)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Brokers registered over ``channel`` are gone."""
+        for address in self.routes.channel_closed(channel):
+            event(_log, logging.WARNING, "broker lost, its connection closed", address=address)
+
+    def _persist(self) -> None:
+        if self._config.kv_config_path:
+            self._files.replace_file(self._config.kv_config_path, self._kv_config.encode())
+
+    def _scan_later(self) -> None:
+        interval_s = self._config.scan_not_active_broker_interval_ms / 1000
+        self._scan = asyncio.get_running_loop().call_later(interval_s, self._scan_now)
+
+    def _scan_now(self) -> None:
+        for address in self.routes.scan():
+            event(_log, logging.WARNING, "broker lost, it did not renew its registration", address=address)
+        self._scan_later()

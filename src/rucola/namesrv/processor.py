@@ -1,0 +1,241 @@
+"""Requests to the name server (RocketMQ 5.3.3, ``DefaultRequestProcessor`` and ``ClientRequestProcessor``).
+
+Bodies have quoted numeric keys whatever the client's version: every client reads them, old Java and C++ too
+(protocol.md 1.9).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rucola.errors import BrokerError
+from rucola.namesrv.kv_config import NAMESPACE_ORDER_TOPIC, KVConfigManager
+from rucola.namesrv.route_info import BrokerRegistration, RouteInfoManager
+from rucola.protocol.bodies import Body
+from rucola.protocol.bodies.kv_table import KVTable
+from rucola.protocol.bodies.registration import RegisterBrokerBody, body_crc32
+from rucola.protocol.bodies.route import BrokerMemberGroup, BrokerMemberGroupBody, ClusterInfo, TopicRouteData
+from rucola.protocol.bodies.topic_list import TopicList
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers import route as headers
+from rucola.protocol.headers.header import CommandHeader
+from rucola.protocol import fastjson
+from rucola.common.data_version import DataVersion
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+_ZONE_MODE = "__ZONE_MODE"
+_ZONE_NAME = "__ZONE_NAME"
+
+
+class NamesrvProcessor:
+    """The processors of the name server.
+
+    Args:
+        routes: the state.
+        kv_config: the key-value namespaces.
+        persist: called after every change of ``kv_config``; raises ``DiskError``.
+    """
+
+    def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], None]) -> None:
+        self._routes = routes
+        self._kv_config = kv_config
+        self._persist = persist
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        for code, processor in (
+            (RequestCode.PUT_KV_CONFIG, self.put_kv_config),
+            (RequestCode.GET_KV_CONFIG, self.get_kv_config),
+            (RequestCode.DELETE_KV_CONFIG, self.delete_kv_config),
+            (RequestCode.GET_KVLIST_BY_NAMESPACE, self.get_kv_list),
+            (RequestCode.REGISTER_BROKER, self.register_broker),
+            (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
+            (RequestCode.QUERY_DATA_VERSION, self.query_data_version),
+            (RequestCode.BROKER_HEARTBEAT, self.broker_heartbeat),
+            (RequestCode.GET_BROKER_MEMBER_GROUP, self.broker_member_group),
+            (RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route_info),
+            (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
+            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_perm),
+            (RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm),
+            (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics),
+            (RequestCode.GET_TOPICS_BY_CLUSTER, self.topics_by_cluster),
+            (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self.system_topics),
+            (RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic),
+            (RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic),
+        ):
+            table.register(code, processor)
+
+    # -- brokers ----------------------------------------------------------------------------------------------------
+
+    def register_broker(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """103."""
+        header = headers.RegisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
+        body = bytes(command.body)
+        if header.body_crc32 and header.body_crc32 != body_crc32(body):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        topics = RegisterBrokerBody.decode(body).topic_config_serialize_wrapper if body else None
+        broker = BrokerRegistration(
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            header.ha_server_addr,
+            header.heartbeat_timeout_millis,
+            bool(header.enable_acting_master),
+            command.ext_fields.get(_ZONE_NAME),
+        )
+        is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None
+        result = self._routes.register(
+            broker,
+            topics.topic_config_table if topics else {},
+            topics.data_version if topics else DataVersion(),
+            channel,
+        )
+        if result is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if is_new:
+            event(_log, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
+        answer = headers.RegisterBrokerResponseHeader(result.ha_address or None, result.master_address or None)
+        ordered = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC)
+        return _success(command, answer, KVTable(ordered) if ordered is not None else None)
+
+    def unregister_broker(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """104."""
+        header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
+        self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
+        event(_log, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
+        return _success(command)
+
+    def query_data_version(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """322."""
+        header = headers.QueryDataVersionRequestHeader.from_ext_fields(command.ext_fields)
+        theirs = DataVersion.from_dict(fastjson.load_object(command.body, "DataVersion"))
+        ours = self._routes.data_version(header.cluster_name, header.broker_addr)
+        if ours == theirs:
+            self._routes.refresh(header.cluster_name, header.broker_addr)
+        answer = _success(command, headers.QueryDataVersionResponseHeader(ours != theirs))
+        if ours is not None:
+            answer.body = fastjson.dumps(ours.to_dict())
+        return answer
+
+    def broker_heartbeat(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """904."""
+        header = headers.BrokerHeartbeatRequestHeader.from_ext_fields(command.ext_fields)
+        self._routes.refresh(header.cluster_name, header.broker_addr)
+        return _success(command)
+
+    def broker_member_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """901."""
+        header = headers.BrokerMemberGroupRequestHeader.from_ext_fields(command.ext_fields)
+        data = self._routes.members(header.broker_name)
+        group = BrokerMemberGroup(header.cluster_name, header.broker_name, data.broker_addrs if data else {})
+        return _success(command, None, BrokerMemberGroupBody(group))
+
+    def wipe_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """205."""
+        header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
+        return _success(command, headers.WipeWritePermResponseHeader(self._routes.wipe_write_perm(header.broker_name)))
+
+    def add_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """327."""
+        header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
+        return _success(command, headers.AddWritePermResponseHeader(self._routes.add_write_perm(header.broker_name)))
+
+    # -- routes and lists -------------------------------------------------------------------------------------------
+
+    def route_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """105."""
+        fields = command.ext_fields
+        topic = headers.GetRouteInfoRequestHeader.from_ext_fields(fields).topic
+        zone = fields.get(_ZONE_NAME, "") if fields.get(_ZONE_MODE, "").lower() == "true" else ""
+        route = self._routes.route(topic, zone)
+        if route is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}{FAQ}"
+            )
+        return _success(command, None, route)
+
+    def cluster_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """106."""
+        return _success(command, None, ClusterInfo(self._routes.brokers(), self._routes.clusters()))
+
+    def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """206."""
+        return _success(command, None, TopicList(self._routes.topics()))
+
+    def topics_by_cluster(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """224."""
+        header = headers.GetTopicsByClusterRequestHeader.from_ext_fields(command.ext_fields)
+        return _success(command, None, TopicList(self._routes.topics_of_cluster(header.cluster)))
+
+    def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """304."""
+        names, address = self._routes.system_topics()
+        return _success(command, None, TopicList(names, address or None))
+
+    def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """216."""
+        header = headers.DeleteTopicFromNamesrvRequestHeader.from_ext_fields(command.ext_fields)
+        self._routes.delete_topic(header.topic, header.cluster_name or "")
+        return _success(command)
+
+    def register_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """217."""
+        header = headers.RegisterTopicRequestHeader.from_ext_fields(command.ext_fields)
+        self._routes.register_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
+        return _success(command)
+
+    # -- key-value configuration ------------------------------------------------------------------------------------
+
+    def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """100."""
+        namespace, key, value = _kv_header(command)
+        if value is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "value is null")
+        self._kv_config.put(namespace, key, value)
+        self._persist()
+        return _success(command)
+
+    def get_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """101."""
+        namespace, key, _ = _kv_header(command)
+        value = self._kv_config.get(namespace, key)
+        if value is None:
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+        return _success(command, headers.GetKVConfigResponseHeader(value))
+
+    def delete_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """102."""
+        namespace, key, _ = _kv_header(command)
+        self._kv_config.delete(namespace, key)
+        self._persist()
+        return _success(command)
+
+    def get_kv_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """219."""
+        namespace = headers.GetKVListRequestHeader.from_ext_fields(command.ext_fields).namespace
+        table = self._kv_config.namespace(namespace)
+        if table is None:
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return _success(command, None, KVTable(table))
+
+
+def _kv_header(command: RemotingCommand) -> tuple[str, str, str | None]:
+    header = headers.KVConfigRequestHeader.from_ext_fields(command.ext_fields)
+    if header.namespace is None or header.key is None:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+    return header.namespace, header.key, header.value
+
+
+def _success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
+    return command.answer(
+        ResponseCode.SUCCESS,
+        ext_fields=header.to_ext_fields() if header is not None else None,
+        body=body.encode() if body is not None else b"",
+    )

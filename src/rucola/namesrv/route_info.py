@@ -1,0 +1,298 @@
+"""Which brokers there are and which topics they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
+
+Pure state: registrations go in, routes come out; the time is an argument, a connection is any value. Used from one task.
+
+Invariants: a broker name is in ``cluster_addr_table`` and ``broker_addr_table`` or in neither; a topic has queue data of a
+broker name only while that name has an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rucola.common.data_version import DataVersion
+from rucola.common.sysflag import PermName
+from rucola.common.topic_config import TopicConfig
+from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+
+MASTER_ID = 0
+BROKER_TIMEOUT_MS = 120_000
+"""How long a registration lasts without a renewal, unless it says otherwise."""
+
+_WRITE = int(PermName.WRITE)
+_READ_WRITE = int(PermName.READ | PermName.WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """Who registers."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+    timeout_ms: int | None = None
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationResult:
+    """What a slave is told about its master; empty for a master."""
+
+    master_address: str = ""
+    ha_address: str = ""
+
+
+@dataclass(slots=True)
+class BrokerLive:
+    """One address that is alive."""
+
+    broker_name: str
+    broker_id: int
+    last_update_s: float
+    timeout_s: float
+    data_version: DataVersion
+    channel: Any
+    ha_address: str
+
+
+@dataclass(slots=True)
+class _Group:
+    cluster: str
+    addresses: dict[int, str]
+    enable_acting_master: bool
+    zone_name: str | None
+
+
+class RouteInfoManager:
+    """The tables of the name server.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._groups: dict[str, _Group] = {}
+        self._clusters: dict[str, dict[str, None]] = {}
+        self._live: dict[tuple[str, str], BrokerLive] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+
+    # -- brokers ----------------------------------------------------------------------------------------------------
+
+    def register(
+        self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: Any
+    ) -> RegistrationResult | None:
+        """A broker says that it lives and what it serves.
+
+        Returns:
+            None when the registration is refused: an unknown address with exactly one topic, which is what a change of one
+            topic looks like that overtook the first full registration.
+        """
+        key = (broker.cluster, broker.address)
+        known = self._live.get(key)
+        group = self._groups.get(broker.broker_name)
+        if group is not None and self._is_taken(group, broker, version):
+            return RegistrationResult()
+        if known is None and len(topics) == 1:
+            return None
+        if group is None:
+            group = _Group(broker.cluster, {}, broker.enable_acting_master, broker.zone_name)
+            self._groups[broker.broker_name] = group
+        self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
+        group.enable_acting_master, group.zone_name = broker.enable_acting_master, broker.zone_name
+        for broker_id in [number for number, address in group.addresses.items() if address == broker.address]:
+            del group.addresses[broker_id]
+        group.addresses[broker.broker_id] = broker.address
+        if self._speaks_for_topics(group, broker):
+            changed = known is None or known.data_version != version
+            self._take_topics(broker.broker_name, topics, changed)
+        timeout_ms = BROKER_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
+        self._live[key] = BrokerLive(
+            broker.broker_name,
+            broker.broker_id,
+            self._monotonic(),
+            timeout_ms / 1000,
+            version,
+            channel,
+            broker.ha_address,
+        )
+        return self._master_of(group, broker)
+
+    def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
+        """A broker says goodbye."""
+        self._live.pop((cluster, address), None)
+        group = self._groups.get(broker_name)
+        if group is None or group.addresses.get(broker_id) != address:
+            return
+        del group.addresses[broker_id]
+        if broker_id == MASTER_ID and group.enable_acting_master:
+            self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
+        if group.addresses:
+            return
+        del self._groups[broker_name]
+        names = self._clusters.get(group.cluster, {})
+        names.pop(broker_name, None)
+        if not names:
+            self._clusters.pop(group.cluster, None)
+        for topic in list(self._topics):
+            self._topics[topic].pop(broker_name, None)
+            if not self._topics[topic]:
+                del self._topics[topic]
+
+    def channel_closed(self, channel: Any) -> list[str]:
+        """A connection is gone; brokers registered over it are removed. Returns their addresses."""
+        return self._remove([key for key, live in self._live.items() if live.channel is channel])
+
+    def scan(self) -> list[str]:
+        """Remove brokers whose registration ran out; returns their addresses."""
+        now = self._monotonic()
+        return self._remove([key for key, live in self._live.items() if live.last_update_s + live.timeout_s < now])
+
+    def refresh(self, cluster: str, address: str) -> None:
+        """A sign of life without topics (904, 322)."""
+        live = self._live.get((cluster, address))
+        if live is not None:
+            live.last_update_s = self._monotonic()
+
+    def data_version(self, cluster: str, address: str) -> DataVersion | None:
+        """Version of the topics that the broker registered last, None for an unknown one."""
+        live = self._live.get((cluster, address))
+        return None if live is None else live.data_version
+
+    # -- routes and lists -------------------------------------------------------------------------------------------
+
+    def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:
+        """Queues and brokers of a topic, None when nobody serves it.
+
+        Args:
+            zone_name: leave out brokers of other zones that have a master; empty = all.
+        """
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        names = [name for name in queues if name in self._groups and self._in_zone(self._groups[name], zone_name)]
+        if not names and not zone_name:
+            return None
+        return TopicRouteData(
+            queue_datas=[queues[name] for name in names], broker_datas=[self._broker_data(name) for name in names]
+        )
+
+    def members(self, broker_name: str) -> BrokerData | None:
+        """Addresses of one broker name."""
+        return self._broker_data(broker_name) if broker_name in self._groups else None
+
+    def brokers(self) -> dict[str, BrokerData]:
+        """All broker names with their addresses."""
+        return {name: self._broker_data(name) for name in self._groups}
+
+    def clusters(self) -> dict[str, list[str]]:
+        """Broker names of each cluster."""
+        return {cluster: list(names) for cluster, names in self._clusters.items()}
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Topics that a broker of the cluster serves."""
+        names = self._clusters.get(cluster, {})
+        return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
+
+    def system_topics(self) -> tuple[list[str], str]:
+        """Names of clusters and of brokers, which are topics too, and the address of any broker."""
+        names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
+        address = next((a for group in self._groups.values() for a in group.addresses.values()), "")
+        return list(dict.fromkeys(names)), address
+
+    # -- administration ---------------------------------------------------------------------------------------------
+
+    def delete_topic(self, topic: str, cluster: str = "") -> None:
+        """Forget a topic, everywhere or in one cluster."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return
+        if cluster:
+            for name in self._clusters.get(cluster, {}):
+                queues.pop(name, None)
+        if not cluster or not queues:
+            del self._topics[topic]
+
+    def register_topic(self, topic: str, queue_datas: list[QueueData]) -> None:
+        """Put queue data of known brokers in by hand."""
+        known = {data.broker_name: data for data in queue_datas if data.broker_name in self._groups}
+        if known:
+            self._topics.setdefault(topic, {}).update(known)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Let nobody send to the broker any more; returns how many topics that concerns."""
+        return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Undo ``wipe_write_perm``."""
+        return self._set_perm(broker_name, lambda _: _READ_WRITE)
+
+    # -- internals --------------------------------------------------------------------------------------------------
+
+    def _is_taken(self, group: _Group, broker: BrokerRegistration, version: DataVersion) -> bool:
+        """Whether another live address holds this id with a newer state."""
+        holder = group.addresses.get(broker.broker_id)
+        if holder is None or holder == broker.address:
+            return False
+        live = self._live.get((broker.cluster, holder))
+        return live is not None and live.data_version.state_version > version.state_version
+
+    @staticmethod
+    def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
+        """Topics are the master's word, or without a master the smallest slave's where one may act for it."""
+        if broker.broker_id == MASTER_ID:
+            return True
+        return broker.enable_acting_master and MASTER_ID not in group.addresses and broker.broker_id == min(group.addresses)
+
+    def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig], changed: bool) -> None:
+        for name, config in topics.items():
+            queues = self._topics.get(name)
+            if not changed and queues is not None and broker_name in queues:
+                continue
+            data = QueueData(
+                broker_name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
+            )
+            self._topics.setdefault(name, {})[broker_name] = data
+
+    def _master_of(self, group: _Group, broker: BrokerRegistration) -> RegistrationResult:
+        master = group.addresses.get(MASTER_ID)
+        if broker.broker_id == MASTER_ID or master is None:
+            return RegistrationResult()
+        live = self._live.get((broker.cluster, master))
+        return RegistrationResult() if live is None else RegistrationResult(master, live.ha_address)
+
+    def _remove(self, keys: list[tuple[str, str]]) -> list[str]:
+        for cluster, address in keys:
+            live = self._live[(cluster, address)]
+            self.unregister(cluster, address, live.broker_name, live.broker_id)
+        return [address for _, address in keys]
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._topics.values():
+            data = queues.get(broker_name)
+            if data is not None:
+                queues[broker_name] = QueueData(
+                    broker_name, data.read_queue_nums, data.write_queue_nums, change(data.perm), data.topic_sys_flag
+                )
+                count += 1
+        return count
+
+    @staticmethod
+    def _in_zone(group: _Group, zone_name: str) -> bool:
+        if not zone_name or MASTER_ID not in group.addresses:
+            return True
+        return (group.zone_name or "").lower() == zone_name.lower()
+
+    def _broker_data(self, name: str) -> BrokerData:
+        group = self._groups[name]
+        return BrokerData(group.cluster, name, dict(group.addresses), group.enable_acting_master, group.zone_name)

@@ -1,0 +1,91 @@
+"""Request processors by code: decodes a plain request, calls its processor, and always answers (protocol.md 1.10).
+
+A processor takes the channel and the request and returns the answer, None when it answers later by itself, or an awaitable
+of either. It refuses by raising ``BrokerError``. Whatever else it raises fails that request only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from rucola.errors import BrokerError, FormatError, RucolaError
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+Answer = RemotingCommand | None
+Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
+
+
+class ProcessorTable:
+    """The processors of one server. Event loop only."""
+
+    def __init__(self) -> None:
+        self._processors: dict[int, Processor] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def register(self, code: int, processor: Processor) -> None:
+        """Let ``processor`` serve requests with ``code``."""
+        self._processors[code] = processor
+
+    def process_row(self, channel: Channel, batch: FrameBatch, row: int) -> None:
+        """Serve frame ``row``; its bytes are copied, so a processor may keep the request.
+
+        Raises:
+            FormatError: the header cannot be decoded; the connection is of no more use.
+        """
+        self.process(channel, batch.command(row))
+
+    def process(self, channel: Channel, command: RemotingCommand) -> None:
+        """Serve a decoded request."""
+        processor = self._processors.get(command.code)
+        if processor is None:
+            remark = f" request type {command.code} not supported"
+            _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        try:
+            answer = processor(channel, command)
+        except Exception as error:  # noqa: BLE001 - a defect in one processor must not cost the connection
+            _send(channel, command, error_answer(channel, command, error))
+            return
+        if answer is None or isinstance(answer, RemotingCommand):
+            _send(channel, command, answer)
+            return
+        task = asyncio.ensure_future(_finish(channel, command, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End requests that are still being served."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
+    """The answer to a request whose processor raised; a defect is logged here, a refusal is not."""
+    if isinstance(error, BrokerError):
+        return command.answer(error.code, error.remark)
+    if not isinstance(error, FormatError):
+        logger.error(
+            "request %d of %s failed", command.code, channel.remote_address, exc_info=not isinstance(error, RucolaError)
+        )
+    return command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+async def _finish(channel: Channel, command: RemotingCommand, answer: Awaitable[Answer]) -> None:
+    try:
+        result = await answer
+    except Exception as error:  # noqa: BLE001 - see ProcessorTable.process
+        result = error_answer(channel, command, error)
+    _send(channel, command, result)
+
+
+def _send(channel: Channel, command: RemotingCommand, answer: Answer) -> None:
+    if answer is not None and not command.is_oneway and not channel.closed:
+        channel.send(answer.encode())
