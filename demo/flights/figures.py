@@ -32,9 +32,15 @@ class CarrierMonth:
         return self.carrier, self.month
 
 
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 KEY_COLUMNS = ("carrier", "month")
 FIGURES = tuple(field.name for field in fields(CarrierMonth) if field.name not in KEY_COLUMNS)
 """Every column that is compared."""
+
+
+def short_name(airline: str) -> str:
+    """An airline's name without its legal form."""
+    return " ".join(word for word in airline.split() if word not in {"Inc.", "Co.", "Corporation"})
 
 
 def mean(total: int, count: int) -> float | None:

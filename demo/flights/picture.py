@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .figures import CarrierMonth
+from .figures import MONTHS, CarrierMonth, short_name
 from .measure import QUANTILES, Measurements, consume_curve, produce_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 DELAY_BOUND_MIN = 40.0
 """Delays beyond this many minutes, either way, share the darkest colour; their numbers are in the cells."""
 
@@ -70,7 +69,7 @@ def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str)
     names: dict[str, str] = {}
     for row in gold:
         flights[row.carrier] = flights.get(row.carrier, 0) + row.flights
-        names[row.carrier] = row.airline or row.carrier
+        names[row.carrier] = short_name(row.airline or "")
     carriers = sorted(flights, key=lambda carrier: -flights[carrier])
     values: list[list[float | None]] = [[None] * 12 for _ in carriers]
     for row in gold:
@@ -85,7 +84,7 @@ def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str)
                 axes.text(month, line, _whole(value), ha="center", va="center", color=colour)
     axes.set_title(title)
     axes.set_xticks(range(12), MONTHS)
-    axes.set_yticks(range(len(carriers)), [_label(carrier, names[carrier]) for carrier in carriers])
+    axes.set_yticks(range(len(carriers)), [f"{names[carrier]}  {carrier}" for carrier in carriers])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xticks([edge - 0.5 for edge in range(1, 12)], minor=True)
@@ -98,12 +97,6 @@ def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str)
 def _whole(value: float) -> str:
     """Whole minutes with a real minus sign, and no minus before a nought."""
     return str(round(value)).replace("-", "−")
-
-
-def _label(carrier: str, airline: str) -> str:
-    """The airline's name without its legal form, and its code."""
-    words = [word for word in airline.split() if word not in {"Inc.", "Co.", "Corporation"}]
-    return f"{' '.join(words)}  {carrier}"
 
 
 def _rates(axes: Axes, seen: Measurements) -> None:
@@ -145,8 +138,8 @@ def _latency(axes: Axes, seen: Measurements) -> None:
 
 
 def _time_axis(axes: Axes, seen: Measurements) -> None:
-    """What both curves share: time from the first message, and the kill and the restart marked."""
-    axes.set_xlabel("seconds since the first message")
+    """What both curves share: time from the begin of publishing, and the kill and the restart marked."""
+    axes.set_xlabel("seconds since publishing began (Spark is warm by then)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", color="#DDDDDD")

@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .figures import CarrierMonth, mean
+from .figures import MONTHS, CarrierMonth, mean, short_name
 
 PLAIN_INTERVAL_S = 5.0
 RATE_WINDOW_S = 2.0
@@ -47,7 +48,7 @@ class Screen:
 
     def note(self, text: str, style: str = "bold yellow") -> None:
         """Something happened that is no step."""
-        self.console.print(f"{self._clock()}  [{style}]{text}[/]")
+        self.console.print(f"{self._clock()}  [{style}]{text}[/]", soft_wrap=True)
 
     def error(self, text: str) -> None:
         """The job failed, or a figure differs."""
@@ -98,12 +99,19 @@ class Bars:
 
 
 def closing_table(gold: Sequence[CarrierMonth]) -> Table:
-    """One line per carrier, the year as a whole, busiest first."""
-    table = Table(title="Gold: flights from New York in 2013, by carrier", title_justify="left", header_style="bold")
-    table.add_column("carrier")
-    table.add_column("airline")
-    for name in ("flights", "cancelled", "mean departure\ndelay, min", "mean arrival\ndelay, min", "worst\nmonth"):
-        table.add_column(name, justify="right")
+    """One line per carrier, the year as a whole, busiest first; fits 80 columns."""
+    table = Table(
+        title="Gold by carrier: flights from New York in 2013, mean delays in minutes",
+        title_justify="left",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("", no_wrap=True)
+    table.add_column("airline", no_wrap=True)
+    for name in ("flights", "cancelled", "departure", "arrival", "worst month"):
+        table.add_column(name, justify="right", no_wrap=True)
     carriers: dict[str, list[CarrierMonth]] = {}
     for row in gold:
         carriers.setdefault(row.carrier, []).append(row)
@@ -111,12 +119,25 @@ def closing_table(gold: Sequence[CarrierMonth]) -> Table:
         flights, cancelled = sum(row.flights for row in rows), sum(row.cancelled for row in rows)
         departure = mean(sum(row.departure_delay_sum_min for row in rows), sum(row.departed for row in rows))
         arrival = mean(sum(row.arrival_delay_sum_min for row in rows), sum(row.arrived for row in rows))
-        worst = max(rows, key=lambda row: row.arrival_delay_mean_min or float("-inf"))
         table.add_row(
-            carrier, rows[0].airline or "", f"{flights:,}", f"{cancelled:,} ({cancelled / flights:.1%})",
-            _delay(departure), _delay(arrival), f"{worst.month} ({_delay(worst.arrival_delay_mean_min)})",
-        )  # fmt: skip
+            carrier,
+            short_name(rows[0].airline or ""),
+            f"{flights:,}",
+            f"{cancelled / flights:.1%}",
+            _delay(departure),
+            _delay(arrival),
+            _worst(rows),
+        )
     return table
+
+
+def _worst(rows: Sequence[CarrierMonth]) -> str:
+    """The month with the latest arrivals, and their mean."""
+    delays = [(row.arrival_delay_mean_min, row.month) for row in rows if row.arrival_delay_mean_min is not None]
+    if not delays:
+        return "-"
+    delay, month = max(delays)
+    return f"{MONTHS[month - 1]} {_delay(delay):>5}"
 
 
 def _delay(minutes: float | None) -> str:

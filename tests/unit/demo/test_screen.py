@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from demo.flights import screen
@@ -52,8 +53,8 @@ def test_closing_table_weighs_months_by_their_flights() -> None:
     lines = text.getvalue().splitlines()
     busiest = next(line for line in lines if "HA" in line or "AA" in line)
     assert "HA" in busiest
-    assert "9 (100.0%)" in busiest
+    assert "100.0%" in busiest
     (american,) = [line for line in lines if "AA" in line]
-    assert [cell.strip() for cell in american.split("│")[1:-1]] == [
-        "AA", "American Airlines Inc.", "4", "1 (25.0%)", "5.0", "3.0", "2 (9.0)",
+    assert [cell.strip() for cell in re.split(r"\s{2,}| (?= )", american.strip())] == [
+        "AA", "American Airlines", "4", "25.0%", "5.0", "3.0", "Feb", "9.0",
     ]  # fmt: skip
