@@ -1,0 +1,90 @@
+"""A measured figure, what it is compared with, and the budget it has to keep."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A bound on the ratio or on our own figure."""
+
+    on: Literal["ratio", "ours"]
+    bound: Literal["min", "max"]
+    value: float
+
+    def met(self, figure: Figure) -> bool | None:
+        """Whether the figure keeps it; None when there is nothing to hold it against."""
+        got = figure.ours if self.on == "ours" else figure.ratio
+        if got is None:
+            return None
+        return got >= self.value if self.bound == "min" else got <= self.value
+
+    def text(self, unit: str) -> str:
+        """As shown in the table."""
+        sign = "≥" if self.bound == "min" else "≤"
+        return f"{sign} {self.value:g} {unit}" if self.on == "ours" else f"{sign} {self.value:g}×"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the report.
+
+    Attributes:
+        group: heading it stands under.
+        what: what was measured, with its conditions.
+        unit: of ``ours`` and ``peer``.
+        ours: our figure.
+        peer: the figure it is compared with, of ``peer_name``.
+        ratio: the comparison, in the direction that the budget is given in.
+        budgets: what it has to keep; none for a figure that only illustrates.
+    """
+
+    group: str
+    what: str
+    unit: str
+    ours: float
+    peer: float | None = None
+    peer_name: str = ""
+    ratio: float | None = None
+    budgets: tuple[Budget, ...] = ()
+
+    @property
+    def met(self) -> bool | None:
+        """Whether all budgets are kept; None without any."""
+        states = [budget.met(self) for budget in self.budgets]
+        return None if not states or None in states else all(states)
+
+    def as_json(self) -> dict[str, object]:
+        """For ``results.json``."""
+        fields = asdict(self)
+        fields["budgets"] = [budget.text(self.unit) for budget in self.budgets]
+        return {**fields, "met": self.met}
+
+
+def at_least(ratio: float) -> Budget:
+    """Ours has to be so many times better."""
+    return Budget("ratio", "min", ratio)
+
+
+def at_most(ratio: float) -> Budget:
+    """Ours may be at most this part of the peer's."""
+    return Budget("ratio", "max", ratio)
+
+
+def rate(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "/s") -> Figure:
+    """More is better; the ratio is ours / peer."""
+    return Figure(group, what, unit, ours, peer, peer_name, ours / peer, budgets)
+
+
+def cost(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "µs") -> Figure:
+    """Less is better; the ratio is peer / ours."""
+    return Figure(group, what, unit, ours, peer, peer_name, peer / ours, budgets)
+
+
+def share(
+    group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "ms"
+) -> Figure:
+    """Less is better; the ratio is ours / peer."""
+    return Figure(group, what, unit, ours, peer, peer_name, ours / peer, budgets)

@@ -1,0 +1,173 @@
+"""Kernels: how much faster the compiled form is than the same source interpreted, on the same 64 messages of 1 KiB."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from bench.context import Context
+from bench.figure import Figure
+from bench.samples import BODY_BYTES_MAX, HOST, QUEUES, STORE_TIMESTAMP_MS, SUFFIX, TOPIC, records, send_batch, send_frames
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.formats.checksum import crc32
+from rucola.protocol.answers import SendAnswers
+from tools.peers.packages import ROOT
+
+GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
+COUNT = 64
+BODY_BYTES = 1024
+RECORD_COLUMNS = (
+    RecordColumn.TOPIC_POS,
+    RecordColumn.TOPIC_LEN,
+    RecordColumn.UNIQ_KEY_POS,
+    RecordColumn.UNIQ_KEY_LEN,
+    RecordColumn.KEYS_POS,
+    RecordColumn.KEYS_LEN,
+    RecordColumn.PHYSICAL_OFFSET,
+)
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """One figure per kernel function; without a compiler there is nothing to compare."""
+    for module, function, workload in WORKLOADS:
+        name = module.rpartition(".")[2]
+        context.show(f"kernels: {name}.{function}")
+        compiled = importlib.import_module(module)
+        if not compiled._is_compiled():
+            continue
+        seconds = context.seconds / 10
+        ours = _per_second(workload(compiled), seconds)
+        plain = _per_second(workload(_interpreted(module)), seconds)
+        yield Figure(GROUP, f"{name}.{function}", "M msg/s", ours / 1e6, plain / 1e6, "interpreted", ours / plain)
+
+
+def _interpreted(name: str) -> ModuleType:
+    """The kernel's source loaded a second time, as where there is no compiler."""
+    path = ROOT / "src" / f"{name.replace('.', '/')}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_interpreted", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not module._is_compiled()
+    return module
+
+
+def _per_second(work: Callable[[], object], seconds: float) -> float:
+    """Messages a second, ``work`` handling ``COUNT`` of them; the best of three."""
+    work()
+    best = 0.0
+    for _ in range(3):
+        calls, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < seconds / 3:
+            work()
+            calls += 1
+        best = max(best, calls * COUNT / spent)
+    return best
+
+
+def _scan_frames(module: ModuleType) -> Callable[[], object]:
+    frames = send_frames(COUNT, BODY_BYTES)
+    source, table = bytearray(frames), new_table(COUNT)
+
+    def work() -> None:
+        source[:] = frames  # the scan unescapes in place
+        module.scan_frames(source, 0, len(source), table, COUNT)
+
+    return work
+
+
+def _inspect_rows(module: ModuleType) -> Callable[[], object]:
+    batch = send_batch(COUNT, BODY_BYTES)
+    return partial(module.inspect_rows, batch.source, batch.table, 0, COUNT, BODY_BYTES_MAX)
+
+
+def _encode_rows(module: ModuleType) -> Callable[[], object]:
+    batch, segment = send_batch(COUNT, BODY_BYTES), bytearray(COUNT * 2048)
+    queues = array("q", [0] * QUEUES)
+    where = (segment, memoryview(segment), 0, len(segment), 0, TOPIC, queues, HOST, HOST, STORE_TIMESTAMP_MS, SUFFIX)
+    return partial(module.encode_rows, batch.source, batch.view, batch.table, 0, COUNT, *where, crc32, True)
+
+
+def _walk_records(module: ModuleType) -> Callable[[], object]:
+    segment, end = records(COUNT, BODY_BYTES)
+    return partial(module.walk_records, segment, memoryview(segment), 0, end, 0, new_table(COUNT), COUNT, crc32, 4)
+
+
+def _put_unit(module: ModuleType) -> Callable[[], object]:
+    units = bytearray(20 * COUNT)
+
+    def work() -> None:
+        for number in range(COUNT):
+            module.put_unit(units, 20 * number, 1200 * number, 1200, 2598919)
+
+    return work
+
+
+def _select_units(module: ModuleType) -> Callable[[], object]:
+    units, out = bytearray(20 * COUNT), array("q", bytes(16 * COUNT))
+    for number in range(COUNT):
+        module.put_unit(units, 20 * number, 1200 * number, 1200, 2598919)
+    tags = array("q", [2598919])
+    limits = (COUNT, 1 << 20, 16_000, tags, 0, 1 << 40, 0, COUNT, 1 << 20, 8, 65536)
+    return partial(module.select_units, units, 0, len(units), out, *limits)
+
+
+def _put_record_keys(module: ModuleType) -> Callable[[], object]:
+    segment, table = _walked()
+    slots, entries = 1 << 10, 1 << 12
+    index = bytearray(40 + 4 * slots + 20 * entries)
+    rows = [[table[row * ROW_WIDTH + column] for column in RECORD_COLUMNS] for row in range(COUNT)]
+
+    def work() -> None:
+        index[:40] = bytes(40)  # an empty file again
+        for row in rows:
+            module.put_record_keys(index, slots, entries, segment, *row, STORE_TIMESTAMP_MS)
+
+    return work
+
+
+def _gather(module: ModuleType) -> Callable[[], object]:
+    segment, table = _walked()
+    out, offsets = bytearray(COUNT * BODY_BYTES), array("i", [0] * (COUNT + 1))
+    columns = (RecordColumn.BODY_POS, RecordColumn.BODY_LEN)
+    return partial(module.gather, segment, table, COUNT, *columns, out, offsets)
+
+
+def _properties_json(module: ModuleType) -> Callable[[], object]:
+    segment, table = _walked()
+    return partial(module.properties_json, segment, table, COUNT, bytearray(COUNT * 512), array("i", [0] * (COUNT + 1)))
+
+
+def _encode_send_answers(module: ModuleType) -> Callable[[], object]:
+    batch = send_batch(COUNT, BODY_BYTES)
+    constants: tuple[bytes, ...] = SendAnswers(HOST, "DefaultRegion")._constants
+    out = bytearray(module.send_answers_bytes_max(batch.table, 0, COUNT, sum(map(len, constants))))
+    return partial(module.encode_send_answers, batch.source, batch.table, 0, COUNT, out, 0, *constants)
+
+
+def _walked() -> tuple[bytearray, Any]:
+    segment, end = records(COUNT, BODY_BYTES)
+    table = new_table(COUNT)
+    walk = importlib.import_module("rucola.formats._message_cy").walk_records
+    walk(segment, memoryview(segment), 0, end, 0, table, COUNT, crc32, 4)
+    return segment, table
+
+
+WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], ...] = (
+    ("rucola.protocol._frame_cy", "scan_frames", _scan_frames),
+    ("rucola.formats._send_cy", "inspect_rows", _inspect_rows),
+    ("rucola.formats._message_cy", "encode_rows", _encode_rows),
+    ("rucola.protocol._answer_cy", "encode_send_answers", _encode_send_answers),
+    ("rucola.formats._message_cy", "walk_records", _walk_records),
+    ("rucola.formats._queue_cy", "put_unit", _put_unit),
+    ("rucola.formats._queue_cy", "select_units", _select_units),
+    ("rucola.formats._index_cy", "put_record_keys", _put_record_keys),
+    ("rucola.formats._columns_cy", "gather", _gather),
+    ("rucola.formats._columns_cy", "properties_json", _properties_json),
+)

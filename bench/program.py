@@ -1,0 +1,193 @@
+"""Load programs: processes of their own that measure one round for each line they are given.
+
+A program prints a JSON line when it is ready and one for each round, with at least ``messages``, ``failed`` and
+``seconds``. CPU time is read from ``/proc`` around the round, of the load and of the servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.peers.packages import PEERS, ROOT, SERVER_VERSION, PeerError, java_program, need
+from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds
+
+ROUND_TIMEOUT_S = 120.0
+HEAP = ("-Xms1g", "-Xmx1g")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round took; CPU times are 0 where nothing was watched."""
+
+    messages: int
+    seconds: float
+    load_cpu_s: float
+    server_cpu_s: float
+    extra: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds
+
+    @property
+    def server_us(self) -> float:
+        """CPU time of the servers for one message in microseconds."""
+        return self.server_cpu_s / self.messages * 1e6
+
+    @property
+    def load_us(self) -> float:
+        """CPU time of the load program for one message in microseconds."""
+        return self.load_cpu_s / self.messages * 1e6
+
+
+class Program:
+    """A load program that runs as long as the ``with`` block."""
+
+    def __init__(self, command: Sequence[str], servers: Servers | None = None) -> None:
+        self._servers = servers
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        self._pending = b""
+
+    def __enter__(self) -> Self:
+        try:
+            self._answer()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def round(self, line: str) -> Round:
+        """Run one round.
+
+        Raises:
+            PeerError: the program ended, took too long, or messages failed.
+        """
+        assert self._process.stdin is not None
+        server = self._servers.cpu_seconds() if self._servers else 0.0
+        load = cpu_seconds(self._process.pid)
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+        facts = self._answer()
+        load = cpu_seconds(self._process.pid) - load
+        server = self._servers.cpu_seconds() - server if self._servers else 0.0
+        messages, seconds = int(facts.pop("messages")), facts.pop("seconds")
+        if failed := facts.pop("failed", 0):
+            raise PeerError(f"{failed:.0f} of {messages} messages failed in round {line!r}\n{self._errors_text()}")
+        return Round(messages, seconds, load, server, facts)
+
+    def _answer(self) -> dict[str, float]:
+        """The next JSON line; other output is passed over."""
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while True:
+                line, newline, rest = self._pending.partition(b"\n")
+                if newline:
+                    self._pending = rest
+                    if line.startswith(b"{"):
+                        answer: dict[str, float] = json.loads(line)
+                        return answer
+                    continue
+                data = b""
+                if selector.select(ROUND_TIMEOUT_S):
+                    data = os.read(self._process.stdout.fileno(), 65536)
+                if not data:
+                    raise PeerError(f"load program gave no answer\n{self._errors_text()}")
+                self._pending += data
+
+    def _errors_text(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-2000:].decode(errors="replace")
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Program:
+    """A program of ``bench/java`` on the official libraries."""
+    classpath = java_program(ROOT / "bench" / "java", SERVER_VERSION)
+    java = need("java", "install Java 17 to run the official client")
+    options = [*JAVA_OPTIONS, *HEAP, f"-Duser.home={PEERS}"]
+    return Program([java, *options, "-cp", classpath, f"load.{main}", *arguments], servers)
+
+
+def python_load(module: str, *arguments: str, servers: Servers | None = None) -> Program:
+    """A program of ``bench`` on our own code."""
+    return Program([sys.executable, "-m", f"bench.{module}", *arguments], servers)
+
+
+def alternate(
+    programs: Sequence[Program],
+    line: Callable[[int], str],
+    seconds: float,
+    rounds: int,
+    pilot: int,
+    step: Callable[[], None],
+) -> list[list[Round]]:
+    """Rounds of several programs in turns, so that what else happens on the machine meets all of them.
+
+    Args:
+        line: the line for a round of so many messages.
+        seconds: how long a round should take.
+        rounds: of each program.
+        pilot: messages of a round before, to warm up and to learn the rate.
+        step: called after each round.
+
+    Returns:
+        The rounds of each program.
+    """
+    sizes = []
+    for program in programs:
+        program.round(line(pilot))
+        sizes.append(max(pilot // 4, int(program.round(line(pilot)).rate * seconds)))
+        step()
+    results: list[list[Round]] = [[] for _ in programs]
+    for _ in range(rounds):
+        for program, size, result in zip(programs, sizes, results, strict=True):
+            result.append(program.round(line(size)))
+            step()
+    return results
+
+
+def median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
+    """The middle one of a figure over the rounds."""
+    return statistics.median(map(value, rounds))
+
+
+def scratch_directory() -> tempfile.TemporaryDirectory[str]:
+    """A directory for a store of a load program, removed afterwards."""
+    Path(ROOT / ".bench").mkdir(exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix="store-", dir=ROOT / ".bench")

@@ -1,0 +1,79 @@
+"""Messages to measure with: send frames as our client writes them, the same messages as log records."""
+
+from __future__ import annotations
+
+import random
+from array import array
+
+from rucola.client.send_frame import header_head, properties_json, properties_text, send_frame
+from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
+from rucola.common.message_queue import MessageQueue
+from rucola.formats._message_cy import encode_rows
+from rucola.formats._send_cy import inspect_rows
+from rucola.formats.checksum import crc32
+from rucola.protocol._frame_cy import scan_frames
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.frame import FrameBatch
+
+TOPIC = b"bench"
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+SUFFIX = b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"
+QUEUES = 4
+BODY_BYTES_MAX = 4 << 20
+STORE_TIMESTAMP_MS = 1_700_000_000_000
+
+
+def body_of(size: int) -> bytes:
+    """A body that does not compress; the same for each run."""
+    return random.Random(1).randbytes(size)
+
+
+def send_frames(count: int, body_bytes: int) -> bytes:
+    """``count`` send requests, one behind the other, spread over four queues."""
+    body = body_of(body_bytes)
+    frames = []
+    for number in range(count):
+        queue = MessageQueue(TOPIC.decode(), "broker-a", number % QUEUES)
+        head = header_head(RequestCode.SEND_MESSAGE_V2, "bench", queue, "TBW102", QUEUES)
+        properties = {"KEYS": f"key{number}", "TAGS": "TagA", "UNIQ_KEY": f"7F000001000A{number:020X}", "WAIT": "true"}
+        text = properties_json(properties_text(properties))
+        frames.append(send_frame(head, 0, STORE_TIMESTAMP_MS, 0, text, 0, number + 1, body))
+    return b"".join(frames)
+
+
+def send_batch(count: int, body_bytes: int) -> FrameBatch:
+    """The frames as one large read of a connection hands them to the broker, properties inspected."""
+    source = bytearray(send_frames(count, body_bytes))
+    table = new_table(count)
+    rows, end, _, _ = scan_frames(source, 0, len(source), table, count)
+    assert rows == count and end == len(source)
+    inspect_rows(source, table, 0, count, BODY_BYTES_MAX)
+    return FrameBatch(source, memoryview(source), table, count)
+
+
+def records(count: int, body_bytes: int) -> tuple[bytearray, int]:
+    """The messages as records behind each other, and how many bytes of the buffer they take."""
+    batch = send_batch(count, body_bytes)
+    segment = bytearray(count * (body_bytes + 512))
+    encode_rows(
+        batch.source,
+        batch.view,
+        batch.table,
+        0,
+        count,
+        segment,
+        memoryview(segment),
+        0,
+        len(segment),
+        0,
+        TOPIC,
+        array("q", [0] * QUEUES),
+        HOST,
+        HOST,
+        STORE_TIMESTAMP_MS,
+        SUFFIX,
+        crc32,
+        True,
+    )
+    last = (count - 1) * ROW_WIDTH
+    return segment, batch.table[last + FrameColumn.PHYSICAL_OFFSET] + batch.table[last + FrameColumn.RECORD_SIZE]
