@@ -1,1 +1,60 @@
-"""RocketMQ's message store, broker and clients in Python."""
+"""RocketMQ's message store, broker and clients in Python.
+
+The clients are imported from here when they are first named, so that a server process does not load them. The same
+names with blocking calls are in ``rucola.sync``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rucola.client.config import ProducerConfig, PullConsumerConfig
+    from rucola.client.producer import Producer
+    from rucola.client.pull_consumer import PullConsumer
+    from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
+    from rucola.client.send_result import SendResult, SendStatus
+    from rucola.common.message import Message, MessageExt
+    from rucola.common.message_queue import MessageQueue
+
+__all__ = [
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "Producer",
+    "ProducerConfig",
+    "PullConsumer",
+    "PullConsumerConfig",
+    "PullResult",
+    "PullStatus",
+    "RawPullResult",
+    "SendResult",
+    "SendStatus",
+]
+
+_MODULES = {
+    "Message": "rucola.common.message",
+    "MessageExt": "rucola.common.message",
+    "MessageQueue": "rucola.common.message_queue",
+    "Producer": "rucola.client.producer",
+    "ProducerConfig": "rucola.client.config",
+    "PullConsumer": "rucola.client.pull_consumer",
+    "PullConsumerConfig": "rucola.client.config",
+    "PullResult": "rucola.client.pull_result",
+    "PullStatus": "rucola.client.pull_result",
+    "RawPullResult": "rucola.client.pull_result",
+    "SendResult": "rucola.client.send_result",
+    "SendStatus": "rucola.client.send_result",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'rucola' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

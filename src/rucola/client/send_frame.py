@@ -12,7 +12,6 @@ from itertools import chain
 
 import orjson
 
-from rucola.common import message_const
 from rucola.common.message_queue import MessageQueue
 from rucola.common.mq_version import CURRENT_VERSION
 from rucola.errors import ClientError
@@ -124,8 +123,3 @@ def _member(body: bytes, flag: int, properties: Mapping[str, str]) -> tuple[byte
         raise ClientError(f"properties take {len(text)} bytes, the limit is {PROPERTIES_BYTES_MAX}")
     head = _BATCH_HEAD.pack(_ITEM_BYTES + len(body) + len(text), 0, 0, flag, len(body))
     return head, body, _SHORT.pack(len(text)), text
-
-
-def transfer_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """``properties`` with WAIT, which the reference's clients always send."""
-    return properties if message_const.WAIT in properties else {**properties, message_const.WAIT: "true"}

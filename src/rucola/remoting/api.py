@@ -108,7 +108,7 @@ class RemotingApi:
         body: bytes,
         timeout_ms: int = TIMEOUT_MS,
     ) -> tuple[RegisterBrokerResponseHeader, KVTable]:
-        """REGISTER_BROKER (103): the header with the body's CRC, and ``RegisterBrokerBody.encode`` or ``encode_deflated``.
+        """REGISTER_BROKER (103): the header with the CRC of the body, an encoded ``RegisterBrokerBody``.
 
         Returns:
             The addresses of the master, for a slave, and the table of ordered topics.

@@ -1,0 +1,60 @@
+"""The name servers of a client: one is asked; when it fails, the next one is asked and remembered.
+
+Source: protocol.md 4.3; RocketMQ 5.3.3, NettyRemotingClient#getAndCreateNameserverChannel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rucola.common.hosts import split_address
+from rucola.errors import ConfigError, RemotingError
+from rucola.protocol.bodies.route import TopicRouteData
+from rucola.remoting.api import RemotingApi
+
+T = TypeVar("T")
+
+
+class NameServers:
+    """Calls to whichever name server answers.
+
+    Args:
+        addresses: ``host:port`` of each, separated by ``;`` (or commas).
+        api: carries the calls.
+        timeout_ms: for one call to one of them.
+
+    Raises:
+        ConfigError: an address is not of that form, or there is none.
+    """
+
+    def __init__(self, addresses: str, api: RemotingApi, timeout_ms: int) -> None:
+        self.addresses = [address.strip() for address in addresses.replace(",", ";").split(";") if address.strip()]
+        if not self.addresses:
+            raise ConfigError("namesrv", addresses, "host:port, several separated by ;")
+        for address in self.addresses:
+            try:
+                split_address(address)
+            except ValueError as error:
+                raise ConfigError("namesrv", address, "host:port, several separated by ;") from error
+        self._api = api
+        self._timeout_ms = timeout_ms
+        self._chosen = 0
+
+    async def route_info(self, topic: str) -> TopicRouteData:
+        """Route of ``topic``; ``BrokerError`` 17 when there is none."""
+        return await self._ask(lambda address: self._api.route_info(address, topic, self._timeout_ms))
+
+    async def topic_list(self) -> list[str]:
+        """Names of all topics."""
+        return await self._ask(lambda address: self._api.topic_list(address, self._timeout_ms))
+
+    async def _ask(self, call: Callable[[str], Awaitable[T]]) -> T:
+        for attempt in range(len(self.addresses)):
+            try:
+                return await call(self.addresses[self._chosen])
+            except RemotingError:
+                self._chosen = (self._chosen + 1) % len(self.addresses)
+                if attempt == len(self.addresses) - 1:
+                    raise
+        raise AssertionError("a client has at least one name server")

@@ -1,0 +1,216 @@
+"""What a client knows of topics, queues and broker addresses, and how it stays current.
+
+Source: protocol.md 4.3, 4.4; RocketMQ 5.3.3, MQClientInstance#updateTopicRouteInfoFromNameServer and
+TopicPublishInfo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rucola.client.name_servers import NameServers
+from rucola.common.message_queue import MessageQueue
+from rucola.common.sysflag import PermName
+from rucola.errors import BrokerError, ClientError, RucolaError
+from rucola.protocol.bodies.route import TopicRouteData
+from rucola.protocol.codes import ResponseCode
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+MASTER_ID = 0
+_REFRESH_PAUSE_S = 1.0
+"""Failed sends ask for a new route; no topic is asked for more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """The queues of one topic.
+
+    Attributes:
+        publish_queues: queues a producer may send to, sorted by broker name and queue id; in the order of the order
+            configuration for an ordered topic.
+        subscribe_queues: queues a consumer may read.
+        ordered: whether the topic has an order configuration.
+    """
+
+    publish_queues: tuple[MessageQueue, ...]
+    subscribe_queues: tuple[MessageQueue, ...]
+    ordered: bool
+
+
+def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
+    """The queues that ``data`` describes, for ``topic``."""
+    masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
+    sources = sorted(data.queue_datas, key=lambda source: source.broker_name)
+    readable = [source for source in sources if source.perm & PermName.READ]
+    subscribe = tuple(
+        MessageQueue(topic, source.broker_name, queue_id)
+        for source in readable
+        for queue_id in range(source.read_queue_nums)
+    )
+    counts: list[tuple[str, int]] = [
+        (source.broker_name, source.write_queue_nums)
+        for source in sources
+        if source.perm & PermName.WRITE and source.broker_name in masters
+    ]
+    ordered = bool(data.order_topic_conf)
+    if data.order_topic_conf:
+        counts = _order_counts(data.order_topic_conf)
+    publish = tuple(MessageQueue(topic, name, queue_id) for name, count in counts for queue_id in range(count))
+    return TopicRoute(publish, subscribe, ordered)
+
+
+def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:
+    """Queues for a topic that does not exist yet, from the route of the topic it will be made from."""
+    sources = [
+        replace(
+            source,
+            read_queue_nums=min(source.read_queue_nums, queue_nums_max),
+            write_queue_nums=min(source.write_queue_nums, queue_nums_max),
+        )
+        for source in data.queue_datas
+    ]
+    return topic_route(topic, replace(data, queue_datas=sources))
+
+
+class RouteTable:
+    """Routes of the topics a client uses.
+
+    Args:
+        name_servers: where routes come from.
+        create_topic_key: topic to fall back to when a topic to publish to is unknown; None for consumers.
+        default_topic_queue_nums: queues such a topic gets at most.
+        on_brokers_changed: called when an address not known before appears.
+    """
+
+    def __init__(
+        self,
+        name_servers: NameServers,
+        create_topic_key: str | None,
+        default_topic_queue_nums: int,
+        on_brokers_changed: Callable[[], None],
+    ) -> None:
+        self.version = 0  # grows whenever a route or an address changes
+        self.routes: dict[str, TopicRoute] = {}
+        self.brokers: dict[str, dict[int, str]] = {}
+        self._name_servers = name_servers
+        self._create_topic_key = create_topic_key
+        self._default_topic_queue_nums = default_topic_queue_nums
+        self._on_brokers_changed = on_brokers_changed
+        self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._asked_at: dict[str, float] = {}
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The route of ``topic``, asked for once and kept.
+
+        Raises:
+            ClientError: no broker has it, and no broker would create it.
+            RemotingError: no name server answers.
+        """
+        return self.routes.get(topic) or await self.refresh(topic)
+
+    async def refresh(self, topic: str) -> TopicRoute:
+        """Ask for the route of ``topic`` now; callers at the same time share one request."""
+        lookup = self._lookups.get(topic)
+        if lookup is None:
+            lookup = asyncio.ensure_future(self._look_up(topic))
+            self._lookups[topic] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop(topic, None))
+        return await asyncio.shield(lookup)
+
+    def refresh_wanted(self, topic: str) -> bool:
+        """Whether it is time to ask again for a topic whose broker failed."""
+        now = asyncio.get_running_loop().time()
+        return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
+
+    async def refresh_all(self) -> None:
+        """Ask for every topic in use. One that cannot be had keeps its old route: brokers may be back before it."""
+        for topic in list(self.routes):
+            try:
+                await self.refresh(topic)
+            except RucolaError as error:
+                event(logger, logging.WARNING, "route not refreshed", topic=topic, error=error)
+
+    def has_master(self, broker_name: str) -> bool:
+        """Whether the address of the master ``broker_name`` is known."""
+        return MASTER_ID in self.brokers.get(broker_name, {})
+
+    def master(self, broker_name: str) -> str:
+        """Address of the master ``broker_name``.
+
+        Raises:
+            ClientError: it has none.
+        """
+        address = self.brokers.get(broker_name, {}).get(MASTER_ID)
+        if address is None:
+            raise ClientError(f"broker {broker_name} has no master in any known route")
+        return address
+
+    def broker(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        """Address to read from: that of ``broker_id`` when it is there, else of any member.
+
+        Raises:
+            ClientError: the broker is not known.
+        """
+        members = self.brokers.get(broker_name)
+        if not members:
+            raise ClientError(f"broker {broker_name} is in no known route")
+        return members.get(broker_id) or members[min(members)]
+
+    def masters(self) -> list[str]:
+        """Addresses of all known masters."""
+        return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
+
+    async def _look_up(self, topic: str) -> TopicRoute:
+        self._asked_at[topic] = asyncio.get_running_loop().time()
+        try:
+            data = await self._name_servers.route_info(topic)
+            route = topic_route(topic, data)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            data, route = await self._default_route(topic)
+        self._learn(data)
+        if self.routes.get(topic) != route:
+            self.routes[topic] = route
+            self.version += 1
+        return self.routes[topic]
+
+    async def _default_route(self, topic: str) -> tuple[TopicRouteData, TopicRoute]:
+        key = self._create_topic_key
+        if key is None or topic == key:
+            raise ClientError(f"no route to topic {topic}: no broker has it")
+        try:
+            data = await self._name_servers.route_info(key)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise ClientError(
+                f"no route to topic {topic}: no broker has it, and none creates topics by itself"
+            ) from error
+        return data, default_topic_route(topic, data, self._default_topic_queue_nums)
+
+    def _learn(self, data: TopicRouteData) -> None:
+        changed = False
+        for broker in data.broker_datas:
+            if self.brokers.get(broker.broker_name) != broker.broker_addrs:
+                self.brokers[broker.broker_name] = dict(broker.broker_addrs)
+                changed = True
+        if changed:
+            self.version += 1
+            self._on_brokers_changed()
+
+
+def _order_counts(conf: str) -> list[tuple[str, int]]:
+    """``broker:queues;broker:queues`` in its order; items of another form are left out."""
+    counts = []
+    for item in conf.split(";"):
+        name, _, count = item.partition(":")
+        if name and count.isdecimal():
+            counts.append((name, int(count)))
+    return counts

@@ -1,0 +1,259 @@
+"""Messages on their way: which queue each goes to, how many there are, when there is room for more.
+
+Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#selectOneMessageQueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+
+from rucola.client.config import ProducerConfig
+from rucola.client.instance import ClientInstance
+from rucola.client.pending_send import PendingSend, SendTarget
+from rucola.client.send_frame import header_head, send_frame
+from rucola.client.send_result import SendResult
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ClientError, RucolaError
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import FLAG_ONEWAY
+
+_TURN_MESSAGES = 64
+"""Submissions after which ``ready`` lets the event loop write and read, so that sending and answering overlap."""
+
+
+class _TopicTargets:
+    """Where messages of one topic may go, as of one version of the routes."""
+
+    __slots__ = ("by_queue", "order", "several_brokers", "turn", "version")
+
+    def __init__(self, version: int, order: list[SendTarget], turn: int) -> None:
+        self.version = version
+        self.order = order
+        self.by_queue = {target.queue: target for target in order}
+        self.several_brokers = len({target.queue.broker_name for target in order}) > 1
+        self.turn = turn
+
+    def next(self, failed: str | None) -> SendTarget:
+        """Round robin; a failed broker's queues are passed over while another broker has some."""
+        order = self.order
+        while True:
+            self.turn += 1
+            target = order[self.turn % len(order)]
+            if failed is None or not self.several_brokers or target.queue.broker_name != failed:
+                return target
+
+
+class SendPipeline:
+    """What a producer has on its way. Belongs to one event loop. Implements ``pending_send.SendRules``.
+
+    Args:
+        group: the producer's group.
+        config: its settings.
+        instance: its connections and routes.
+        wall_ms: the clock messages are stamped with.
+        first_turn: where the round robin of every topic begins; random, so that many producers do not start together.
+    """
+
+    def __init__(
+        self, group: str, config: ProducerConfig, instance: ClientInstance, wall_ms: Callable[[], int], first_turn: int
+    ) -> None:
+        self._group = group
+        self._config = config
+        self._instance = instance
+        self._routes = instance.routes
+        self._first_turn = first_turn
+        self._targets: dict[str, _TopicTargets] = {}
+        self._unrouted: dict[str, list[PendingSend]] = {}
+        self._in_flight_bytes = 0
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._flush_waiters: list[asyncio.Future[None]] = []
+        self._turn_left = _TURN_MESSAGES
+        self.in_flight = 0
+        self.client = instance.client
+        self.backoff_ms = config.retry_backoff_ms
+        self.backoff_max_ms = config.retry_backoff_max_ms
+        self.attempt_timeout_ms = config.send_msg_max_timeout_per_request_ms
+        self.retry_when_not_flushed = config.retry_another_broker_when_not_store_ok
+        self.wall_ms = wall_ms
+
+    def submit(
+        self,
+        topic: str,
+        fixed_queue: MessageQueue | None,
+        msg_id: str,
+        body: bytes,
+        sys_flag: int,
+        message_flag: int,
+        properties: bytes,
+        timeout_ms: int,
+        retries: int,
+        batch: bool = False,
+    ) -> asyncio.Future[SendResult]:
+        """Send an encoded message; the future gives the result, or the error of the last attempt."""
+        loop = asyncio.get_running_loop()
+        send = PendingSend(
+            self,
+            loop,
+            topic,
+            fixed_queue,
+            msg_id,
+            body,
+            sys_flag,
+            message_flag,
+            properties,
+            batch,
+            timeout_ms,
+            retries,
+        )
+        self.in_flight += 1
+        self._in_flight_bytes += send.size
+        targets = self._targets.get(topic)
+        if targets is not None and targets.version == self._routes.version and fixed_queue is None:
+            send.send(targets.next(None))
+        elif topic in self._routes.routes:
+            self._send_routed(send)
+        else:
+            self._send_when_routed(send)
+        return send.future
+
+    async def send_oneway(
+        self,
+        topic: str,
+        fixed_queue: MessageQueue | None,
+        body: bytes,
+        sys_flag: int,
+        message_flag: int,
+        properties: bytes,
+    ) -> None:
+        """Send without an answer, so without a retry."""
+        await self._routes.route(topic)
+        target = self._choose(topic, fixed_queue, None)
+        opaque = self.client.next_opaque()
+        now_ms = self.wall_ms()
+        frame = send_frame(target.head, sys_flag, now_ms, message_flag, properties, FLAG_ONEWAY, opaque, body)
+        self.client.send_oneway(target.address, frame)
+
+    async def ready(self) -> None:
+        """Return when there is room for another message."""
+        self._turn_left -= 1
+        if self._turn_left <= 0:
+            self._turn_left = _TURN_MESSAGES
+            await asyncio.sleep(0)
+        while not self._has_room():
+            await self._wait(self._room_waiters)
+
+    async def flush(self) -> None:
+        """Return when nothing is on its way."""
+        while self.in_flight:
+            await self._wait(self._flush_waiters)
+
+    # SendRules
+
+    def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
+        """Where ``send`` goes next.
+
+        Raises:
+            ClientError: its topic has no queue to write to, or its queue no master.
+        """
+        return self._choose(send.topic, send.fixed_queue, failed)
+
+    def broker_failed(self, topic: str) -> None:
+        """Ask the name server again: the broker may be back under another address."""
+        if self._instance.running and self._routes.refresh_wanted(topic):
+            self._instance.keep(self._refresh(topic))
+
+    def finished(self, send: PendingSend) -> None:
+        """``send`` is no longer on its way."""
+        self.in_flight -= 1
+        self._in_flight_bytes -= send.size
+        if self._room_waiters and self._has_room():
+            _wake(self._room_waiters)
+        if not self.in_flight and self._flush_waiters:
+            _wake(self._flush_waiters)
+
+    def _has_room(self) -> bool:
+        config = self._config
+        return not self.in_flight or (
+            self.in_flight < config.back_pressure_for_async_send_num
+            and self._in_flight_bytes < config.back_pressure_for_async_send_size
+        )
+
+    async def _wait(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters.append(waiter)
+        await waiter
+
+    def _choose(self, topic: str, fixed_queue: MessageQueue | None, failed: str | None) -> SendTarget:
+        targets = self._targets.get(topic)
+        if targets is None or targets.version != self._routes.version:
+            targets = self._build_targets(topic, targets)
+        if fixed_queue is not None:
+            if fixed_queue not in targets.by_queue:
+                targets.by_queue[fixed_queue] = self._target(fixed_queue)
+            return targets.by_queue[fixed_queue]
+        if not targets.order:
+            raise ClientError(f"topic {topic} has no queue that can be written")
+        return targets.next(failed)
+
+    def _build_targets(self, topic: str, old: _TopicTargets | None) -> _TopicTargets:
+        queues = self._routes.routes[topic].publish_queues
+        order = [self._target(queue) for queue in queues if self._routes.has_master(queue.broker_name)]
+        targets = _TopicTargets(self._routes.version, order, self._first_turn if old is None else old.turn)
+        self._targets[topic] = targets
+        return targets
+
+    def _target(self, queue: MessageQueue) -> SendTarget:
+        config = self._config
+        key, queues = config.create_topic_key, config.default_topic_queue_nums
+        return SendTarget(
+            queue,
+            self._routes.master(queue.broker_name),
+            header_head(RequestCode.SEND_MESSAGE_V2, self._group, queue, key, queues),
+            header_head(RequestCode.SEND_BATCH_MESSAGE, self._group, queue, key, queues),
+        )
+
+    def _send_routed(self, send: PendingSend) -> None:
+        try:
+            target = self.next_target(send, None)
+        except RucolaError as error:
+            send.fail(error)
+            return
+        send.send(target)
+
+    def _send_when_routed(self, send: PendingSend) -> None:
+        """The first messages to a topic wait together for its route."""
+        waiting = self._unrouted.get(send.topic)
+        if waiting is not None:
+            waiting.append(send)
+            return
+        self._unrouted[send.topic] = [send]
+        self._instance.keep(self._find_route(send.topic))
+
+    async def _find_route(self, topic: str) -> None:
+        failure: RucolaError | None = ClientError("the producer was shut down")  # should this be cancelled
+        try:
+            await self._routes.route(topic)
+            failure = None
+        except RucolaError as error:
+            failure = error
+        finally:
+            for send in self._unrouted.pop(topic):
+                if failure is None:
+                    self._send_routed(send)
+                else:
+                    send.fail(copy.copy(failure))  # whoever gets it may raise it: one traceback each
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._routes.refresh(topic)
+        except RucolaError:
+            return  # the sends themselves tell what is wrong; the old route stays
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()
