@@ -1,10 +1,10 @@
 """Generates ``rucola.sync``, the blocking clients, from the async ones.
 
-For every face below the public methods are read from the source (no import) and written again with the same signature and
-docstring, each handing its call to the event loop of a background thread:
+For every face below the public methods are read from the source (no import) and written again with the same signature
+and docstring, each handing its call to the event loop of a background thread:
 
-    async def x(...) -> T                    ->  def x(...) -> T
-    async def x(...) -> asyncio.Future[T]    ->  def x(...) -> concurrent.futures.Future[T]
+    async def x(...) -> T              ->  def x(...) -> T
+    def x(...) -> asyncio.Future[T]    ->  def x(...) -> concurrent.futures.Future[T]
     async with                               ->  with
 
 Run without arguments to write the files, with ``--check`` to exit 1 when they are not what would be written.
@@ -51,7 +51,8 @@ def face_module(module: str, class_name: str) -> str:
         "from __future__ import annotations",
         "import concurrent.futures" if "concurrent.futures." in body else "",
         *needed,
-        f"from rucola.client.loop_thread import shared_loop\nfrom rucola.client.{module} import {class_name} as Async{class_name}",
+        "from rucola.client.loop_thread import shared_loop",
+        f"from rucola.client.{module} import {class_name} as Async{class_name}",
         f"\n\nclass {class_name}:\n{body}",
     ]
     return "\n".join(line for line in lines if line) + "\n"
@@ -75,10 +76,10 @@ def method(node: ast.stmt, class_name: str) -> str:
         return f"    @property\n{text}\n{docstring(node, '        ')}\n        return self._async.{node.name}\n"
     given = arguments(node.args)
     if isinstance(node, ast.AsyncFunctionDef):
-        verb = "start" if future_of(node) else "run"
-        call = f"self._loop.{verb}(self._async.{node.name}({given}))"
+        call = f"self._loop.run(self._async.{node.name}({given}))"
     else:
-        call = f"self._loop.call(self._async.{node.name}{', ' if given else ''}{given})"
+        verb = "submit" if future_of(node) else "call"
+        call = f"self._loop.{verb}(self._async.{node.name}{', ' if given else ''}{given})"
     result = "" if node.returns is not None and ast.unparse(node.returns) == "None" else "return "
     return f"{header(node, node.name)}\n{docstring(node, '        ')}\n        {result}{call}\n"
 
@@ -112,7 +113,9 @@ def docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, inden
     text = ast.get_docstring(node)
     if text is None:
         raise SystemExit(f"async_to_sync: {node.name} (line {node.lineno}) has no docstring")
-    lines = text.replace("asyncio.Future", "concurrent.futures.Future").replace("async with", "with").splitlines()
+    for before, after in (("async with", "with"), ("await ", ""), (", on one event loop", "")):
+        text = text.replace(before, after)
+    lines = text.splitlines()
     body = "\n".join(f"{indent}{line}".rstrip() for line in lines)
     end = f"\n{indent}" if len(lines) > 1 else ""
     return f'{indent}"""{body.strip()}{end}"""'
@@ -147,13 +150,11 @@ def package_module() -> str:
 
 def formatted(text: str, path: Path) -> str:
     """``text`` as the formatter and the import sorter leave it."""
-    ruff = [sys.executable, "-m", "ruff"]
-    name = ["--stdin-filename", str(path)]
-    for command in (
-        [*ruff, "check", "--select", "I,F401", "--fix", "--quiet", *name, "-"],
-        [*ruff, "format", "--quiet", *name, "-"],
-    ):
-        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    known = 'lint.isort.known-first-party=["rucola"]'  # else it depends on which files exist already
+    check = ["check", "--select", "I,F401", "--fix", "--quiet", "--config", known]
+    for command in (check, ["format", "--quiet"]):
+        arguments = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"]
+        text = subprocess.run(arguments, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return text
 
 
@@ -161,14 +162,18 @@ def main(argv: list[str]) -> int:
     """Write the files, or compare them."""
     files = generate()
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    left_over = sorted(set(TARGETS.glob("*.py")) - set(files))
     if argv == ["--check"]:
-        for path in stale:
+        for path in [*stale, *left_over]:
             print(f"{path.relative_to(ROOT)} is not current: run tools/async_to_sync.py")
-        return 1 if stale else 0
+        return 1 if stale or left_over else 0
     if argv:
         print("usage: async_to_sync.py [--check]", file=sys.stderr)
         return 2
     TARGETS.mkdir(parents=True, exist_ok=True)
+    for path in left_over:
+        path.unlink()
+        print(f"removed {path.relative_to(ROOT)}")
     for path in stale:
         path.write_text(files[path], encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")

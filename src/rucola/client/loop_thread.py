@@ -7,10 +7,10 @@ because threads do not survive a fork.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,26 +42,31 @@ class LoopThread:
 
         return self.run(call())
 
-    def start(self, work: Coroutine[Any, Any, asyncio.Future[T]]) -> concurrent.futures.Future[T]:
-        """Wait until ``work`` gives its future, then hand out one that any thread may wait for."""
-        handed: concurrent.futures.Future[T] = concurrent.futures.Future()
+    def submit(self, function: Callable[..., asyncio.Future[T]], *arguments: Any, **options: Any) -> Future[T]:
+        """Have a function called on the loop that gives a future there; gives one that any thread may wait for."""
+        handed: Future[T] = Future()
+
+        def begin() -> None:
+            try:
+                inner = function(*arguments, **options)
+            except Exception as error:  # noqa: BLE001  # handed on to whoever waits
+                handed.set_exception(error)
+            else:
+                inner.add_done_callback(finish)
 
         def finish(inner: asyncio.Future[T]) -> None:
             if inner.cancelled():
                 handed.cancel()
                 return
+            error = inner.exception()
             if not handed.set_running_or_notify_cancel():
                 return
-            error = inner.exception()
             if error is None:
                 handed.set_result(inner.result())
             else:
                 handed.set_exception(error)
 
-        async def begin() -> None:
-            (await work).add_done_callback(finish)
-
-        self.run(begin())
+        self._loop.call_soon_threadsafe(begin)
         return handed
 
 

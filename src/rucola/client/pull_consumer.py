@@ -220,7 +220,7 @@ class PullConsumer:
         max_messages: int = 64,
         *,
         begin_timestamp_ms: int = 0,
-        end_timestamp_ms: int = _FOREVER_MS,
+        end_timestamp_ms: int | None = None,
     ) -> list[MessageExt]:
         """Messages of ``topic`` that have ``key`` among their keys, of all its brokers, oldest first.
 
@@ -229,12 +229,13 @@ class PullConsumer:
             key: one key.
             max_messages: how many at most, of each broker.
             begin_timestamp_ms: stored at or after this time, ms since the epoch.
-            end_timestamp_ms: stored at or before this time.
+            end_timestamp_ms: stored at or before this time; None for no limit.
 
         Raises:
             ClientError: no broker has the topic.
         """
-        header = QueryMessageRequestHeader(topic, key, max_messages, begin_timestamp_ms, end_timestamp_ms, False)
+        last_ms = _FOREVER_MS if end_timestamp_ms is None else end_timestamp_ms
+        header = QueryMessageRequestHeader(topic, key, max_messages, begin_timestamp_ms, last_ms, False)
         found = await self._query(header)
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
 
