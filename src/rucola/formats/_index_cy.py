@@ -21,6 +21,10 @@ END_PHYSICAL_OFFSET = cython.declare(cython.int, 24)
 HASH_SLOT_COUNT = cython.declare(cython.int, 32)
 INDEX_COUNT = cython.declare(cython.int, 36)
 INT32_MAX = cython.declare(cython.longlong, 2147483647)
+# A literal above 31 bits is a Python object to Cython; these are C integers.
+SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
+UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
+TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
 
 
 def _is_compiled() -> bool:
@@ -46,7 +50,7 @@ def _uint32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
 @cython.exceptval(check=False)
 def _int32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
     value: cython.longlong = _uint32(data, at)
-    return value - ((value & 0x80000000) << 1)
+    return value - ((value & SIGN_BIT) << 1)
 
 
 @cython.cfunc
@@ -72,15 +76,15 @@ def _put64(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlon
 def _hash(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
 ) -> cython.longlong:
-    value: cython.uint = seed & 0xFFFFFFFF
+    value: cython.uint = seed & UINT32_MASK
     at: cython.Py_ssize_t
     wide: cython.longlong
     for at in range(start, end):
         if data[at] >= 0x80:
             return hash_utf8(data, at, end, value)
-        value = (value * 31 + data[at]) & 0xFFFFFFFF
+        value = (value * 31 + data[at]) & UINT32_MASK
     wide = value
-    return wide - ((wide & 0x80000000) << 1)
+    return wide - ((wide & SIGN_BIT) << 1)
 
 
 @cython.cfunc
@@ -103,7 +107,7 @@ def _put(
     previous: cython.longlong = _int32(index, slot)
     if previous <= 0 or previous > count:
         previous = 0
-    begin: cython.longlong = _int32(index, BEGIN_TIMESTAMP) * 4294967296 + _uint32(index, BEGIN_TIMESTAMP + 4)
+    begin: cython.longlong = _int32(index, BEGIN_TIMESTAMP) * TWO_TO_32 + _uint32(index, BEGIN_TIMESTAMP + 4)
     seconds: cython.longlong = 0
     if 0 < begin < store_timestamp_ms:
         seconds = min((store_timestamp_ms - begin) // 1000, INT32_MAX)

@@ -88,6 +88,10 @@ STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 CHECK_BODY_CRC = cython.declare(cython.int, 1)
 CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
+# A literal above 31 bits is a Python object to Cython; these are C integers.
+SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
+UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
+TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
 
 
 def _is_compiled() -> bool:
@@ -125,14 +129,14 @@ def _int16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cyth
 @cython.exceptval(check=False)
 def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
     value: cython.longlong = _uint32(data, at)
-    return value - ((value & 0x80000000) << 1)
+    return value - ((value & SIGN_BIT) << 1)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    return _int32(data, at) * 4294967296 + _uint32(data, at + 4)
+    return _int32(data, at) * TWO_TO_32 + _uint32(data, at + 4)
 
 
 @cython.cfunc
@@ -225,7 +229,7 @@ def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: 
 def _hash(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
 ) -> cython.longlong:
-    value: cython.uint = seed & 0xFFFFFFFF
+    value: cython.uint = seed & UINT32_MASK
     at: cython.Py_ssize_t = start
     lead: cython.uint
     code: cython.uint
@@ -237,7 +241,7 @@ def _hash(
         lead = data[at]
         at += 1
         if lead < 0x80:
-            value = (value * 31 + lead) & 0xFFFFFFFF
+            value = (value * 31 + lead) & UINT32_MASK
             continue
         # the second byte's range excludes overlong forms and code points above U+10FFFF
         low, high = 0x80, 0xBF
@@ -264,11 +268,11 @@ def _hash(
         if have < size or 0xD800 <= code <= 0xDFFF:
             code = 0xFFFD  # as Java decodes it: one replacement for the longest prefix, and for a coded surrogate
         if code >= 0x10000:
-            value = (value * 31 + 0xD7C0 + (code >> 10)) & 0xFFFFFFFF
+            value = (value * 31 + 0xD7C0 + (code >> 10)) & UINT32_MASK
             code = 0xDC00 | (code & 0x3FF)
-        value = (value * 31 + code) & 0xFFFFFFFF
+        value = (value * 31 + code) & UINT32_MASK
     wide: cython.longlong = value
-    return wide - ((wide & 0x80000000) << 1)
+    return wide - ((wide & SIGN_BIT) << 1)
 
 
 def hash_utf8(

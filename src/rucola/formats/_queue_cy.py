@@ -9,6 +9,9 @@ from __future__ import annotations
 import cython
 
 UNIT_BYTES = cython.declare(cython.int, 20)
+# A literal above 31 bits is a Python object to Cython; these are C integers.
+SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
+TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
 
 
 def _is_compiled() -> bool:
@@ -21,7 +24,7 @@ def _is_compiled() -> bool:
 @cython.exceptval(check=False)
 def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
     value: cython.longlong = _uint32(data, at)
-    return value - ((value & 0x80000000) << 1)
+    return value - ((value & SIGN_BIT) << 1)
 
 
 @cython.cfunc
@@ -117,7 +120,7 @@ def select_units(
     physical_offset: cython.longlong
     size: cython.longlong
     while position + UNIT_BYTES <= limit and position - start < scan_bytes_max:
-        physical_offset = _int32(units, position) * 4294967296 + _uint32(units, position + 4)
+        physical_offset = _int32(units, position) * TWO_TO_32 + _uint32(units, position + 4)
         size = _int32(units, position + 8)
         if count > 0:
             if count + 1 > max_messages or collected + size > max_bytes or collected >= max_bytes or count >= room:

@@ -36,6 +36,8 @@ TRAIT_ILLEGAL = cython.declare(cython.int, 8)
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
 SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what is left free here for encode_rows
 BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
+# A literal above 31 bits is a Python object to Cython; these are C integers.
+SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 
 
 def _is_compiled() -> bool:
@@ -243,7 +245,7 @@ def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cyt
 @cython.exceptval(check=False)
 def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
     value: cython.longlong = _uint32(data, at)
-    return value - ((value & 0x80000000) << 1)
+    return value - ((value & SIGN_BIT) << 1)
 
 
 @cython.cfunc
