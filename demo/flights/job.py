@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rucola.sync import PullConsumer
-
 from rucola.errors import RucolaError
 from rucola.spark.session import local_session
+from rucola.sync import PullConsumer
 
 from .compare import Difference, differences
 from .data import TOPIC, data_directory
@@ -119,8 +118,7 @@ class Job:
             query = self._first_rows(spark, broker, producers, tables)
         try:
             self._publish(broker, producers, query, tables)
-            with self._screen.step("catching up with the broker's last offsets"):
-                records = self._catch_up(broker, query, tables)
+            records = self._catch_up(broker, query, tables)
         finally:
             query.stop()
         with self._screen.step("comparing gold with the CSV"):
@@ -205,13 +203,17 @@ class Job:
         Returns:
             That number.
         """
+        begin_s = time.monotonic()
         wanted = _records_in_broker(broker.addresses.namesrv)
-        with self._screen.bars(self._settings.rows) as bars:
-            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up", broker, query):
-                bars.update(self._settings.rows, _flights(tables))
-                records = sum(report.records for report in tables.reports())
-                if records >= wanted:
+        rows = self._settings.rows
+        with self._screen.bars(rows) as bars:
+            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up with the broker's last offsets", broker, query):
+                bars.update(rows, _flights(tables))
+                if sum(report.records for report in tables.reports()) >= wanted:
                     break
+        self._screen.finished(
+            "catching up with the broker's last offsets", time.monotonic() - begin_s, f"{wanted:,} records"
+        )
         return wanted
 
     def _check_bronze(self, tables: Tables, records: int) -> None:
