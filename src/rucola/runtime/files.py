@@ -153,11 +153,13 @@ class Files:
             finally:
                 os.close(descriptor)
 
-    def create_segment(self, path: str, size: int, allocated: int | None = None) -> None:
+    def create_segment(self, path: str, temporary: str, size: int, allocated: int | None = None) -> None:
         """Creates a zero-filled file of ``size`` bytes, its blocks allocated, synced together with its directory.
 
         Args:
             path: of the new file; it appears there only when it is complete.
+            temporary: where it is made, in another directory of the same file system: a half-made file must not be
+                taken for a segment.
             size: length in bytes.
             allocated: allocate only so many bytes from the start; the owner allocates the rest piece by piece before
                 it stores there (``MappedSegment.allocate``). None = all.
@@ -165,7 +167,6 @@ class Files:
         Raises:
             DiskFullError: there is not enough space; nothing is left behind.
         """
-        temporary = path + ".tmp"
         try:
             with _disk(path, "allocate"):
                 descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
@@ -285,6 +286,24 @@ class MappedSegment:
         with _disk(self.path, "allocate"):
             self._files.allocate(self._descriptor, position, length)
 
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """The parts from ``position`` on that may hold something else than zeros, as (start, end).
+
+        Holes and blocks that were allocated but never written are left out where the file system tells them.
+        """
+        ranges: list[tuple[int, int]] = []
+        at = position
+        while at < self.size:
+            try:
+                start = os.lseek(self._descriptor, at, os.SEEK_DATA)
+                at = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except (AttributeError, OSError) as error:
+                if isinstance(error, OSError) and error.errno == errno.ENXIO:
+                    return ranges
+                return [*ranges, (at, self.size)]
+            ranges.append((start, min(at, self.size)))
+        return ranges
+
     def sync(self) -> None:
         """Returns when everything stored so far is on the disk; other threads go on meanwhile.
 
@@ -327,21 +346,6 @@ class DirectoryLock:
 
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-
-
-def raise_file_limit() -> int:
-    """Lifts the soft limit of open files to the hard one; returns the limit, 0 where there is none to ask for."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):
-            return soft
-    return hard
 
 
 def _lock_first_byte(descriptor: int) -> None:

@@ -1,0 +1,36 @@
+"""Facts about the machine and the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.platform != "win32":
+    import resource
+
+
+def memory_bytes() -> int:
+    """Physical memory in bytes; 4 GiB where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 4 << 30
+
+
+def process_id() -> int:
+    """Id of this process."""
+    return os.getpid()
+
+
+def raise_file_limit() -> int:
+    """Lifts the soft limit of open files to the hard one; returns the limit, 0 where there is none to ask for."""
+    if sys.platform == "win32":
+        return 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return hard
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        return soft
+    return hard

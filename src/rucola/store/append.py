@@ -1,0 +1,132 @@
+"""Appends: what ``CommitLog`` does not know of, the queues' next offsets and messages that cannot be stored."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
+from rucola.common.message import StoreMessage
+from rucola.formats.message import fill_row
+from rucola.store.commit_log import CommitLog
+from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
+from rucola.store.results import PutMessageResult, PutMessageStatus
+
+_OK = PutMessageStatus.PUT_OK
+_ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
+_QUEUE_ID = int(FrameColumn.QUEUE_ID)
+_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
+_TOPIC_BYTES_MAX = 127
+_RETRY_TOPIC_BYTES_MAX = 255
+_PROPERTIES_BYTES_MAX = 32767
+_CRC_PROPERTY = b"__CRC32#\x01"
+_CRC_PROPERTY_BYTES = 20
+_PAIR_END = b"\x02"
+
+
+class MessageAppender:
+    """Appends rows and single messages to ``log``; on the thread that owns the store."""
+
+    def __init__(self, config: MessageStoreConfig, log: CommitLog, queues: ConsumeQueueStore) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._tables = queues.next_offset_tables
+
+    def append_rows(
+        self,
+        source: bytes | bytearray,
+        view: memoryview,
+        table: array[int],
+        first: int,
+        last: int,
+        topic: bytes,
+        born_host: bytes,
+        suffix: bytes,
+        together: bool,
+    ) -> PutMessageStatus:
+        """See ``MessageStore.append_rows``."""
+        offsets = self._tables.get(topic)
+        if offsets is None:
+            offsets = self._queues.next_offsets(topic)
+        log, status = self._log, _OK
+        while True:
+            done = log.append_rows(source, view, table, first, last, topic, offsets, born_host, suffix, together)
+            if done == last:
+                return status
+            # A queue seen for the first time has no entry yet; then it is an illegal row, or the log is at its limit.
+            highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+            if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
+                offsets = self._queues.next_offsets(topic, highest + 1)
+                first = done
+                continue
+            status = log.refusal
+            if status is _ILLEGAL and not together:
+                table[done * ROW_WIDTH + _PHYSICAL_OFFSET] = -1
+                first = done + 1
+                if first < last:
+                    continue
+                return status
+            refuse_rows(table, done, last)
+            return status
+
+    def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
+        """See ``MessageStore.put_messages``."""
+        head = messages[0]
+        if any((m.topic, m.born_host, m.store_host) != (head.topic, head.born_host, head.store_host) for m in messages):
+            raise ValueError("messages put together have one topic, one sender and one store host")
+        status = next((s for s in map(self._check, messages) if s is not _OK), _OK)
+        if status is not _OK:
+            return [PutMessageResult(status)] * len(messages)
+        source = bytearray()
+        table = new_table(len(messages))
+        for row, message in enumerate(messages):
+            fill_row(table, row, message, len(source))
+            properties = self._without_crc(message.properties)
+            table[row * ROW_WIDTH + FrameColumn.PROPERTIES_LEN] = len(properties)
+            source += message.body + properties
+        own_host = self._log.store_host
+        self._log.store_host = head.store_host or own_host
+        try:
+            status = self.append_rows(
+                source, memoryview(source), table, 0, len(messages), head.topic, head.born_host, b"", len(messages) > 1
+            )
+        finally:
+            self._log.store_host = own_host
+        return [self._result(table, row, status) for row in range(len(messages))]
+
+    def _check(self, message: StoreMessage) -> PutMessageStatus:
+        """Limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``)."""
+        topic_max = _RETRY_TOPIC_BYTES_MAX if message.topic.startswith(b"%RETRY%") else _TOPIC_BYTES_MAX
+        if not 0 < len(message.topic) <= topic_max or len(message.body) > self._config.max_message_size:
+            return _ILLEGAL
+        reserve = _CRC_PROPERTY_BYTES + 1 if self._config.enabled_append_prop_crc else 0
+        if len(message.properties) + reserve > _PROPERTIES_BYTES_MAX + bool(reserve):
+            return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+        return _OK
+
+    def _without_crc(self, properties: bytes) -> bytes:
+        """The text without a checksum that belonged to another record."""
+        if not self._config.enabled_append_prop_crc or _CRC_PROPERTY not in properties:
+            return properties
+        pairs = [pair for pair in properties.split(_PAIR_END) if pair and not pair.startswith(_CRC_PROPERTY)]
+        return b"".join(pair + _PAIR_END for pair in pairs)
+
+    def _result(self, table: array[int], row: int, status: PutMessageStatus) -> PutMessageResult:
+        if status is not _OK:
+            return PutMessageResult(status)
+        base = row * ROW_WIDTH
+        return PutMessageResult(
+            status,
+            table[base + FrameColumn.PHYSICAL_OFFSET],
+            table[base + FrameColumn.RECORD_SIZE],
+            table[base + FrameColumn.QUEUE_OFFSET],
+            self._log.store_timestamp_ms,
+        )
+
+
+def refuse_rows(table: array[int], first: int, last: int) -> None:
+    """Marks rows as not stored."""
+    for index in range(first, last):
+        table[index * ROW_WIDTH + _PHYSICAL_OFFSET] = -1

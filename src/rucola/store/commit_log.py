@@ -1,0 +1,213 @@
+"""The commit log: every message of every topic, one after the other (``formats.message``, RocketMQ 5.3.3
+``CommitLog``).
+
+One thread appends. ``max_offset`` is raised last, so that other threads (flush) see whole records only. Store times
+never decrease. A record never crosses a segment; a full segment ends with a blank record.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.errors import DiskError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import encode_rows, write_blank
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.allocate import SegmentAllocator
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log_reader import LogReader
+from rucola.store.mapped_file import MappedFile
+from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.results import PutMessageStatus
+
+_log = logging.getLogger(__name__)
+_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
+_RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
+_FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
+"""Most a record takes beside topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank."""
+
+
+class CommitLog(LogReader):
+    """The writer of the commit log; see ``LogReader`` for what can be read.
+
+    Attributes:
+        store_host: address and port of this broker, 8 or 20 bytes, written into each record.
+        suffix: property text that ``append_rows`` adds to each message of the fast road.
+        store_timestamp_ms: store time of the newest record.
+        refusal: why the last ``append_rows`` stopped early.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, config: MessageStoreConfig, root: str, on_space: Callable[[], None]
+    ) -> None:
+        path = files.expand(config.store_path_commit_log) if config.store_path_commit_log else f"{root}/commitlog"
+        # Beside the directory, which loaders other than ours also look into; inside when it may be a mount of its own.
+        staging = f"{path}/allocating/" if config.store_path_commit_log else f"{root}/commitlog-"
+        queue = MappedFileQueue(files, path, config.mapped_file_size_commit_log, staging=staging, allocate_whole=True)
+        super().__init__(queue)
+        self.store_host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+        self.suffix = b""
+        self.store_timestamp_ms = 0
+        self.refusal = PutMessageStatus.PUT_OK
+        self._clock = clock
+        self._files = files
+        self._record_crc = config.enabled_append_prop_crc
+        self._allocator = SegmentAllocator(files, queue, on_space)
+        self._staging_directory = f"{path}/allocating" if config.store_path_commit_log else ""
+        self._file: MappedFile | None = None
+        self._request_at = 0
+
+    def start(self) -> None:
+        """Makes the log ready for appends behind ``max_offset``: a segment, all its blocks, the allocating thread.
+
+        Raises:
+            DiskError: the segment cannot be made.
+        """
+        if self._staging_directory:
+            self._files.make_directory(self._staging_directory)
+        file = self.queue.find(self.max_offset)
+        if file is None:
+            start = self.max_offset - self.max_offset % self.queue.segment_bytes
+            file = self.queue.append(start)
+        else:
+            file.allocated = self.max_offset - file.start
+            file.segment.allocate(file.allocated, file.size - file.allocated)
+            file.allocated = file.size
+        self._use(file)
+        self._allocator.start()
+
+    def stop(self) -> None:
+        """Ends the allocating thread; nothing may be appended any more."""
+        self._allocator.stop()
+
+    def append_rows(
+        self,
+        source: bytes | bytearray,
+        view: memoryview,
+        table: array[int],
+        first: int,
+        last: int,
+        topic: bytes,
+        queue_offsets: array[int],
+        born_host: bytes,
+        suffix: bytes,
+        together: bool = False,
+    ) -> int:
+        """Encodes rows into the log, over segment borders where needed.
+
+        Args:
+            together: all rows lie in one segment, as the members of a batch must.
+
+        Returns:
+            The first row not stored: ``last``, or an earlier one, and ``refusal`` says why.
+        """
+        now = self._clock.wall_ms()
+        now = max(now, self.store_timestamp_ms)
+        self.store_timestamp_ms = now
+        begin = first
+        while True:
+            file = self._file
+            assert file is not None
+            start = file.start
+            segment = file.segment
+            try:
+                done = encode_rows(
+                    source,
+                    view,
+                    table,
+                    first,
+                    last,
+                    segment.buffer,
+                    segment.view,
+                    self.max_offset - start,
+                    file.size,
+                    start,
+                    topic,
+                    queue_offsets,
+                    born_host,
+                    self.store_host,
+                    now,
+                    suffix,
+                    crc32,
+                    self._record_crc,
+                )
+            except ValueError:
+                # Rows before the bad one were written; each tells its place, and the places of old runs are lower.
+                done = self._encoded(table, first, last)
+                self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
+                if together and done > begin:
+                    _take_back(table, begin, done, queue_offsets)
+                    return begin
+                self._advance(table, first, done)
+                return done
+            if done == last:
+                self._advance(table, first, done)
+                return last
+            if together:
+                _take_back(table, begin, done, queue_offsets)
+                done = begin
+            self._advance(table, first, done)
+            first = done
+            if not self._roll(table, first, last if together else first + 1, len(topic) + len(suffix)):
+                return first
+
+    def _advance(self, table: array[int], first: int, done: int) -> None:
+        if done > first:
+            row = (done - 1) * ROW_WIDTH
+            self.max_offset = end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            if end >= self._request_at:
+                assert self._file is not None
+                self._allocator.want(self._file.end)
+                self._request_at = self._file.end + 1
+
+    def _encoded(self, table: array[int], first: int, last: int) -> int:
+        expected = self.max_offset
+        for index in range(first, last):
+            row = index * ROW_WIDTH
+            if table[row + _PHYSICAL_OFFSET] != expected or table[row + _RECORD_SIZE] <= 0:
+                return index
+            expected += table[row + _RECORD_SIZE]
+        return last
+
+    def _roll(self, table: array[int], first: int, last: int, extra: int) -> bool:
+        """Goes on with the next segment; False, with ``refusal`` set, when the rows fit into none or there is none."""
+        need = 8
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
+            need += _FIXED_MAX + extra + max(table[row + FrameColumn.BODY_LEN], 0)
+            need += max(table[row + FrameColumn.PROPERTIES_LEN], 0)
+        if need > self.queue.segment_bytes:
+            # The reference answers PUT_OK, stores nothing and leaves two empty segments behind.
+            self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
+            return False
+        file = self._file
+        assert file is not None
+        try:
+            self._allocator.take(file.end)
+            following = self.queue.append(file.end)
+        except DiskError as error:
+            event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
+            self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            return False
+        position = self.max_offset - file.start
+        write_blank(file.segment.buffer, position, file.size - position)
+        self._use(following)
+        self.max_offset = following.start
+        return True
+
+    def _use(self, file: MappedFile) -> None:
+        self._file = file
+        # Half a segment is left for the thread; small stores never take a second one.
+        self._request_at = file.start + file.size // 2
+
+
+def _take_back(table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
+    """Gives the queue offsets of rows back that will be encoded once more, or not at all."""
+    for index in range(done - 1, first - 1, -1):
+        row = index * ROW_WIDTH
+        if table[row + FrameColumn.SYS_FLAG] & 0xC not in (4, 12):
+            queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]

@@ -1,0 +1,154 @@
+"""All consume queues of a store, opened when they are first needed: a start does not depend on how many there are.
+
+The directory is ``consumequeue/{topic}/{queueId}/``. Names of topics come from clients; each was checked against the
+alphabet of topics before it got here, and is checked again against leaving the directory.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterator
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.store.consume_queue import ConsumeQueue
+from rucola.store.log_reader import LogReader
+
+QUEUE_ID_MAX = 1 << 16
+"""A queue id at or above this is taken for nonsense; topics have at most a few thousand queues."""
+
+
+class ConsumeQueueStore:
+    """The queues below ``path``. Used from the event loop's thread; ``sync`` from the keeper's thread.
+
+    Attributes:
+        file_count: number of queues with at least one file.
+        next_offset_tables: what ``next_offsets`` has answered so far, by topic.
+
+    Args:
+        files: door to the disk.
+        path: the directory ``consumequeue``.
+        segment_bytes: length of the segments.
+        log: what the units point into.
+        writable: False = look only.
+    """
+
+    def __init__(self, files: Files, path: str, segment_bytes: int, log: LogReader, writable: bool = True) -> None:
+        self.path = path
+        self.file_count = 0
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._log = log
+        self._writable = writable
+        self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
+        self.next_offset_tables: dict[bytes, array[int]] = {}
+        self._dirty: set[ConsumeQueue] = set()
+        self._dirty_lock = threading.Lock()
+
+    def names(self) -> Iterator[tuple[bytes, int]]:
+        """Topic and queue id of every queue directory."""
+        for topic in self._files.list_directories(self.path):
+            for name in self._files.list_directories(f"{self.path}/{topic}"):
+                if name.isascii() and name.isdigit():
+                    yield topic.encode("utf-8", "surrogateescape"), int(name)
+
+    def load(self) -> None:
+        """Counts the queues that have a file, without opening one."""
+        self.file_count = sum(
+            1 for topic, queue_id in self.names() if self._files.list_files(self._directory(topic, queue_id))
+        )
+
+    def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
+        """The queues of ``topic`` that are open, by id; the dispatcher keeps this dictionary over a run of records."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = {}
+        return queues
+
+    def get(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        """The queue, opened now if need be; an unknown one is empty and has no file until something is put into it."""
+        queues = self.queues_of(topic)
+        queue = queues.get(queue_id)
+        if queue is None:
+            if not 0 <= queue_id < QUEUE_ID_MAX:
+                raise ValueError(f"queue id {queue_id} is out of range")
+            path = self._directory(topic, queue_id)
+            queue = ConsumeQueue(self._files, path, self._segment_bytes, topic, queue_id, self._log, self._writable)
+            queue.open()
+            queues[queue_id] = queue
+        return queue
+
+    def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
+        """The queue if it is open or has a directory, else None; for readers, who must not fill the table."""
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is not None:
+            return queue
+        if not 0 <= queue_id < QUEUE_ID_MAX or not self._files.exists(self._directory(topic, queue_id)):
+            return None
+        return self.get(topic, queue_id)
+
+    def next_offsets(self, topic: bytes, queue_count: int = 0) -> array[int]:
+        """Next queue offset of each queue of ``topic``, by queue id; the append advances it.
+
+        Args:
+            queue_count: the table has at least so many entries afterwards.
+        """
+        offsets = self.next_offset_tables.get(topic)
+        if offsets is None:
+            directory = f"{self.path}/{self._name(topic)}"
+            ids = [int(name) for name in self._files.list_directories(directory) if name.isascii() and name.isdigit()]
+            offsets = self.next_offset_tables[topic] = array("q", [0])
+            queue_count = max(queue_count, 1 + max((i for i in ids if i < QUEUE_ID_MAX), default=0))
+            for queue_id in ids:
+                self._grow(offsets, queue_count)
+                if queue_id < QUEUE_ID_MAX:
+                    offsets[queue_id] = self.get(topic, queue_id).max_offset
+        self._grow(offsets, queue_count)
+        return offsets
+
+    def open_queues(self) -> Iterator[ConsumeQueue]:
+        """Every queue that is open."""
+        for queues in list(self._topics.values()):
+            yield from list(queues.values())
+
+    def written(self, queues: list[ConsumeQueue]) -> None:
+        """Says that units were put into ``queues``: they are synced next."""
+        for queue in queues:
+            if not queue.counted:
+                queue.counted = True
+                self.file_count += 1
+        with self._dirty_lock:
+            self._dirty.update(queues)
+
+    def sync(self) -> None:
+        """Syncs all queues written since the last call; called by the keeper's thread, or when it has ended."""
+        with self._dirty_lock:
+            dirty, self._dirty = self._dirty, set()
+        for queue in dirty:
+            queue.sync()
+
+    def close(self) -> None:
+        """Forgets all queues and gives up their maps; those that are asked for later are opened again."""
+        for queue in self.open_queues():
+            queue.close()
+        self._topics.clear()
+        self.next_offset_tables.clear()
+
+    def _directory(self, topic: bytes, queue_id: int) -> str:
+        return f"{self.path}/{self._name(topic)}/{queue_id}"
+
+    def _name(self, topic: bytes) -> str:
+        """The topic as a directory name.
+
+        Raises:
+            StoreDamagedError: it would lead elsewhere.
+        """
+        name = topic.decode("utf-8", "surrogateescape")
+        if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+            raise StoreDamagedError(self.path, 0, f"{name!r} cannot be the directory of a topic", "do not serve it")
+        return name
+
+    def _grow(self, offsets: array[int], queue_count: int) -> None:
+        if queue_count > len(offsets):
+            offsets.extend([0] * (queue_count - len(offsets)))

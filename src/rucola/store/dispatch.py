@@ -1,0 +1,168 @@
+"""Makes consume queues and index follow the commit log (RocketMQ's ``ReputMessageService`` and its dispatchers).
+
+Runs on the thread that appends, in batches, never past the offset it is given: under ``SYNC_FLUSH`` that is the flushed
+offset, so nothing is visible to a consumer before its sync.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.errors import StoreDamagedError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.store.config import MessageStoreConfig, delay_levels_ms
+from rucola.store.consume_queue import ConsumeQueue
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.index_service import IndexService
+from rucola.store.log_reader import LogReader
+from rucola.store.mapped_file import MappedFile
+
+ROWS_MAX = 512
+"""Records of one batch; their rows fit into the processor's cache."""
+
+SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+OnArrival = Callable[[bytes, int, int, int | None], None]
+
+_QUEUE_ID = int(RecordColumn.QUEUE_ID)
+_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
+_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+_SYS_FLAG = int(RecordColumn.SYS_FLAG)
+_TAGS_CODE = int(RecordColumn.TAGS_CODE)
+_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
+_TOPIC_POS = int(RecordColumn.TOPIC_POS)
+_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
+_PREPARED_BIT = 4
+"""Set in prepared (4) and rollback (12) records, which have no place in a queue."""
+
+
+class Dispatcher:
+    """Holds how far queues and index have come.
+
+    Attributes:
+        position: physical offset of the first record not dispatched.
+        store_timestamp_ms: store time of the newest record dispatched.
+        on_arrival: called once per queue that got entries: topic, queue id, its new maximum, tags code or None.
+
+    Args:
+        log: what is read.
+        queues: gets a unit per record.
+        index: gets the keys; None = no index.
+    """
+
+    def __init__(
+        self,
+        log: LogReader,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        config: MessageStoreConfig,
+    ) -> None:
+        self.position = 0
+        self.store_timestamp_ms = 0
+        self.on_arrival: OnArrival | None = None
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._levels_ms = delay_levels_ms(config.message_delay_level)
+        self._table = new_table(ROWS_MAX)
+        self._touched: list[ConsumeQueue] = []
+
+    def dispatch(self, end: int, index_from: int = 0) -> int:
+        """Dispatches the records from ``position`` up to ``end``.
+
+        Args:
+            end: physical offset of a record's end.
+            index_from: records below it are not offered to the index (recovery knows that it has them).
+
+        Returns:
+            The number of records.
+
+        Raises:
+            DiskFullError: no space for a queue or index file; the next call begins with the same batch.
+            StoreDamagedError: the log cannot be read on.
+        """
+        count = 0
+        try:
+            while self.position < end:
+                file = self._log.queue.find(self.position)
+                if file is None:
+                    raise StoreDamagedError(self._log.queue.path, self.position, "no such segment", "verify the store")
+                count += self._dispatch_batch(file, end, index_from)
+        finally:
+            if self._touched:
+                self._notify()
+        return count
+
+    def _dispatch_batch(self, file: MappedFile, end: int, index_from: int) -> int:
+        segment, start, table = file.segment, file.start, self._table
+        rows, position, stop = walk_records(
+            segment.buffer,
+            segment.view,
+            self.position - start,
+            min(end - start, file.size),
+            start,
+            table,
+            ROWS_MAX,
+            crc32,
+            0,
+        )
+        if rows:
+            self._put_units(file, table, rows)
+            if self._index is not None and start + position > index_from:
+                self._index.put_rows(segment.buffer, table, rows, start)
+            self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
+        if stop == WalkStop.TORN:
+            raise StoreDamagedError(file.path, position, "a record cannot be read", "verify the store")
+        self.position = file.end if stop == WalkStop.BLANK else start + position
+        return rows
+
+    def _put_units(self, file: MappedFile, table: array[int], rows: int) -> None:
+        view, start = file.segment.view, file.start
+        touched = self._touched
+        queues: dict[int, ConsumeQueue] = {}
+        topic = b""
+        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            if not table[row + _SAME_TOPIC]:
+                position = table[row + _TOPIC_POS]
+                topic = bytes(view[position : position + table[row + _TOPIC_LEN]])
+                queues = self._queues.queues_of(topic)
+            if table[row + _SYS_FLAG] & _PREPARED_BIT:
+                continue
+            queue = queues.get(table[row + _QUEUE_ID])
+            if queue is None:
+                queue = self._queues.get(topic, table[row + _QUEUE_ID])
+            tags_code = table[row + _TAGS_CODE] if topic != SCHEDULE_TOPIC else self._due_time(view, table, row)
+            queue.put(table[row + _QUEUE_OFFSET], start + table[row], table[row + _RECORD_SIZE], tags_code)
+            if not queue.touched:
+                queue.touched = True
+                queue.tags_code = tags_code
+                touched.append(queue)
+            elif queue.tags_code != tags_code:
+                queue.tags_code = None
+
+    def _notify(self) -> None:
+        touched, self._touched = self._touched, []
+        self._queues.written(touched)
+        for queue in touched:
+            queue.touched = False
+            if self.on_arrival is not None:
+                self.on_arrival(queue.topic, queue.queue_id, queue.max_offset, queue.tags_code)
+
+    def _due_time(self, view: memoryview, table: array[int], row: int) -> int:
+        """Tags code in the schedule topic: store time plus the delay of the level.
+
+        RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: levels above the highest count as the highest.
+        """
+        position = table[row + RecordColumn.PROPERTIES_POS]
+        text = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
+        level = 0
+        for pair in text.split(b"\x02"):
+            name, _, value = pair.partition(b"\x01")
+            if name == b"DELAY" and value.isdigit():
+                level = int(value[:9])
+        if level <= 0:
+            return table[row + _TAGS_CODE]
+        delay_ms = self._levels_ms[min(level, len(self._levels_ms)) - 1] if self._levels_ms else 1000
+        return table[row + RecordColumn.STORE_TIMESTAMP] + delay_ms

@@ -1,0 +1,111 @@
+"""Brings the commit log to the disk: group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
+
+A thread of its own waits for the disk; appends and reads go on meanwhile. One sync answers everything appended before
+it began. A sync that failed is never retried into success (the kernel reports an error once and forgets it): the
+flushed offset stays where it was until the process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rucola.errors import DiskError
+from rucola.runtime.background import Worker
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+from rucola.store.commit_log import CommitLog
+from rucola.store.config import MessageStoreConfig
+
+_log = logging.getLogger(__name__)
+_PAGE = 4096
+
+
+class FlushService:
+    """The flush thread.
+
+    Attributes:
+        flushed_offset: everything below is on the disk; the end of a record; never decreases.
+        flushed_timestamp_ms: a store time not above that of the newest record below ``flushed_offset``.
+        failed: a sync failed.
+
+    Args:
+        on_flushed: called in the thread after ``flushed_offset`` rose, and after a failure.
+    """
+
+    def __init__(
+        self, log: CommitLog, clock: Clock, config: MessageStoreConfig, on_flushed: Callable[[], None]
+    ) -> None:
+        self.flushed_offset = 0
+        self.flushed_timestamp_ms = 0
+        self.failed = False
+        self._log = log
+        self._clock = clock
+        self._sync_flush = config.sync_flush
+        self._least_bytes = config.flush_commit_log_least_pages * _PAGE
+        self._thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
+        self._thorough_at = 0.0
+        self._on_flushed = on_flushed
+        interval_s = None if self._sync_flush else config.flush_interval_commit_log_ms / 1000
+        self._worker = Worker("rucola-flush", self._work, interval_s)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thorough_at = self._clock.monotonic()
+        self._worker.start()
+
+    def wake(self) -> None:
+        """Something was appended; only ``SYNC_FLUSH`` needs to know."""
+        if self._sync_flush:
+            self._worker.wake()
+
+    def stop(self) -> None:
+        """Ends the thread, then brings the rest to the disk."""
+        self._worker.stop()
+        self.flush()
+
+    def flush(self) -> bool:
+        """Syncs what was appended before the call; False when that failed now or before. One thread at a time."""
+        if self.failed:
+            return False
+        timestamp_ms = self._log.store_timestamp_ms
+        target = self._log.max_offset
+        if target <= self.flushed_offset:
+            return True
+        try:
+            for file in list(self._log.queue.segments):
+                if file.end > self.flushed_offset and file.start < target:
+                    file.sync()
+        except DiskError as error:
+            self.failed = True
+            event(
+                _log,
+                logging.CRITICAL,
+                "sync failed, store is read-only until a restart",
+                from_offset=self.flushed_offset,
+                to_offset=target,
+                error=error,
+            )
+            return False
+        self.flushed_offset = target
+        self.flushed_timestamp_ms = timestamp_ms
+        return True
+
+    def _work(self) -> None:
+        if self.failed or not self._is_due():
+            return
+        before = self.flushed_offset
+        if not self.flush() or self.flushed_offset > before:
+            self._on_flushed()
+
+    def _is_due(self) -> bool:
+        if self._sync_flush:
+            return True
+        waiting = self._log.max_offset - self.flushed_offset
+        now = self._clock.monotonic()
+        if waiting >= max(self._least_bytes, 1):
+            return True
+        if now - self._thorough_at < self._thorough_s:
+            return False
+        self._thorough_at = now
+        return waiting > 0

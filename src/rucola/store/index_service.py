@@ -1,0 +1,280 @@
+"""Finds messages by key: index files of fixed length, newest last (``formats.index_file``, RocketMQ 5.3.3
+``IndexService``).
+
+The name of a file is the time of its creation. Where the reference would give one name to two files, or a name that
+sorts before an older file, the next free name is taken. The slots of a file are allocated when it is made, its entries
+step by step. The event loop's thread puts and queries; the keeper's thread syncs.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.ids import PhysicalOffset
+from rucola.errors import StoreDamagedError
+from rucola.formats.index_file import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    IndexHeader,
+    index_file_bytes,
+    key_hash,
+    put_record_keys,
+    query,
+)
+from rucola.runtime.clock import Clock, local_time_digits
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+from rucola.store.mapped_file import MappedFile
+
+_log = logging.getLogger(__name__)
+_NAME_DIGITS = 17
+_ROLLBACK = 12
+_SECOND_MS = 1000
+
+
+class IndexFile:
+    """One index file; its header fields are read from the map, where the kernel keeps them.
+
+    Attributes:
+        name: 17 digits.
+    """
+
+    __slots__ = ("_entries_at", "_entry_max", "_file", "_slot_count", "name")
+
+    def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
+        self.name = name
+        self._slot_count = config.max_hash_slot_num
+        self._entry_max = config.max_index_num
+        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self._slot_count
+        size = index_file_bytes(self._slot_count, self._entry_max)
+        self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0)
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._file.path
+
+    @property
+    def buffer(self) -> object:
+        """The map, for the kernel."""
+        return self._file.segment.buffer
+
+    def header(self) -> IndexHeader:
+        """As the file has it now."""
+        return IndexHeader.decode(self._file.segment.view)
+
+    def begin(self) -> None:
+        """Allocates header and slots."""
+        self._file.allocated = 0
+        self._file.allocate_to(self._entries_at)
+
+    def room(self, entries: int) -> int:
+        """Allocates blocks for ``entries`` more entries at least; returns how many are possible without asking again.
+
+        Near the end of the file that number counts entries beyond its end: the kernel itself sees that it is full.
+        """
+        written_to = self._entries_at + INDEX_ENTRY.size * self.header().index_count
+        self._file.allocated = max(self._file.allocated, written_to)
+        wanted = written_to + INDEX_ENTRY.size * entries
+        self._file.allocate_to(min(wanted, self._file.size))
+        return max(self._file.allocated - written_to, wanted - written_to) // INDEX_ENTRY.size
+
+    def inherit(self, previous: IndexFile) -> None:
+        """Begin and end of a file that follows a full one are that one's end until its first entry (5.3.3)."""
+        _, end, _, end_offset, _, _ = previous.header()
+        self._file.segment.view[: INDEX_HEADER.size] = IndexHeader(end, end, end_offset, end_offset, 0, 1).encode()
+
+    def query(self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[PhysicalOffset]:
+        """Physical offsets of the entries with this hash, newest first; candidates, since only the hash is compared.
+
+        The file cuts times to seconds, so that records up to a second too old may be among them, and none is missed.
+        """
+        view = self._file.segment.view
+        return query(view, self._slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms)
+
+    def sync(self) -> None:
+        """Syncs the file."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Gives up the map."""
+        self._file.close()
+
+
+class IndexService:
+    """The index files of a store.
+
+    Attributes:
+        files: oldest first.
+        full_timestamp_ms: end time of the newest file that is full and synced, for the checkpoint.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, path: str, config: MessageStoreConfig, writable: bool = True
+    ) -> None:
+        self.path = path
+        self.files: list[IndexFile] = []
+        self.full_timestamp_ms = 0
+        self._files = files
+        self._clock = clock
+        self._config = config
+        self._writable = writable
+        self._end_offset = 0
+        self._dirty = False
+        self._unsynced: list[IndexFile] = []
+
+    def load(self) -> None:
+        """Takes up the files; strange names are passed over.
+
+        Raises:
+            StoreDamagedError: a file has not the length that the configured slots and entries give.
+        """
+        size = index_file_bytes(self._config.max_hash_slot_num, self._config.max_index_num)
+        self.files = []
+        for name in self._files.list_files(self.path):
+            if not (len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()):
+                event(_log, logging.WARNING, "not an index file", path=f"{self.path}/{name}")
+                continue
+            length = self._files.size(f"{self.path}/{name}")
+            if length != size:
+                raise StoreDamagedError(
+                    f"{self.path}/{name}",
+                    min(length, size),
+                    f"the file has {length} bytes, an index file with maxHashSlotNum="
+                    f"{self._config.max_hash_slot_num} and maxIndexNum={self._config.max_index_num} {size}",
+                    "set the numbers the store was made with, or move the file away",
+                )
+            self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
+        self._end_offset = self.files[-1].header().end_physical_offset if self.files else 0
+
+    def drop_newest(self) -> int:
+        """Removes the newest file, whose entries may be damaged after a crash; returns where to index again from.
+
+        Returns:
+            Physical offset of the last record the file before it knows, 0 without one.
+        """
+        if self.files:
+            newest = self.files.pop()
+            newest.close()
+            self._files.remove(newest.path)
+            self._files.sync_directory(self.path)
+        self._end_offset = self.files[-1].header().end_physical_offset if self.files else 0
+        return self._end_offset
+
+    def put_rows(self, source: object, table: array[int], rows: int, base_offset: int) -> None:
+        """Puts the keys of records into the index.
+
+        Args:
+            source: the segment the records lie in.
+            table: their rows; ``base_offset`` is the physical offset of byte 0 of the segment.
+
+        Raises:
+            DiskFullError: no space; calling again with the same rows goes on where it stopped.
+        """
+        if not rows:
+            return
+        file = self.files[-1] if self.files else self._next_file()
+        room = file.room(2 * rows)
+        buffer, slots, entries = file.buffer, self._config.max_hash_slot_num, self._config.max_index_num
+        end_offset = self._end_offset
+        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            physical_offset = base_offset + table[row]
+            uniq_len, keys_len = table[row + _UNIQ_KEY_LEN], table[row + _KEYS_LEN]
+            if physical_offset < end_offset or (uniq_len <= 0 and keys_len <= 0):
+                continue
+            if table[row + _SYS_FLAG] & _ROLLBACK == _ROLLBACK:
+                continue
+            entries_max = 1 + (max(keys_len, 0) + 1) // 2
+            if entries_max > room:
+                room = file.room(2 * rows + entries_max)
+            room -= entries_max
+            done = 0
+            while True:
+                done = put_record_keys(
+                    buffer,
+                    slots,
+                    entries,
+                    source,
+                    table[row + _TOPIC_POS],
+                    table[row + _TOPIC_LEN],
+                    table[row + _UNIQ_KEY_POS],
+                    uniq_len,
+                    table[row + _KEYS_POS],
+                    keys_len,
+                    physical_offset,
+                    table[row + _STORE_TIMESTAMP],
+                    done,
+                )
+                if done >= 0:
+                    break
+                done = ~done
+                file = self._next_file()
+                room = file.room(2 * rows + entries_max) - entries_max
+                buffer = file.buffer
+            self._end_offset = physical_offset + 1
+        self._dirty = True
+
+    def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets of candidates, newest first; the caller compares topic and key with the record."""
+        wanted_hash = key_hash(topic, key)
+        found: list[int] = []
+        for file in reversed(self.files):
+            header = file.header()
+            if header.index_count > 1:
+                if header.overlaps(begin_ms, end_ms):
+                    found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms)
+                if len(found) >= count_max or header.begin_timestamp_ms < begin_ms:
+                    break
+        return found
+
+    def newest(self) -> tuple[int, int]:
+        """Physical offset and store time of the newest record with a key, zeros without one."""
+        if not self.files:
+            return 0, 0
+        header = self.files[-1].header()
+        return header.end_physical_offset, header.end_timestamp_ms
+
+    def sync(self) -> None:
+        """Syncs what was written since the last call; called by the keeper's thread, or when it has ended."""
+        if not self._dirty:
+            return
+        self._dirty = False
+        unsynced, self._unsynced = self._unsynced, []
+        for file in unsynced:
+            file.sync()
+            self.full_timestamp_ms = file.header().end_timestamp_ms
+        if self.files:
+            self.files[-1].sync()
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for file in self.files:
+            file.close()
+
+    def _next_file(self) -> IndexFile:
+        self._files.make_directory(self.path)
+        name = local_time_digits(self._clock.wall_ms())
+        if self.files and name <= self.files[-1].name:
+            name = f"{int(self.files[-1].name) + 1:0{_NAME_DIGITS}d}"
+        file = IndexFile(self._files, self.path, name, self._config, True)
+        self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, 0)
+        file.begin()
+        if self.files:
+            self._unsynced.append(self.files[-1])
+            file.inherit(self.files[-1])
+        self.files.append(file)
+        return file
+
+
+_TOPIC_POS = int(RecordColumn.TOPIC_POS)
+_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
+_UNIQ_KEY_POS = int(RecordColumn.UNIQ_KEY_POS)
+_UNIQ_KEY_LEN = int(RecordColumn.UNIQ_KEY_LEN)
+_KEYS_POS = int(RecordColumn.KEYS_POS)
+_KEYS_LEN = int(RecordColumn.KEYS_LEN)
+_SYS_FLAG = int(RecordColumn.SYS_FLAG)
+_STORE_TIMESTAMP = int(RecordColumn.STORE_TIMESTAMP)

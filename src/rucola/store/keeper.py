@@ -1,0 +1,147 @@
+"""The keeper: a thread that brings queues and index to the disk now and then and records how far everything has come.
+
+It writes ``checkpoint`` (for RocketMQ, should it open the store next) and the watermark. Both always lag behind: a
+number is written only after the sync that makes it true.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rucola.errors import DiskError
+from rucola.formats.checkpoint import StoreCheckpoint
+from rucola.runtime.background import Worker
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.dispatch import Dispatcher
+from rucola.store.flush import FlushService
+from rucola.store.index_service import IndexService
+from rucola.store.watermark import Watermark, WatermarkFile
+
+_log = logging.getLogger(__name__)
+_THOROUGH_BYTES = 256 << 20
+
+
+class StoreKeeper:
+    """See the module.
+
+    Attributes:
+        failed: queues or index could not be synced; ``queues_offset`` stays where it was from then on.
+
+    Args:
+        root: the store's directory.
+        on_pass: called in the thread at the end of each pass, about once a second.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        config: MessageStoreConfig,
+        root: str,
+        flush: FlushService,
+        dispatcher: Dispatcher,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        watermark: WatermarkFile,
+        on_pass: Callable[[], None],
+    ) -> None:
+        self.failed = False
+        self._files = files
+        self._clock = clock
+        self._checkpoint_path = f"{root}/checkpoint"
+        self._flush = flush
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._index = index
+        self._watermark = watermark
+        self._on_pass = on_pass
+        self._thorough_s = config.flush_consume_queue_thorough_interval_ms / 1000
+        self._thorough_at = 0.0
+        self._queues_offset = 0
+        self._queues_timestamp_ms = 0
+        self._queue_count = 0
+        self._written: StoreCheckpoint | None = None
+        self._worker = Worker("rucola-keeper", self._work, config.flush_interval_consume_queue_ms / 1000)
+
+    def load(self) -> None:
+        """Recovery is done: queues and index are on the disk up to the dispatch position."""
+        self._queues_offset = self._dispatcher.position
+        self._queues_timestamp_ms = self._flush.flushed_timestamp_ms
+        self._queue_count = self._queues.file_count
+
+    def start(self) -> None:
+        """Records the state that recovery left, not as a clean stop's any more, and starts the thread.
+
+        Raises:
+            DiskError: it cannot be recorded.
+        """
+        self._thorough_at = self._clock.monotonic()
+        self._record(Watermark(self._flush.flushed_offset, self._queues_offset, -1, self._queue_count))
+        self._worker.start()
+
+    def stop(self) -> bool:
+        """Ends the thread and brings everything to the disk; whether that is so for the whole log.
+
+        The log has been flushed and dispatched before.
+        """
+        self.end()
+        self.sync_queues()
+        offset = self._flush.flushed_offset
+        clean = not self.failed and not self._flush.failed and self._queues_offset == offset
+        end_offset = offset if clean else -1
+        try:
+            self._record(Watermark(offset, self._queues_offset, end_offset, self._queue_count))
+        except DiskError as error:
+            event(_log, logging.ERROR, "watermark not written", error=error)
+            return False
+        return clean
+
+    def end(self) -> None:
+        """Ends the thread and nothing else."""
+        self._worker.stop()
+
+    def sync_queues(self) -> None:
+        """Syncs queues and index; afterwards ``queues_offset`` is the dispatch position seen before. One at a time."""
+        if self.failed:
+            return
+        offset, timestamp_ms = self._dispatcher.position, self._dispatcher.store_timestamp_ms
+        count = self._queues.file_count
+        try:
+            self._queues.sync()
+            if self._index is not None:
+                self._index.sync()
+        except DiskError as error:
+            self.failed = True
+            event(_log, logging.ERROR, "queues cannot be synced; the next start rebuilds them", error=error)
+            return
+        self._queues_offset, self._queue_count = offset, count
+        self._queues_timestamp_ms = max(timestamp_ms, self._queues_timestamp_ms)
+
+    def _work(self) -> None:
+        now = self._clock.monotonic()
+        waiting = self._dispatcher.position - self._queues_offset
+        if waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s):
+            self._thorough_at = now
+            self.sync_queues()
+        try:
+            self._record(Watermark(self._flush.flushed_offset, self._queues_offset, -1, self._queue_count))
+        except DiskError as error:
+            event(_log, logging.ERROR, "watermark not written", error=error)
+        self._on_pass()
+
+    def _record(self, watermark: Watermark) -> None:
+        checkpoint = StoreCheckpoint(
+            physic_msg_timestamp_ms=self._flush.flushed_timestamp_ms,
+            logics_msg_timestamp_ms=self._queues_timestamp_ms,
+            index_msg_timestamp_ms=self._index.full_timestamp_ms if self._index is not None else 0,
+            confirm_physical_offset=watermark.flushed_offset,
+        )
+        if checkpoint != self._written:
+            self._files.write_at(self._checkpoint_path, 0, checkpoint.encode())
+            self._written = checkpoint
+        self._watermark.write(watermark)

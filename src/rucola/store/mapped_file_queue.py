@@ -1,0 +1,148 @@
+"""A log cut into segments of one length, each named by the offset of its first byte (``formats.segment_name``).
+
+Rules of the names and lengths: RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. A hole between two segments is damage here;
+the reference only logs it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rucola.errors import StoreDamagedError
+from rucola.formats.segment_name import segment_name, segment_start
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.mapped_file import MappedFile
+
+_log = logging.getLogger(__name__)
+
+
+class MappedFileQueue:
+    """The segments of one directory, oldest first. One thread changes the list; others may read and sync its members.
+
+    Args:
+        files: door to the disk.
+        path: directory; need not exist.
+        segment_bytes: length of every segment.
+        writable: False = look only: nothing is created, removed or changed.
+        staging: prefix of the path under which new segments are made before they get their name.
+        allocate_whole: give all blocks to a new segment at once; else ``ALLOCATION_STEP`` by step.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        segment_bytes: int,
+        *,
+        writable: bool = True,
+        staging: str | None = None,
+        allocate_whole: bool = False,
+    ) -> None:
+        self.path = path
+        self.segment_bytes = segment_bytes
+        self.segments: list[MappedFile] = []
+        self._files = files
+        self._writable = writable
+        self._staging = staging if staging is not None else f"{path}-"
+        self._allocate_whole = allocate_whole
+
+    def load(self) -> None:
+        """Takes up the segments that are there; changes nothing but an empty last file, which is removed.
+
+        Raises:
+            StoreDamagedError: a file is not a segment, has the wrong length, or one is missing in between.
+        """
+        names = self._files.list_files(self.path)
+        empty = bool(names) and self._files.size(f"{self.path}/{names[-1]}") == 0
+        if empty:
+            last = f"{self.path}/{names.pop()}"
+        segments: list[MappedFile] = []
+        for name in names:
+            file = self._check(name)
+            if segments and segments[-1].end != file.start:
+                raise StoreDamagedError(
+                    file.path, 0, f"the segment before it, {segment_name(segments[-1].end)}, is missing", "restore it"
+                )
+            segments.append(file)
+        self.segments = segments
+        if empty and self._writable:
+            # The writer ended between creating the file and giving it its length (RocketMQ 5.3.3 removes it as well).
+            self._files.remove(last)
+            self._files.sync_directory(self.path)
+            event(_log, logging.WARNING, "empty segment removed", path=last)
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte held, 0 without segments."""
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last segment, 0 without segments."""
+        return self.segments[-1].end if self.segments else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The segment that holds ``offset``; None when there is none."""
+        segments = self.segments
+        if not segments:
+            return None
+        index = (offset - segments[0].start) // self.segment_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def create(self, start: int) -> str:
+        """Makes the file of the segment that starts at ``start`` without taking it up; returns its path.
+
+        Any thread may call it. A file that is there already is kept when its length is right.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        name = segment_name(start)
+        path = f"{self.path}/{name}"
+        if not self._files.exists(path):
+            self._files.make_directory(self.path)
+            size = None if self._allocate_whole else 0
+            self._files.create_segment(path, f"{self._staging}{name}.tmp", self.segment_bytes, size)
+        return path
+
+    def append(self, start: int) -> MappedFile:
+        """Takes up the segment that starts at ``start``, created now if ``create`` was not called before."""
+        path = self.create(start)
+        allocated = self.segment_bytes if self._allocate_whole else 0
+        file = MappedFile(self._files, path, start, self.segment_bytes, self._writable, allocated)
+        self.segments.append(file)
+        return file
+
+    def remove_after(self, offset: int) -> list[str]:
+        """Removes the segments that start behind ``offset``, last first, and syncs the directory; returns the paths."""
+        removed = []
+        while self.segments and self.segments[-1].start > offset:
+            file = self.segments.pop()
+            file.close()
+            self._files.remove(file.path)
+            removed.append(file.path)
+        if removed:
+            self._files.sync_directory(self.path)
+        return removed
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for file in self.segments:
+            file.close()
+
+    def _check(self, name: str) -> MappedFile:
+        path = f"{self.path}/{name}"
+        start = segment_start(name)
+        if start is None:
+            raise StoreDamagedError(path, 0, "the name is not that of a segment (20 digits)", "move the file away")
+        length = self._files.size(path)
+        if length != self.segment_bytes:
+            raise StoreDamagedError(
+                path,
+                min(length, self.segment_bytes),
+                f"the file has {length} bytes, a segment of this store {self.segment_bytes}",
+                "restore the file, or set the segment size the store was made with",
+            )
+        # How much of the file has blocks is not known yet: what turns out to be written counts as allocated later.
+        return MappedFile(self._files, path, start, length, self._writable, 0)

@@ -1,0 +1,420 @@
+"""The message store: everything the broker asks of it, handed to the part that does it.
+
+Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, the event loop's;
+only ``flushed_offset`` and ``max_offset`` may be read from others. Callbacks: ``on_append`` and ``on_arrival`` on that
+thread, ``on_flushed`` on a thread of the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Collection, Sequence
+
+from rucola.common.message import StoreMessage
+from rucola.errors import DiskFullError, StoreError
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import DirectoryLock, Files
+from rucola.runtime.logs import event
+from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
+from rucola.store.append import MessageAppender, refuse_rows
+from rucola.store.commit_log import CommitLog
+from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.dispatch import Dispatcher, OnArrival
+from rucola.store.flush import FlushService
+from rucola.store.index_service import IndexService
+from rucola.store.keeper import StoreKeeper
+from rucola.store.reader import MessageReader
+from rucola.store.recovery import Recovery
+from rucola.store.results import (
+    Boundary,
+    GetMessageResult,
+    PutMessageResult,
+    PutMessageStatus,
+    QueryMessageResult,
+    StoreState,
+)
+from rucola.store.stats import StoreStats
+from rucola.store.watermark import WatermarkFile
+
+_log = logging.getLogger(__name__)
+_FOREVER_MS = (1 << 63) - 1
+
+
+class MessageStore:
+    """A store directory, opened for writing.
+
+    Args:
+        config: its options. files: door to the disk. clock: of store times and intervals. on_append: called after
+        messages were appended; the broker schedules one ``dispatch`` for all of a turn. on_flushed: called in a thread
+        when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. on_arrival: called by
+        ``dispatch`` once per queue that got messages: topic, queue id, the queue's new maximum,
+            and the tags code they share, None when they do not share one.
+
+    Attributes:
+        config: as given.
+        root: absolute path of the directory.
+        stats: counters since the start.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        files: Files,
+        clock: Clock,
+        on_append: Callable[[], None] | None = None,
+        on_flushed: Callable[[], None] | None = None,
+        on_arrival: OnArrival | None = None,
+    ) -> None:
+        self.config = config
+        self.root = root = files.expand(config.store_path_root_dir)
+        self.stats = StoreStats()
+        self._files = files
+        self._state = StoreState.STOPPED
+        self._full: set[str] = set()
+        self._lock: DirectoryLock | None = None
+        self._on_append = on_append or _nothing
+        self._on_flushed = on_flushed or _nothing
+        self._on_arrival = on_arrival
+        self._log = log = CommitLog(files, clock, config, root, self._space_is_back)
+        self._queues = queues = ConsumeQueueStore(
+            files, f"{root}/consumequeue", config.consume_queue_segment_bytes, log
+        )
+        self._index = index = (
+            IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
+        )
+        self._appender = MessageAppender(config, log, queues)
+        self._dispatcher = Dispatcher(log, queues, index, config)
+        self._flush = FlushService(log, clock, config, self._flushed)
+        self._watermark = WatermarkFile(files, root)
+        self._keeper = StoreKeeper(
+            files, clock, config, root, self._flush, self._dispatcher, queues, index, self._watermark, self._pass
+        )
+        self._reader = MessageReader(config, log, queues, index, memory_bytes())
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Takes the directory and brings it to a state that can be served.
+
+        Raises:
+            StoreLockedError: another process has it; nothing was touched.
+            StoreDamagedError: a file is not what it must be; nothing was changed.
+            DiskError: the operating system refused something.
+        """
+        files, root = self._files, self.root
+        files.make_directory(root)
+        self._lock = files.lock_directory(root)
+        try:
+            raise_file_limit()
+            self._log.queue.load()
+            self._queues.load()
+            if self._index is not None:
+                self._index.load()
+            self._recover()
+        except BaseException:
+            self._close()
+            raise
+
+    def start(self) -> None:
+        """Accepts appends from now on; the abort marker is on the disk before.
+
+        Raises:
+            DiskError: a file cannot be made.
+        """
+        self._mark_running()
+        self._log.start()
+        self._keeper.start()
+        self._flush.start()
+        self._dispatcher.on_arrival = self._on_arrival
+        self._state = StoreState.RUNNING
+
+    def shutdown(self) -> None:
+        """Brings everything to the disk and gives the directory free; the abort marker stays if that does not work."""
+        if self._lock is None:
+            return
+        self._state = StoreState.STOPPED
+        try:
+            if self._files.exists(self._abort_path):
+                self._log.stop()
+                self._flush.stop()
+                self.dispatch()
+                if self._keeper.stop():
+                    self._files.remove(self._abort_path)
+                    self._files.sync_directory(self.root)
+        except StoreError as error:
+            event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
+        finally:
+            self._keeper.end()
+            self._close()
+
+    # -- append -------------------------------------------------------------------------------------------------------
+
+    def append_rows(
+        self,
+        source: bytes | bytearray,
+        view: memoryview,
+        table: array[int],
+        first: int,
+        last: int,
+        topic: bytes,
+        born_host: bytes,
+        suffix: bytes | None = None,
+        together: bool = False,
+    ) -> PutMessageStatus:
+        """Appends rows of a frame table, all of ``topic``.
+
+        Args:
+            source: the bytes the rows point into; ``view`` is a memoryview of it.
+            born_host: of the sender, 8 or 20 bytes.
+            suffix: property text added to each message; ``property_suffix`` when None.
+            together: the rows are the members of a batch: all go into one segment, or none is stored.
+
+        Returns:
+            PUT_OK when all rows are stored. Otherwise the rows that are not have PHYSICAL_OFFSET -1; the others are.
+        """
+        if self._state is not StoreState.RUNNING:
+            refuse_rows(table, first, last)
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        status = self._appender.append_rows(
+            source,
+            view,
+            table,
+            first,
+            last,
+            topic,
+            born_host,
+            self._log.suffix if suffix is None else suffix,
+            together,
+        )
+        self._appended(last - first, status)
+        return status
+
+    def put_message(self, message: StoreMessage) -> PutMessageResult:
+        """Appends one message on the plain road; its properties are stored as they are."""
+        return self.put_messages([message])[0]
+
+    def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
+        """Appends messages next to each other in one segment, all or none.
+
+        Raises:
+            ValueError: they differ in topic or hosts.
+        """
+        if self._state is not StoreState.RUNNING:
+            return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)] * len(messages)
+        results = self._appender.put_messages(messages)
+        self._appended(len(messages), results[0].status)
+        return results
+
+    def dispatch(self) -> int:
+        """Makes appended messages visible: queues, index, ``on_arrival``. Under SYNC_FLUSH only what is on the disk.
+
+        Returns:
+            The number of messages.
+        """
+        try:
+            count = self._dispatcher.dispatch(self.confirm_offset)
+        except DiskFullError as error:
+            self._space_is_gone("dispatch", error)
+            return 0
+        if "dispatch" in self._full:
+            self._space_is_back("dispatch")
+        return count
+
+    # -- read ---------------------------------------------------------------------------------------------------------
+
+    def get_message(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None = None,
+    ) -> GetMessageResult:
+        """Reads messages of a queue from ``queue_offset`` on (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage``).
+
+        Args:
+            max_messages: at most so many; the store's own limits apply as well.
+            max_bytes: at most so many bytes beyond the first message, taken as 100 to 128 MiB.
+            tag_codes: hashes of the tags wanted, best as a frozenset; None = all messages.
+        """
+        result = self._reader.get_message(topic, queue_id, queue_offset, max_messages, max_bytes, tag_codes)
+        self.stats.got_messages += result.message_count
+        self.stats.got_bytes += result.message_bytes
+        return result
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """The record that starts at ``physical_offset``; None when none does."""
+        return self._log.message_at(physical_offset)
+
+    def query_by_key(
+        self, topic: bytes, key: bytes, count_max: int = 32, begin_ms: int = 0, end_ms: int = _FOREVER_MS
+    ) -> QueryMessageResult:
+        """Messages of ``topic`` whose UNIQ_KEY or one of whose KEYS is ``key``, the newest ``count_max`` of them.
+
+        Args:
+            begin_ms, end_ms: store times, both included.
+        """
+        return self._reader.query_by_key(topic, key, count_max, begin_ms, end_ms)
+
+    def offset_by_time(
+        self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+    ) -> int:
+        """Queue offset of the message at a store time; see ``Boundary``. 0 for an unknown queue."""
+        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary)
+
+    def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
+        """Store time in ms of the message at ``queue_offset``, -1 when there is none."""
+        return self._reader.store_time_at(topic, queue_id, queue_offset)
+
+    def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
+        """Offset behind the newest visible message of a queue, 0 for an unknown one."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def min_queue_offset(self, topic: bytes, queue_id: int) -> int:
+        """Offset of the oldest message of a queue, 0 for an unknown one."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def queue_names(self) -> list[tuple[bytes, int]]:
+        """Topic and queue id of every queue on the disk."""
+        return list(self._queues.names())
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> StoreState:
+        """What the store may do now."""
+        return self._state
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the oldest byte."""
+        return self._log.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset behind the newest message; a message is stored below it."""
+        return self._log.max_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Physical offset up to which the log is on the disk."""
+        return self._flush.flushed_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """Physical offset up to which messages may be seen."""
+        return self._flush.flushed_offset if self.config.sync_flush else self._log.max_offset
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that may be seen but are not dispatched yet."""
+        return self.confirm_offset - self._dispatcher.position
+
+    @property
+    def store_host(self) -> bytes:
+        """This broker's address and port as written into records, 8 or 20 bytes."""
+        return self._log.store_host
+
+    @store_host.setter
+    def store_host(self, host: bytes) -> None:
+        self._log.store_host = host
+
+    @property
+    def property_suffix(self) -> bytes:
+        """Property text that ``append_rows`` adds to each message."""
+        return self._log.suffix
+
+    @property_suffix.setter
+    def property_suffix(self, text: bytes) -> None:
+        self._log.suffix = text
+
+    # -- between the parts --------------------------------------------------------------------------------------------
+
+    @property
+    def _abort_path(self) -> str:
+        return f"{self.root}/abort"
+
+    def _recover(self) -> None:
+        recovery = Recovery(
+            self._files,
+            self.root,
+            self._log,
+            self._queues,
+            self._index,
+            self._dispatcher,
+            self._watermark.read(),
+            self._files.exists(self._abort_path),
+        )
+        end = recovery.find_end()
+        if not recovery.trusted:
+            # A recovery that is itself cut short must be taken for a crash by the next start.
+            self._mark_running()
+        recovery.cut_log(end)
+        records = recovery.follow(end)
+        self._flush.flushed_offset = end.physical_offset
+        self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
+        self._keeper.load()
+        event(
+            _log,
+            logging.INFO,
+            "store loaded",
+            path=self.root,
+            unclean=recovery.unclean,
+            end_offset=end.physical_offset,
+            records_checked=records,
+            queues=self._queues.file_count,
+        )
+
+    def _mark_running(self) -> None:
+        if not self._files.exists(self._abort_path):
+            self._files.write_file(self._abort_path, str(process_id()).encode())
+
+    def _appended(self, count: int, status: PutMessageStatus) -> None:
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            self._space_is_gone("segment", None)
+        self.stats.put_messages += count
+        self._flush.wake()
+        self._on_append()
+
+    def _flushed(self) -> None:
+        """In the flush thread."""
+        if self._flush.failed:
+            self._state = StoreState.IO_ERROR
+        self._on_flushed()
+
+    def _space_is_gone(self, cause: str, error: DiskFullError | None) -> None:
+        self._full.add(cause)
+        if self._state is StoreState.RUNNING:
+            self._state = StoreState.DISK_FULL
+            event(_log, logging.ERROR, "disk full, store is read-only", cause=cause, error=error)
+
+    def _space_is_back(self, cause: str = "segment") -> None:
+        """In the allocator's thread, or from ``dispatch``."""
+        self._full.discard(cause)
+        if self._state is StoreState.DISK_FULL and not self._full:
+            self._state = StoreState.RUNNING
+            event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
+        self._on_flushed()
+
+    def _pass(self) -> None:
+        """In the keeper's thread: a dispatch that had no space is tried again."""
+        if "dispatch" in self._full:
+            self._on_flushed()
+
+    def _close(self) -> None:
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
+        self._log.queue.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _nothing() -> None:
+    """Stands for a callback that was not given."""

@@ -1,0 +1,188 @@
+"""Reads of consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and others).
+
+On the event loop's thread. Answers are slices of the mapped log; nothing is copied.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection
+
+from rucola.common.columns import RecordColumn
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue import ConsumeQueue
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.index_service import IndexService
+from rucola.store.log_reader import LogReader
+from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
+
+_PULL_BYTES_MIN = 100
+_PULL_BYTES_MAX = 128 << 20
+_CANDIDATES_MAX = 4096
+_ALL_TAGS = array("q")
+
+
+class MessageReader:
+    """See the module.
+
+    Args:
+        memory_bytes: physical memory of the machine; says what part of the log is taken to be in memory.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: LogReader,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        memory_bytes: int,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._in_memory_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
+        count_max = max(config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk)
+        self._chosen = array("q", bytes(16 * count_max))
+        self._codes: dict[Collection[int], array[int]] = {}
+
+    def get_message(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None,
+    ) -> GetMessageResult:
+        """See ``MessageStore.get_message``."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.max_offset == 0:
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if queue_offset < low:
+            return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+        if queue_offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        if queue_offset > high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes)
+
+    def query_by_key(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> QueryMessageResult:
+        """See ``MessageStore.query_by_key``."""
+        if self._index is None or not key:
+            return QueryMessageResult([])
+        count_max = min(count_max, self._config.max_msgs_num_batch)
+        candidates = self._index.query(topic, key, _CANDIDATES_MAX, begin_ms, end_ms)
+        found: list[tuple[int, int]] = []
+        for physical_offset in dict.fromkeys(candidates):
+            if len(found) >= count_max:
+                break
+            size = self._size_if_key(physical_offset, topic, key, begin_ms, end_ms)
+            if size:
+                found.append((physical_offset, size))
+        views = [view for offset, size in sorted(found) if (view := self._log.view(offset, size)) is not None]
+        return QueryMessageResult(views, *self._index.newest()) if views else QueryMessageResult([])
+
+    def offset_by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
+        """See ``MessageStore.offset_by_time``."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
+
+    def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
+        """Store time in ms of an entry of a queue, -1 when there is none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return -1
+        return self._log.store_timestamp(queue.unit(queue_offset)[0])
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None,
+    ) -> GetMessageResult:
+        config, log, chosen = self._config, self._log, self._chosen
+        low, high = queue.min_offset, queue.max_offset
+        memory_from = log.max_offset - self._in_memory_bytes
+        selected = queue.select(
+            queue_offset,
+            chosen,
+            _ALL_TAGS if tag_codes is None else self._codes_of(tag_codes),
+            max_messages,
+            min(max(max_bytes, _PULL_BYTES_MIN), _PULL_BYTES_MAX),
+            max(config.max_filter_message_size, min(max_messages, high) * UNIT_BYTES),
+            log.min_offset,
+            log.max_offset,
+            memory_from,
+            config.max_transfer_count_on_message_in_memory,
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_count_on_message_in_disk,
+            config.max_transfer_bytes_on_message_in_disk,
+        )
+        count, examined, missing = (0, 0, 0) if selected is None else selected
+        if examined == 0:
+            units = queue.files.segment_bytes // UNIT_BYTES
+            following = (queue_offset // units + 1) * units
+            return GetMessageResult(GetMessageStatus.OFFSET_FOUND_NULL, following, low, high)
+        next_offset = queue_offset + examined
+        if count == 0:
+            status = GetMessageStatus.MESSAGE_WAS_REMOVING if missing else GetMessageStatus.NO_MATCHED_MESSAGE
+            return GetMessageResult(status, next_offset, low, high)
+        views, size = self._views(count)
+        suggest_slave = chosen[2 * count - 2] < memory_from
+        return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, count, size, suggest_slave)
+
+    def _views(self, count: int) -> tuple[list[memoryview], int]:
+        """Slices of the log for the units chosen, neighbours joined; and their size."""
+        chosen, find = self._chosen, self._log.queue.find
+        views: list[memoryview] = []
+        total, at = 0, 0
+        while at < 2 * count:
+            begin = chosen[at]
+            file = find(begin)
+            assert file is not None
+            end = begin
+            while at < 2 * count and chosen[at] == end and end < file.end:
+                end += chosen[at + 1]
+                at += 2
+            views.append(file.segment.view[begin - file.start : end - file.start])
+            total += end - begin
+        return views, total
+
+    def _codes_of(self, tag_codes: Collection[int]) -> array[int]:
+        """The codes sorted, as the kernel wants them; kept, since a consumer asks with the same set each time."""
+        if not isinstance(tag_codes, frozenset):
+            return array("q", sorted(tag_codes))
+        codes = self._codes.get(tag_codes)
+        if codes is None:
+            if len(self._codes) >= _CANDIDATES_MAX:
+                self._codes.clear()
+            codes = self._codes[tag_codes] = array("q", sorted(tag_codes))
+        return codes
+
+    def _size_if_key(self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int) -> int:
+        """Size of the record if its topic, one of its keys and its store time are those asked for, else 0.
+
+        The index compares hashes only: ``Aa`` and ``BB`` have the same.
+        """
+        log = self._log
+        row = log.row_at(physical_offset)
+        if row is None or not begin_ms <= row[RecordColumn.STORE_TIMESTAMP] <= end_ms:
+            return 0
+        size = row[RecordColumn.RECORD_SIZE]
+        record = log.view(physical_offset, size)
+        if record is None or log.topic_of(physical_offset, row) != topic:
+            return 0
+        start = row[RecordColumn.RECORD_POS]
+
+        def span(position: RecordColumn, length: RecordColumn) -> bytes:
+            at = row[position] - start
+            return bytes(record[at : at + max(row[length], 0)])
+
+        if key == span(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN):
+            return size
+        return size if key in span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ") else 0

@@ -1,0 +1,14 @@
+"""Counters of a store since its start; rates are the reader's to make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """Messages appended, and messages and bytes handed to consumers."""
+
+    put_messages: int = 0
+    got_messages: int = 0
+    got_bytes: int = 0

@@ -1,0 +1,103 @@
+"""What is known to be on the disk, in a small file of our own beside RocketMQ's ``checkpoint``: ``rucola-watermark``.
+
+The reference does not know the file and leaves it alone. It makes recovery start from offsets instead of comparing
+times, and divides the log: a bad record below ``flushed_offset`` is damage, one above it is the torn tail of a crash.
+
+Two slots of 512 bytes take turns, so that one of them is whole at any moment. A slot, big-endian:
+
+========  ====  ===============================================================================
+position  type  field
+========  ====  ===============================================================================
+0         8 B   ``RUCOLAW1``
+8         i64   sequence: the slot with the higher one counts
+16        i64   flushed_offset: the log is on the disk up to here; the end of a record
+24        i64   queues_offset: consume queues and index are on the disk for all records below
+32        i64   end_offset: end of the log at a clean stop, -1 while the store is in use
+40        i64   queue_count: queues with a file at a clean stop
+48        i32   CRC-32 of the bytes before, as a signed integer
+========  ====  ===============================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from struct import Struct
+
+from rucola.formats.checksum import crc32
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+_BODY = Struct(">8sqqqqq")
+_CRC = Struct(">I")
+_MAGIC = b"RUCOLAW1"
+_SLOT_BYTES = 512
+FILE_NAME = "rucola-watermark"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """See the module's table."""
+
+    flushed_offset: int
+    queues_offset: int
+    end_offset: int = -1
+    queue_count: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether it was written by a clean stop."""
+        return self.end_offset >= 0
+
+
+class WatermarkFile:
+    """Reads and writes the file. ``write`` is called by one thread at a time."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self.path = f"{root}/{FILE_NAME}"
+        self._files = files
+        self._sequence = 0
+        self._written: Watermark | None = None
+
+    def read(self) -> Watermark | None:
+        """The newest whole slot; None when there is no file, or nothing in it can be trusted."""
+        content = self._files.read_file(self.path)
+        if content is None:
+            return None
+        best: Watermark | None = None
+        for start in (0, _SLOT_BYTES):
+            slot = content[start : start + _BODY.size + _CRC.size]
+            if len(slot) < _BODY.size + _CRC.size or slot[:8] != _MAGIC:
+                continue
+            if _CRC.unpack_from(slot, _BODY.size)[0] != crc32(slot[: _BODY.size]):
+                continue
+            _, sequence, flushed, queues, end, count = _BODY.unpack_from(slot)
+            if best is None or sequence > self._sequence:
+                self._sequence, best = sequence, Watermark(flushed, queues, end, count)
+        if best is None:
+            event(_log, logging.WARNING, "watermark cannot be read, whole log is checked", path=self.path)
+        return best
+
+    def write(self, watermark: Watermark) -> None:
+        """Makes ``watermark`` durable; does nothing when it is what was written last.
+
+        Raises:
+            DiskError: it may not be on the disk; the older one is.
+        """
+        if watermark == self._written:
+            return
+        self._sequence += 1
+        body = _BODY.pack(
+            _MAGIC,
+            self._sequence,
+            watermark.flushed_offset,
+            watermark.queues_offset,
+            watermark.end_offset,
+            watermark.queue_count,
+        )
+        slot = (body + _CRC.pack(crc32(body))).ljust(_SLOT_BYTES, b"\0")
+        if not self._files.exists(self.path):
+            self._files.replace_file(self.path, bytes(2 * _SLOT_BYTES))
+        self._files.write_at(self.path, self._sequence % 2 * _SLOT_BYTES, slot)
+        self._written = watermark
