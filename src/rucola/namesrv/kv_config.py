@@ -53,4 +53,6 @@ class KVConfigManager:
                 for namespace, table in tables.items()
             }
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError("name server configuration", 0, "a JSON object configTable", str(error), source) from error
+            raise FormatError(
+                "name server configuration", 0, "a JSON object configTable", str(error), source
+            ) from error

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
 from rucola.namesrv.kv_config import NAMESPACE_ORDER_TOPIC, KVConfigManager
 from rucola.namesrv.route_info import BrokerRegistration, RouteInfoManager
+from rucola.protocol import fastjson
 from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.registration import RegisterBrokerBody, body_crc32
@@ -21,8 +23,6 @@ from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import route as headers
 from rucola.protocol.headers.header import CommandHeader
-from rucola.protocol import fastjson
-from rucola.common.data_version import DataVersion
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
@@ -233,7 +233,9 @@ def _kv_header(command: RemotingCommand) -> tuple[str, str, str | None]:
     return header.namespace, header.key, header.value
 
 
-def _success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
+def _success(
+    command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None
+) -> RemotingCommand:
     return command.answer(
         ResponseCode.SUCCESS,
         ext_fields=header.to_ext_fields() if header is not None else None,

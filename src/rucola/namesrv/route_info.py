@@ -1,9 +1,10 @@
 """Which brokers there are and which topics they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
 
-Pure state: registrations go in, routes come out; the time is an argument, a connection is any value. Used from one task.
+Pure state: registrations go in, routes come out; the time is an argument, a connection is any value.
+Used from one task.
 
-Invariants: a broker name is in ``cluster_addr_table`` and ``broker_addr_table`` or in neither; a topic has queue data of a
-broker name only while that name has an address.
+Invariants: a broker name is in ``cluster_addr_table`` and ``broker_addr_table`` or in neither; a topic has queue
+data of a broker name only while that name has an address.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class RouteInfoManager:
         """A broker says that it lives and what it serves.
 
         Returns:
-            None when the registration is refused: an unknown address with exactly one topic, which is what a change of one
-            topic looks like that overtook the first full registration.
+            None when the registration is refused: an unknown address with exactly one topic, which is what a change
+            of one topic looks like that overtook the first full registration.
         """
         key = (broker.cluster, broker.address)
         known = self._live.get(key)
@@ -251,7 +252,11 @@ class RouteInfoManager:
         """Topics are the master's word, or without a master the smallest slave's where one may act for it."""
         if broker.broker_id == MASTER_ID:
             return True
-        return broker.enable_acting_master and MASTER_ID not in group.addresses and broker.broker_id == min(group.addresses)
+        return (
+            broker.enable_acting_master
+            and MASTER_ID not in group.addresses
+            and broker.broker_id == min(group.addresses)
+        )
 
     def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig], changed: bool) -> None:
         for name, config in topics.items():

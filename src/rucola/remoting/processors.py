@@ -1,7 +1,7 @@
 """Request processors by code: decodes a plain request, calls its processor, and always answers (protocol.md 1.10).
 
-A processor takes the channel and the request and returns the answer, None when it answers later by itself, or an awaitable
-of either. It refuses by raising ``BrokerError``. Whatever else it raises fails that request only.
+A processor takes the channel and the request and returns the answer, None when it answers later by itself, or an
+awaitable of either. It refuses by raising ``BrokerError``. Whatever else it raises fails that request only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,343 @@
+"""The broker's life and the wiring of its parts (RocketMQ 5.3.3, ``BrokerController``).
+
+Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it taken
+has touched nothing; nobody is served before the store is open, since all of that happens in one turn of the loop.
+Stop: refuse sends, say goodbye, release held pulls, close the store, answer who waited for the disk, close connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+
+from rucola.broker.client.client_channel import SCAN_INTERVAL_S
+from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.client.rebalance_lock import RebalanceLockManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.config_files import ConfigFiles
+from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.outer_api import BrokerOuterApi
+from rucola.broker.processor.admin import AdminProcessor
+from rucola.broker.processor.client_manage import ClientManageProcessor
+from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
+from rucola.broker.processor.pull import PullMessageProcessor
+from rucola.broker.processor.query import QueryProcessor
+from rucola.broker.processor.send import SendMessageProcessor
+from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
+from rucola.broker.request_handler import RequestHandler
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.topic.topic_validator import system_names
+from rucola.client.unique_id import UniqueIds
+from rucola.common.hosts import host_bytes, join_address
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import ConfigError, DiskError, StoreError
+from rucola.formats.properties import encode_properties
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel, RemotingServer, ServerOptions
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.runtime.machine import process_id
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import StoreState
+
+_log = logging.getLogger(__name__)
+_REGISTER_AGAIN_S = 10.0
+"""The second registration comes early (protocol.md 7.2)."""
+
+
+class Broker:
+    """One broker over one store directory. Started and stopped on an event loop, once each.
+
+    Args:
+        config: names, address, name servers.
+        store_config: the store.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._files = files or Files()
+        self.store = MessageStore(
+            store_config,
+            self._files,
+            self._clock,
+            on_append=self._appended,
+            on_flushed=self._flushed_in_thread,
+            on_arrival=self._arrived,
+        )
+        tables = ConfigFiles(self._files, self.store.root)
+        self._tables = tables
+        wall_ms = self._clock.wall_ms
+        self.topics = TopicConfigManager(config, tables.replacer("topics.json"), wall_ms)
+        self.groups = SubscriptionGroupManager(
+            config.auto_create_subscription_group, tables.replacer("subscriptionGroup.json"), wall_ms
+        )
+        self.offsets = ConsumerOffsetManager(tables.replacer("consumerOffset.json"), wall_ms)
+        self.producers = ProducerManager()
+        self.consumers = ConsumerManager(self._group_changed)
+        self._server = RemotingServer(
+            self,
+            config.bind_address,
+            config.listen_port,
+            ServerOptions(idle_timeout_ms=config.server_channel_max_idle_time_s * 1000),
+        )
+        self._processors = ProcessorTable()
+        self._sync_flush = store_config.sync_flush
+        self._dispatch_scheduled = False
+        self._dispatch_failed = False
+        self._timers: list[asyncio.Task[None]] = []
+        self._registrations: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop
+        self._handler: RequestHandler
+        self._hold: PullRequestHold
+        self._waiters: FlushWaiters | None = None
+        self._outer_api: BrokerOuterApi | None = None
+        self._started_ms = 0
+
+    @property
+    def address(self) -> str:
+        """What clients are told, ``host:port``."""
+        return join_address(self.config.broker_ip1 or self.config.bind_address, self._server.port)
+
+    @property
+    def ready(self) -> bool:
+        """Whether messages are taken and delivered."""
+        return self.store.state is StoreState.RUNNING and not self._dispatch_failed
+
+    async def start(self) -> None:
+        """Serve.
+
+        Raises:
+            AddressInUseError: the port is taken; nothing was touched.
+            ConfigError: an address cannot be used.
+            StoreLockedError: another process has the store; nothing was touched.
+            StoreDamagedError: a file of the store is not what it must be.
+            DiskError: the operating system refused something.
+        """
+        self._loop = asyncio.get_running_loop()
+        await self._server.start()
+        try:
+            self._open_store()
+            self._wire()
+        except BaseException:
+            self.store.shutdown()
+            await self._server.close()
+            raise
+        self._started_ms = self._clock.wall_ms()
+        assert self._outer_api is not None
+        await self._outer_api.register_all(self.topics.table, self.topics.data_version)
+        self._timers = [
+            asyncio.create_task(self._register_periodically()),
+            asyncio.create_task(self._persist_periodically()),
+            asyncio.create_task(self._look_for_silent_clients()),
+            asyncio.create_task(self._recheck_held()),
+        ]
+        event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
+
+    async def shutdown(self) -> None:
+        """Stop; every message that was answered is on its way to the disk or there, every waiting sender hears."""
+        self._handler.stopping = True
+        for task in [*self._timers, *self._registrations]:
+            task.cancel()
+        await asyncio.gather(*self._timers, *self._registrations, return_exceptions=True)
+        assert self._outer_api is not None
+        await self._outer_api.unregister()
+        await self._outer_api.close()
+        self._hold.release_all()
+        self._persist_offsets()
+        self.store.shutdown()
+        if self._waiters is not None:
+            self._waiters.release(self.store.flushed_offset)
+            self._waiters.fail_all("the broker stopped")
+        await self._processors.close()
+        await self._server.close()
+
+    # -- the remoting server's handler --------------------------------------------------------------------------------
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        """Serve all frames of one read."""
+        self._handler.frames_received(channel, batch)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Forget the client at the other end."""
+        self.producers.channel_closed(channel)
+        self.consumers.channel_closed(channel)
+        self._hold.channel_closed(channel)
+
+    # -- start --------------------------------------------------------------------------------------------------------
+
+    def _open_store(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        try:
+            self.store.store_host = host_bytes(host.strip("[]"), int(port))
+        except ValueError:
+            raise ConfigError("brokerIP1", host, "an IP address that clients can reach") from None
+        config = self.config
+        self.store.property_suffix = encode_properties(
+            {
+                "MSG_REGION": config.region_id,
+                "TRACE_ON": "true" if config.trace_on else "false",
+                "CLUSTER": config.broker_cluster_name,
+            }
+        )
+        self.store.load()
+        self._tables.load("topics.json", self.topics.load)
+        self._tables.load("subscriptionGroup.json", self.groups.load)
+        self._tables.load("consumerOffset.json", self.offsets.load)
+        self.store.start()
+
+    def _wire(self) -> None:
+        """Make the parts that need the loop or the address."""
+        config, store, table = self.config, self.store, self._processors
+        monotonic = self._clock.monotonic
+        if self._sync_flush:
+            timeout_ms = store.config.sync_flush_timeout_ms
+            self._waiters = FlushWaiters(monotonic, timeout_ms, flush_not_confirmed, self._loop.call_later)
+        self._outer_api = BrokerOuterApi(config, self.address)
+        self.topics.on_register(self._register_topic)
+        unique_ids = UniqueIds(store.store_host[:-4], process_id(), secrets.token_bytes(4), self._clock)
+        send = SendMessageProcessor(
+            config,
+            store,
+            self.topics,
+            self.groups,
+            SendResponses(config, store.store_host),
+            self._waiters,
+            unique_ids.next,
+            random.randrange,
+        )
+        pull = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.offsets)
+        self._hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, self._loop.call_later)
+        ClientManageProcessor(self.topics, self.groups, self.producers, self.consumers, monotonic).register_to(table)
+        ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
+        QueryProcessor(store).register_to(table)
+        names = system_names(config.broker_cluster_name, config.broker_name)
+        locks = RebalanceLockManager(monotonic)
+        AdminProcessor(self.topics, self.groups, self.offsets, locks, names, self._runtime_info).register_to(table)
+        self._handler = RequestHandler(send, pull, table)
+
+    # -- between store and clients ------------------------------------------------------------------------------------
+
+    def _appended(self) -> None:
+        """One dispatch per turn of the loop; under SYNC_FLUSH there is nothing to see before the sync."""
+        if not self._sync_flush:
+            self._schedule_dispatch()
+
+    def _flushed_in_thread(self) -> None:
+        self._loop.call_soon_threadsafe(self._flushed)
+
+    def _flushed(self) -> None:
+        if self._waiters is not None:
+            self._waiters.release(self.store.flushed_offset)
+            if self.store.state is StoreState.IO_ERROR:
+                self._waiters.fail_all("a sync of the disk failed")
+        self._schedule_dispatch()
+
+    def _schedule_dispatch(self) -> None:
+        if not self._dispatch_scheduled:
+            self._dispatch_scheduled = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatch_scheduled = False
+        if self.store.state is StoreState.STOPPED:
+            return
+        try:
+            self.store.dispatch()
+            self._dispatch_failed = False
+        except StoreError as error:
+            if not self._dispatch_failed:
+                self._dispatch_failed = True
+                event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)
+
+    def _arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
+        self._hold.arrived(topic, queue_id, max_queue_offset, tags_code)
+
+    # -- name servers and clients -------------------------------------------------------------------------------------
+
+    def _register_topic(self, topic: TopicConfig) -> asyncio.Future[None]:
+        assert self._outer_api is not None
+        task = self._loop.create_task(
+            self._outer_api.register_topic(topic, self.topics.table, self.topics.data_version)
+        )
+        self._registrations.add(task)
+        task.add_done_callback(self._registrations.discard)
+        return task
+
+    def _group_changed(self, info: ConsumerGroup) -> None:
+        """Tell every member of the group to rebalance (40)."""
+        group = self.groups.table.get(info.group)
+        if (
+            not self.config.notify_consumer_ids_changed_enable
+            or info.message_model == BROADCASTING
+            or (group is not None and not group.notify_consumer_ids_changed_enable)
+        ):
+            return
+        fields = NotifyConsumerIdsChangedRequestHeader(info.group).to_ext_fields()
+        for client in info.clients.values():
+            client.channel.invoke_oneway(
+                RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=dict(fields))
+            )
+
+    def _runtime_info(self) -> dict[str, str]:
+        store = self.store
+        return {
+            "brokerVersionDesc": "rucola",
+            "bootTimestamp": str(self._started_ms),
+            "commitLogMinOffset": str(store.min_offset),
+            "commitLogMaxOffset": str(store.max_offset),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "storeState": store.state.value,
+        }
+
+    # -- at intervals -------------------------------------------------------------------------------------------------
+
+    async def _register_periodically(self) -> None:
+        assert self._outer_api is not None
+        pause_s = _REGISTER_AGAIN_S
+        while True:
+            await asyncio.sleep(pause_s)
+            await self._outer_api.register_all(self.topics.table, self.topics.data_version)
+            pause_s = self.config.register_name_server_period_ms / 1000
+
+    async def _persist_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.flush_consumer_offset_interval_ms / 1000)
+            self._persist_offsets()
+
+    def _persist_offsets(self) -> None:
+        try:
+            self.offsets.persist()
+        except DiskError as error:
+            event(_log, logging.ERROR, "consumer offsets not written, tried again later", error=error)
+
+    async def _recheck_held(self) -> None:
+        while True:
+            await asyncio.sleep(RECHECK_INTERVAL_S)
+            self._hold.recheck()
+
+    async def _look_for_silent_clients(self) -> None:
+        timeout_s = self.config.channel_expired_timeout_ms / 1000
+        while True:
+            await asyncio.sleep(SCAN_INTERVAL_S)
+            limit = self._clock.monotonic() - timeout_s
+            for channel in {*self.producers.silent_since(limit), *self.consumers.silent_since(limit)}:
+                channel.close()

@@ -1,0 +1,1 @@
+"""The clients at the other end: producers, consumers, their locks."""

@@ -1,0 +1,22 @@
+"""Who is at the other end of a connection, as its heartbeats say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True, eq=False)
+class ClientChannel:
+    """One client of one group (RocketMQ's ``ClientChannelInfo``)."""
+
+    channel: Any
+    client_id: str
+    language: str
+    version: int
+    last_update_s: float
+    """Monotonic seconds of the last heartbeat."""
+
+
+SCAN_INTERVAL_S = 10.0
+"""``scanNotActiveChannel`` period."""

@@ -1,0 +1,114 @@
+"""Live consumers by group and what they subscribe to (RocketMQ 5.3.3, ``ConsumerManager``). Event loop only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+
+BROADCASTING = "BROADCASTING"
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """What the heartbeats of one group's clients add up to; the last heartbeat wins, as in the reference."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    clients: dict[Any, ClientChannel] = field(default_factory=dict)
+
+    def client_ids(self) -> list[str]:
+        """Ids of the live clients, each once."""
+        return list(dict.fromkeys(client.client_id for client in self.clients.values()))
+
+
+class ConsumerManager:
+    """Group → :class:`ConsumerGroup`.
+
+    Args:
+        on_change: called with the group whenever its clients or topics changed and its members must rebalance.
+    """
+
+    def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._on_change = on_change
+
+    def group(self, group: str) -> ConsumerGroup | None:
+        """The group, None when no client of it is alive."""
+        return self._groups.get(group)
+
+    def register(
+        self,
+        client: ClientChannel,
+        group: str,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: Iterable[SubscriptionData] | None,
+    ) -> bool:
+        """A heartbeat named ``group``.
+
+        Args:
+            subscriptions: all of the client's subscriptions; None when the heartbeat left them out.
+
+        Returns:
+            Whether clients or topics of the group changed.
+        """
+        info = self._groups.get(group)
+        if info is None:
+            info = self._groups[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
+        info.consume_type, info.message_model = consume_type, message_model
+        info.consume_from_where = consume_from_where
+        changed = client.channel not in info.clients
+        info.clients[client.channel] = client
+        if subscriptions is not None:
+            changed |= _replace_subscriptions(info.subscriptions, subscriptions)
+        if changed:
+            self._on_change(info)
+        return changed
+
+    def unregister(self, group: str, channel: Any) -> None:
+        """The client leaves the group; the others rebalance."""
+        info = self._groups.get(group)
+        if info is None or info.clients.pop(channel, None) is None:
+            return
+        if not info.clients:
+            del self._groups[group]
+        self._on_change(info)
+
+    def channel_closed(self, channel: Any) -> None:
+        """The connection is gone: it leaves every group."""
+        for group in list(self._groups):
+            self.unregister(group, channel)
+
+    def silent_since(self, limit_s: float) -> list[Any]:
+        """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
+        return [
+            client.channel
+            for info in self._groups.values()
+            for client in info.clients.values()
+            if client.last_update_s < limit_s
+        ]
+
+
+def _replace_subscriptions(table: dict[str, SubscriptionData], subscriptions: Iterable[SubscriptionData]) -> bool:
+    """Take over a client's subscriptions; returns whether the set of topics changed."""
+    changed = False
+    topics = set()
+    for subscription in subscriptions:
+        topics.add(subscription.topic)
+        known = table.get(subscription.topic)
+        if known is None:
+            changed = True
+        if known is None or subscription.sub_version > known.sub_version:
+            table[subscription.topic] = subscription
+    for topic in [topic for topic in table if topic not in topics]:
+        del table[topic]
+        changed = True
+    return changed

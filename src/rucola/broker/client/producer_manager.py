@@ -1,0 +1,44 @@
+"""Live producers by group (RocketMQ 5.3.3, ``ProducerManager``). Event loop only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rucola.broker.client.client_channel import ClientChannel
+
+
+class ProducerManager:
+    """Group → connection → client."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Any, ClientChannel]] = {}
+
+    def register(self, group: str, client: ClientChannel) -> None:
+        """A heartbeat named ``group``."""
+        self._groups.setdefault(group, {})[client.channel] = client
+
+    def unregister(self, group: str, channel: Any) -> None:
+        """The client leaves the group."""
+        clients = self._groups.get(group)
+        if clients is not None:
+            clients.pop(channel, None)
+            if not clients:
+                del self._groups[group]
+
+    def channel_closed(self, channel: Any) -> None:
+        """The connection is gone: it leaves every group."""
+        for group in list(self._groups):
+            self.unregister(group, channel)
+
+    def clients(self, group: str) -> list[ClientChannel]:
+        """Live clients of the group."""
+        return list(self._groups.get(group, {}).values())
+
+    def silent_since(self, limit_s: float) -> list[Any]:
+        """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
+        return [
+            client.channel
+            for clients in self._groups.values()
+            for client in clients.values()
+            if client.last_update_s < limit_s
+        ]

@@ -1,0 +1,158 @@
+"""Options of the broker, with RocketMQ's keys (``BrokerConfig``, ``NettyServerConfig``), and ``broker.conf``.
+
+A key that RocketMQ knows and this broker does not is reported once and otherwise left alone; a key that neither
+knows stops the start: a typing error must not turn into a default.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rucola.broker.reference_keys import REFERENCE_KEYS
+from rucola.common.java import parse_properties
+from rucola.common.options import check_options, option, parse_options, unknown_keys
+from rucola.errors import ConfigError
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
+
+    broker_name: str = option("brokerName", "broker-a", "Name of the broker; masters and slaves of one set share it.")
+    broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
+    broker_id: int = option("brokerId", 0, "0 is a master. Slaves are not supported yet.", minimum=0, maximum=0)
+    bind_address: str = option(
+        "bindAddress",
+        "127.0.0.1",
+        "Address to listen on (RocketMQ listens on all; this broker has no access control yet).",
+    )
+    broker_ip1: str = option("brokerIP1", "", "Address that clients are told; empty = the address listened on.")
+    listen_port: int = option("listenPort", 10911, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
+    namesrv_addr: str = option("namesrvAddr", "", "Name servers, `host:port`, separated by semicolons.")
+    auto_create_topic_enable: bool = option(
+        "autoCreateTopicEnable", True, "Whether the first send to an unknown topic makes it."
+    )
+    default_topic_queue_nums: int = option(
+        "defaultTopicQueueNums",
+        8,
+        "Queues of TBW102, the most an automatically made topic gets.",
+        minimum=1,
+        maximum=4096,
+    )
+    auto_create_subscription_group: bool = option(
+        "autoCreateSubscriptionGroup", True, "Whether an unknown consumer group is made when it is first seen."
+    )
+    broker_permission: int = option("brokerPermission", 6, "4 readable, 2 writable, 6 both.", minimum=0, maximum=7)
+    region_id: str = option("regionId", "DefaultRegion", "Stored with each message as MSG_REGION.")
+    trace_on: bool = option("traceOn", True, "Stored with each message as TRACE_ON.")
+    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether RMQ_SYS_TRACE_TOPIC exists from the start.")
+    cluster_topic_enable: bool = option(
+        "clusterTopicEnable", True, "Whether the topic named after the cluster is usable."
+    )
+    broker_topic_enable: bool = option("brokerTopicEnable", True, "Whether the topic named after the broker is usable.")
+    long_polling_enable: bool = option(
+        "longPollingEnable", True, "Whether a pull that finds nothing waits for as long as its client allows."
+    )
+    short_polling_time_ms: int = option(
+        "shortPollingTimeMills", 1000, "How long it waits otherwise.", unit="ms", minimum=1, maximum=600_000
+    )
+    lite_pull_message_enable: bool = option("litePullMessageEnable", True, "Whether request 361 is served.")
+    reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "Refuse pulls of active consumers.")
+    notify_consumer_ids_changed_enable: bool = option(
+        "notifyConsumerIdsChangedEnable", True, "Whether members of a group are told when others come or go."
+    )
+    flush_consumer_offset_interval_ms: int = option(
+        "flushConsumerOffsetInterval",
+        5000,
+        "How often consumer offsets are written.",
+        unit="ms",
+        minimum=10,
+        maximum=600_000,
+    )
+    register_name_server_period_ms: int = option(
+        "registerNameServerPeriod",
+        30_000,
+        "How often the broker registers anew; RocketMQ keeps to 10,000 to 60,000.",
+        unit="ms",
+        minimum=10_000,
+        maximum=60_000,
+    )
+    register_broker_timeout_ms: int = option(
+        "registerBrokerTimeoutMills",
+        24_000,
+        "How long one registration may take.",
+        unit="ms",
+        minimum=100,
+        maximum=600_000,
+    )
+    channel_expired_timeout_ms: int = option(
+        "channelExpiredTimeout",
+        120_000,
+        "A client without a heartbeat for so long is forgotten.",
+        unit="ms",
+        minimum=1000,
+        maximum=3_600_000,
+    )
+    server_channel_max_idle_time_s: int = option(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "A silent connection is closed after it.",
+        unit="s",
+        minimum=1,
+        maximum=86_400,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
+            if not name or not all(c.isascii() and (c.isalnum() or c in "_-|%") for c in name) or len(name) > 127:
+                raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'")
+        for address in self.namesrv_addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port, several separated by semicolons")
+
+    @property
+    def namesrv_addresses(self) -> list[str]:
+        """The name servers, one by one."""
+        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+
+
+def parse_broker_conf(text: str) -> dict[str, str]:
+    """The entries of a ``broker.conf`` (Java properties), checked for keys that nobody knows.
+
+    Raises:
+        ConfigError: a key is unknown to RocketMQ and to this broker.
+    """
+    values = parse_properties(text)
+    not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
+    unknown = [key for key in not_ours if key not in REFERENCE_KEYS]
+    if unknown:
+        raise ConfigError(
+            unknown[0], values[unknown[0]], "a key of RocketMQ's broker.conf; this one is known to nobody"
+        )
+    if not_ours:
+        event(_log, logging.WARNING, "options without effect here", keys=",".join(not_ours))
+    return values
+
+
+def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStoreConfig]:
+    """Both sets of options from one table of texts.
+
+    Raises:
+        ConfigError: a value is not allowed.
+    """
+    if values.get("brokerRole", "ASYNC_MASTER") != "ASYNC_MASTER":
+        raise ConfigError("brokerRole", values["brokerRole"], "ASYNC_MASTER (replication is not supported yet)")
+    return parse_options(BrokerConfig, values), parse_options(MessageStoreConfig, values)
+
+
+def with_ports(config: BrokerConfig, namesrv_addr: str, listen_port: int) -> BrokerConfig:
+    """``config`` with the addresses that are known only once the sockets are open."""
+    return replace(config, namesrv_addr=namesrv_addr, listen_port=listen_port)

@@ -1,0 +1,88 @@
+"""Answers to stored messages that wait for the disk (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
+
+Answers are encoded when the message is appended and kept here, in append order, until the flushed offset passes the end
+of the record. All that one sync covers leaves with one write per connection. Every answer leaves exactly once:
+released, or turned into FLUSH_DISK_TIMEOUT when its time runs out or the sync failed (reliability rules G-03 and G-05).
+Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+Entry = tuple[int, float, Any, bytes]
+"""End physical offset, deadline in monotonic seconds, channel, encoded answers."""
+
+
+class FlushWaiters:
+    """The queue of waiting answers.
+
+    Args:
+        monotonic: seconds.
+        timeout_ms: ``syncFlushTimeout``.
+        refuse: turns encoded answers into the same answers with FLUSH_DISK_TIMEOUT and the given remark.
+        call_later: ``(seconds, callback)``, the loop's.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        timeout_ms: int,
+        refuse: Callable[[bytes, str], bytes],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._monotonic = monotonic
+        self._timeout_s = timeout_ms / 1000
+        self._refuse = refuse
+        self._call_later = call_later
+        self._timer_runs = False
+        self._waiting: deque[Entry] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, end_physical_offset: int, channel: Any, answers: bytes) -> None:
+        """Keep ``answers`` until everything below ``end_physical_offset`` is on disk. Offsets never decrease."""
+        self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
+        if not self._timer_runs:
+            self._timer_runs = True
+            self._call_later(self._timeout_s, self._expire)
+
+    def release(self, flushed_offset: int) -> None:
+        """Send what the flushed offset has passed."""
+        waiting = self._waiting
+        parts: dict[Any, list[bytes]] = {}
+        while waiting and waiting[0][0] <= flushed_offset:
+            _, _, channel, answers = waiting.popleft()
+            parts.setdefault(channel, []).append(answers)
+        _send(parts)
+
+    def fail_all(self, reason: str) -> None:
+        """The sync failed: whether the waiting messages are on disk is unknown, and stays so."""
+        failed = list(self._waiting)
+        self._waiting.clear()
+        self._answer_refused(failed, f"the message is stored, its flush failed: {reason}")
+
+    def _expire(self) -> None:
+        """Answer those whose time is over, which are the oldest, and come back for the next."""
+        now = self._monotonic()
+        expired = []
+        while self._waiting and self._waiting[0][1] <= now:
+            expired.append(self._waiting.popleft())
+        self._answer_refused(expired, "the message is stored, its flush was not confirmed in time")
+        self._timer_runs = bool(self._waiting)
+        if self._waiting:
+            self._call_later(max(self._waiting[0][1] - now, 0.001), self._expire)
+
+    def _answer_refused(self, entries: Iterable[Entry], remark: str) -> None:
+        parts: dict[Any, list[bytes]] = {}
+        for _, _, channel, answers in entries:
+            parts.setdefault(channel, []).append(self._refuse(answers, remark))
+        _send(parts)
+
+
+def _send(parts: dict[Any, list[bytes]]) -> None:
+    for channel, answers in parts.items():
+        channel.send(answers[0] if len(answers) == 1 else b"".join(answers))

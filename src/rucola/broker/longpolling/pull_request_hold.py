@@ -1,0 +1,132 @@
+"""Pull requests that found nothing and wait for a message (RocketMQ 5.3.3, ``PullRequestHoldService``).
+
+A request waits under its (topic, queue). It is resumed, once, by the first of: a message that its tag codes let
+through, the five-second re-check that covers a lost wake-up, or its own deadline. Resuming means running the pull again
+without the permission to wait. Everything happens on the event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+RECHECK_INTERVAL_S = 5.0
+"""Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
+
+
+class Timer(Protocol):
+    """What ``loop.call_later`` returns."""
+
+    def cancel(self) -> None:
+        """Forget the call."""
+
+
+@dataclass(slots=True, eq=False)
+class PullRequest:
+    """One pull, decoded; it outlives the receive buffer it came in."""
+
+    channel: Any
+    opaque: int
+    serialize: int
+    group: str
+    topic: str
+    topic_bytes: bytes
+    queue_id: int
+    queue_offset: int
+    max_messages: int
+    tag_codes: Collection[int] | None
+    """Codes that may pass; None lets everything pass."""
+    timeout_ms: int = 0
+    timer: Timer | None = None
+
+
+class PullRequestHold:
+    """The waiting requests.
+
+    Args:
+        max_offset: ``(topic, queue id) -> next free queue offset``.
+        resume: runs a request again; called at most once per held request.
+        call_later: ``(seconds, callback, *args) -> Timer``, the loop's.
+    """
+
+    def __init__(
+        self,
+        max_offset: Callable[[bytes, int], int],
+        resume: Callable[[PullRequest], None],
+        call_later: Callable[..., Timer],
+    ) -> None:
+        self._max_offset = max_offset
+        self._resume = resume
+        self._call_later = call_later
+        self._waiting: dict[tuple[bytes, int], list[PullRequest]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def hold(self, request: PullRequest) -> None:
+        """Let ``request`` wait for at most its ``timeout_ms``."""
+        request.timer = self._call_later(request.timeout_ms / 1000, self._expired, request)
+        self._waiting.setdefault((request.topic_bytes, request.queue_id), []).append(request)
+
+    def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None) -> None:
+        """The queue now ends at ``max_offset``; ``tags_code`` is None when several messages came at once."""
+        key = (topic, queue_id)
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return
+        staying: list[PullRequest] = []
+        leaving: list[PullRequest] = []
+        for request in waiting:
+            let_through = tags_code is None or request.tag_codes is None or tags_code in request.tag_codes
+            (leaving if let_through and request.queue_offset < max_offset else staying).append(request)
+        if not leaving:
+            return
+        if staying:
+            self._waiting[key] = staying
+        else:
+            del self._waiting[key]
+        for request in leaving:
+            self._leave(request)
+
+    def recheck(self) -> None:
+        """Resume whatever the queue has grown beyond, tags aside: messages filtered out must move the consumer on."""
+        for topic, queue_id in list(self._waiting):
+            self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None)
+
+    def channel_closed(self, channel: Any) -> None:
+        """Forget the requests of a connection that is gone."""
+        for key, waiting in list(self._waiting.items()):
+            staying = [request for request in waiting if request.channel is not channel]
+            if len(staying) == len(waiting):
+                continue
+            for request in waiting:
+                if request.channel is channel and request.timer is not None:
+                    request.timer.cancel()
+            if staying:
+                self._waiting[key] = staying
+            else:
+                del self._waiting[key]
+
+    def release_all(self) -> None:
+        """Resume every request: the broker stops."""
+        waiting, self._waiting = self._waiting, {}
+        for requests in waiting.values():
+            for request in requests:
+                self._leave(request)
+
+    def _expired(self, request: PullRequest) -> None:
+        key = (request.topic_bytes, request.queue_id)
+        waiting = self._waiting.get(key)
+        if waiting is None or request not in waiting:
+            return
+        waiting.remove(request)
+        if not waiting:
+            del self._waiting[key]
+        self._leave(request)
+
+    def _leave(self, request: PullRequest) -> None:
+        if request.timer is not None:
+            request.timer.cancel()
+            request.timer = None
+        self._resume(request)

@@ -1,0 +1,1 @@
+"""Progress of the consumer groups."""

@@ -1,0 +1,82 @@
+"""How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
+
+Values are taken as sent: the next queue offset the group wants. They reach ``consumerOffset.json`` every
+``flushConsumerOffsetInterval`` and at the stop, not with each commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rucola.common.data_version import DataVersion
+from rucola.common.key_builder import topic_at_group
+from rucola.formats.tables import decode_consumer_offsets, encode_consumer_offsets
+
+_VERSION_STEP = 500
+"""``consumerOffsetUpdateVersionStep``: commits between two versions."""
+
+
+class ConsumerOffsetManager:
+    """``topic@group`` → queue → consumer offset.
+
+    Args:
+        persist: writes ``consumerOffset.json``; raises ``DiskError``.
+        wall_ms: time of a change.
+    """
+
+    def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
+        self._persist = persist
+        self._wall_ms = wall_ms
+        self._commits = 0
+        self._changed = False
+        self.data_version = DataVersion(0, wall_ms(), 0)
+        self.table: dict[str, dict[int, int]] = {}
+
+    def load(self, text: bytes | None) -> None:
+        """Take over ``consumerOffset.json``.
+
+        Raises:
+            FormatError: the text is not such a table.
+        """
+        if text is not None:
+            self.data_version, self.table = decode_consumer_offsets(text)
+
+    def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """The group has consumed the queue up to ``consumer_offset``."""
+        key = topic_at_group(topic, group)
+        queues = self.table.get(key)
+        if queues is None:
+            queues = self.table[key] = {}
+        queues[queue_id] = consumer_offset
+        self._changed = True
+        self._commits += 1
+        if self._commits % _VERSION_STEP == 0:
+            self.data_version = self.data_version.next(self._wall_ms())
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The group's consumer offset, None when it never committed one."""
+        queues = self.table.get(topic_at_group(topic, group))
+        return None if queues is None else queues.get(queue_id)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a deleted group."""
+        self._remove(lambda key: key.endswith("@" + group))
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a deleted topic."""
+        self._remove(lambda key: key.startswith(topic + "@"))
+
+    def persist(self) -> None:
+        """Write the table when it changed since the last time."""
+        if self._changed:
+            self._changed = False
+            try:
+                self._persist(encode_consumer_offsets(self.data_version, self.table))
+            except BaseException:
+                self._changed = True
+                raise
+
+    def _remove(self, matches: Callable[[str], bool]) -> None:
+        for key in [key for key in self.table if matches(key)]:
+            del self.table[key]
+            self._changed = True

@@ -1,0 +1,109 @@
+"""What the broker tells the name servers (RocketMQ 5.3.3, ``BrokerOuterAPI``).
+
+Every name server is told everything: all topics at the start and at intervals, a single topic when it changes. A name
+server that does not answer is reported when it fails and when it is back, not each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rucola.broker.config import BrokerConfig
+from rucola.common.data_version import DataVersion
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError, RemotingError, RucolaError
+from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+from rucola.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from rucola.remoting.api import RemotingApi
+from rucola.remoting.client import RemotingClient
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+CHANGE_TIMEOUT_MS = 3_000
+"""How long the answer to a send that made a topic may wait for a name server."""
+_UNREGISTER_TIMEOUT_MS = 1_000
+
+
+class BrokerOuterApi:
+    """Registration of one broker.
+
+    Args:
+        config: names of the broker and addresses of the name servers.
+        address: what clients are told, ``host:port``.
+    """
+
+    def __init__(self, config: BrokerConfig, address: str) -> None:
+        self._config = config
+        self._address = address
+        host, _, port = address.rpartition(":")
+        self._ha_address = f"{host}:{int(port) + 1}"
+        self._client = RemotingClient()
+        self._api = RemotingApi(self._client)
+        self._failing: set[str] = set()
+
+    async def register_all(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """Tell every name server about all topics."""
+        body = self._body(topics, version)
+        timeout_ms = self._config.register_broker_timeout_ms
+        await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
+
+    async def register_topic(self, topic: TopicConfig, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """Tell every name server about one changed topic; one that does not know this broker hears of all of them."""
+        one = self._body({topic.topic_name: topic}, version)
+
+        async def tell(name_server: str) -> None:
+            if not await self._register(name_server, one, CHANGE_TIMEOUT_MS, may_be_refused=True):
+                await self._register(name_server, self._body(topics, version), CHANGE_TIMEOUT_MS)
+
+        await asyncio.gather(*[tell(name) for name in self._config.namesrv_addresses])
+
+    async def unregister(self) -> None:
+        """Say goodbye to every name server."""
+        config = self._config
+        header = UnregisterBrokerRequestHeader(
+            config.broker_name, self._address, config.broker_cluster_name, config.broker_id
+        )
+        await asyncio.gather(
+            *[self._api.unregister_broker(name, header, _UNREGISTER_TIMEOUT_MS) for name in config.namesrv_addresses],
+            return_exceptions=True,  # a name server that is gone forgets this broker by itself
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    def _body(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:
+        permission = self._config.broker_permission
+        table = dict(topics)
+        if permission & 6 != 6:
+            table = {name: replace(topic, perm=topic.perm & permission) for name, topic in topics.items()}
+        return RegisterBrokerBody(TopicConfigSerializeWrapper(table, version)).encode()
+
+    async def _register(self, name_server: str, body: bytes, timeout_ms: int, may_be_refused: bool = False) -> bool:
+        config = self._config
+        header = RegisterBrokerRequestHeader(
+            config.broker_name,
+            self._address,
+            config.broker_cluster_name,
+            self._ha_address,
+            config.broker_id,
+            enable_acting_master=False,
+            body_crc32=body_crc32(body),
+        )
+        try:
+            await self._api.register_broker(name_server, header, body, timeout_ms)
+        except RucolaError as error:
+            if isinstance(error, BrokerError) and may_be_refused:
+                return False
+            if name_server not in self._failing:
+                self._failing.add(name_server)
+                level = logging.WARNING if isinstance(error, RemotingError) else logging.ERROR
+                event(_log, level, "name server does not take the registration", address=name_server, error=error)
+            return True
+        if name_server in self._failing:
+            self._failing.discard(name_server)
+            event(_log, logging.INFO, "name server takes the registration again", address=name_server)
+        return True

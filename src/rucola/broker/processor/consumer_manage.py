@@ -1,0 +1,86 @@
+"""Members and progress of consumer groups (RocketMQ 5.3.3, ``ConsumerManageProcessor``; requests 14, 15, 38)."""
+
+from __future__ import annotations
+
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.errors import BrokerError
+from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.client import GetConsumerListByGroupRequestHeader
+from rucola.protocol.headers.offset import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+
+
+class ConsumerManageProcessor:
+    """Answers what rebalancing consumers ask."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        table.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_offset)
+        table.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_offset)
+        table.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
+
+    def consumer_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """38."""
+        group = GetConsumerListByGroupRequestHeader.from_ext_fields(command.ext_fields).consumer_group
+        info = self._consumers.group(group)
+        if info is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return success(command, None, GetConsumerListByGroupResponseBody(info.client_ids()))
+
+    def update_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """15."""
+        header = UpdateConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        if self._groups.find(header.consumer_group) is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
+        if self._topics.get(header.topic) is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        if header.queue_id is None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
+        if header.commit_offset is None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
+        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return success(command)
+
+    def query_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """14. A group without progress starts at 0 while the queue still has its first message."""
+        header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                raise BrokerError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+                )
+            topic = header.topic.encode()
+            minimum = self._store.min_queue_offset(topic, header.queue_id)
+            if minimum > 0 or self._store.max_queue_offset(topic, header.queue_id) == 0:
+                raise BrokerError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                )
+            offset = 0
+        return success(command, OffsetResponseHeader(offset))

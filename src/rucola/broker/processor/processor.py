@@ -1,0 +1,25 @@
+"""Small things that the request processors share."""
+
+from __future__ import annotations
+
+from rucola.errors import BrokerError
+from rucola.protocol.bodies import Body
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.header import CommandHeader
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+
+def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
+    """The answer to a request that was served."""
+    return command.answer(
+        ResponseCode.SUCCESS,
+        ext_fields=header.to_ext_fields() if header is not None else None,
+        body=body.encode() if body is not None else b"",
+    )
+
+
+def topic_missing(topic: str) -> BrokerError:
+    """The refusal of a request about an unknown topic."""
+    return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")

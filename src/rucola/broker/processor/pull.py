@@ -1,0 +1,290 @@
+"""Pulls: checks, read, answer or wait (RocketMQ 5.3.3, ``PullMessageProcessor``; requests 11 and 361)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection
+
+from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.longpolling.pull_request_hold import PullRequest, PullRequestHold
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import FAQ, topic_missing
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.sysflag import PermName, PullSysFlag
+from rucola.errors import BrokerError, FormatError
+from rucola.filter.tag import parse_tags
+from rucola.protocol.answers import encode_pull_header
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rucola.protocol.headers.pull import PullMessageRequestHeader
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageResult, GetMessageStatus
+
+TAG = "TAG"
+_READ = int(PermName.READ)
+_COMMIT = int(PullSysFlag.COMMIT_OFFSET)
+_SUSPEND = int(PullSysFlag.SUSPEND)
+_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+_MAX_BYTES = 128 * 1024 * 1024
+_JOIN_BELOW_BYTES = 16 * 1024
+_EXPRESSIONS_MAX = 4096
+_NO_OFFSETS = {"suggestWhichBrokerId": "0", "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
+
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""The other statuses depend on the offset asked for: 19 at 0, else 21."""
+
+
+class PullMessageProcessor:
+    """Serves the rows of kind PULL. Event loop only; ``hold`` is set by the broker before the first request."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self.hold: PullRequestHold
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._expressions: dict[str, Collection[int] | None] = {}
+
+    def process_row(self, channel: Channel, source: bytearray, table: array[int], row: int) -> None:
+        """Take row ``row`` of kind PULL."""
+        base = row * ROW_WIDTH
+
+        def text(position: FrameColumn, length: FrameColumn) -> str:
+            start = table[base + position]
+            return str(source[start : start + max(table[base + length], 0)], "utf-8", "replace")
+
+        topic = text(FrameColumn.TOPIC_POS, FrameColumn.TOPIC_LEN)
+        request = PullRequest(
+            channel,
+            table[base + FrameColumn.OPAQUE],
+            table[base + FrameColumn.SERIALIZE],
+            text(FrameColumn.GROUP_POS, FrameColumn.GROUP_LEN),
+            topic,
+            topic.encode(),
+            table[base + FrameColumn.QUEUE_ID],
+            table[base + FrameColumn.PULL_QUEUE_OFFSET],
+            table[base + FrameColumn.PULL_MAX_MESSAGES],
+            None,
+        )
+        self._process(
+            request,
+            table[base + FrameColumn.CODE],
+            bool(table[base + FrameColumn.FLAG] & FLAG_ONEWAY),
+            table[base + FrameColumn.SYS_FLAG],
+            table[base + FrameColumn.PULL_COMMIT_OFFSET],
+            table[base + FrameColumn.PULL_SUSPEND_TIMEOUT],
+            table[base + FrameColumn.PULL_SUB_VERSION],
+            text(FrameColumn.PULL_EXPRESSION_POS, FrameColumn.PULL_EXPRESSION_LEN),
+            text(FrameColumn.PULL_EXPRESSION_TYPE_POS, FrameColumn.PULL_EXPRESSION_TYPE_LEN) or TAG,
+        )
+
+    def process_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """Take a pull that came with an unusual header.
+
+        Raises:
+            FormatError: a required field is missing or no number.
+        """
+        header = PullMessageRequestHeader.from_ext_fields(command.ext_fields)
+        request = PullRequest(
+            channel,
+            command.opaque,
+            command.serialize,
+            header.consumer_group,
+            header.topic,
+            header.topic.encode(),
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            None,
+        )
+        self._process(
+            request,
+            command.code,
+            command.is_oneway,
+            header.sys_flag,
+            header.commit_offset,
+            header.suspend_timeout_millis,
+            header.sub_version,
+            header.subscription or "",
+            header.expression_type or TAG,
+        )
+
+    def resume(self, request: PullRequest) -> None:
+        """Run a held request again; it does not wait a second time."""
+        if not request.channel.closed:
+            self._read(request, may_wait=False)
+
+    def _process(
+        self,
+        request: PullRequest,
+        code: int,
+        oneway: bool,
+        sys_flag: int,
+        commit_offset: int,
+        suspend_timeout_ms: int,
+        sub_version: int,
+        expression: str,
+        expression_type: str,
+    ) -> None:
+        if oneway:
+            return
+        try:
+            self._check(request, code)
+            if sys_flag & _SUBSCRIPTION:
+                request.tag_codes = self._tag_codes(expression, expression_type)
+            else:
+                request.tag_codes = self._subscribed(request, sub_version)
+        except BrokerError as refusal:
+            answer = RemotingCommand(
+                refusal.code,
+                request.opaque,
+                FLAG_RESPONSE,
+                refusal.remark,
+                dict(_NO_OFFSETS),
+                serialize=request.serialize,
+            )
+            request.channel.send(answer.encode())
+            return
+        if sys_flag & _COMMIT:
+            self._offsets.commit(request.group, request.topic, request.queue_id, commit_offset)
+        request.timeout_ms = (
+            max(suspend_timeout_ms, 0) if self._config.long_polling_enable else self._config.short_polling_time_ms
+        )
+        self._read(request, may_wait=bool(sys_flag & _SUSPEND))
+
+    def _check(self, request: PullRequest, code: int) -> None:
+        """Refuse what may not be read, in the reference's order (protocol.md 3.4)."""
+        config = self._config
+        if not config.broker_permission & _READ:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            )
+        if code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+            )
+        group = self._groups.find(request.group)
+        if group is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{request.group}] does not exist, {FAQ}",
+            )
+        if not group.consume_enable:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}")
+        topic = self._topics.get(request.topic)
+        if topic is None:
+            raise topic_missing(request.topic)
+        if not topic.perm & _READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] pulling message is forbidden")
+        if not 0 <= request.queue_id < topic.read_queue_nums:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}] consumer:[{request.channel.remote_address}]",
+            )
+        if config.reject_pull_consumer_enable:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the broker refuses pulls of active consumers")
+
+    def _tag_codes(self, expression: str, expression_type: str) -> Collection[int] | None:
+        """Tag codes of an expression sent with the pull; None for all messages."""
+        if expression_type != TAG:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+            )
+        try:
+            return self._expressions[expression]
+        except KeyError:
+            pass
+        try:
+            codes = parse_tags(expression)
+        except FormatError:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            ) from None
+        if len(self._expressions) < _EXPRESSIONS_MAX:  # a client may send a new one each time
+            self._expressions[expression] = codes
+        return codes
+
+    def _subscribed(self, request: PullRequest, sub_version: int) -> Collection[int] | None:
+        """Tag codes of what the group's heartbeats said; None for all messages."""
+        info = self._consumers.group(request.group)
+        if info is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        group = self._groups.find(request.group) or SubscriptionGroupConfig(request.group)
+        if info.message_model == BROADCASTING and not group.consume_broadcast_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{request.group}] can not consume by broadcast way",
+            )
+        subscription = info.subscriptions.get(request.topic)
+        if subscription is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < sub_version:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if subscription.expression_type != TAG:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}",
+            )
+        return None if subscription.sub_string == "*" else frozenset(subscription.code_set)
+
+    def _read(self, request: PullRequest, may_wait: bool) -> None:
+        result = self._store.get_message(
+            request.topic_bytes,
+            request.queue_id,
+            request.queue_offset,
+            request.max_messages,
+            _MAX_BYTES,
+            request.tag_codes,
+        )
+        code = _CODES.get(result.status)
+        if code is None:
+            code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
+        if code == ResponseCode.PULL_NOT_FOUND and may_wait and request.timeout_ms > 0:
+            self.hold.hold(request)
+            return
+        _answer(request, int(code), result)
+
+
+def _answer(request: PullRequest, code: int, result: GetMessageResult) -> None:
+    header = encode_pull_header(
+        request.opaque,
+        request.serialize,
+        code,
+        result.next_offset,
+        result.min_offset,
+        result.max_offset,
+        0,
+        result.message_bytes,
+        result.status.value,
+    )
+    if not result.views:
+        request.channel.send(header)
+    elif len(result.views) > 1 and result.message_bytes < _JOIN_BELOW_BYTES:
+        request.channel.send(b"".join((header, *result.views)))
+    else:
+        request.channel.send_parts((header, *result.views))

@@ -1,0 +1,95 @@
+"""Messages by key and by id, offsets of queues (RocketMQ 5.3.3, ``QueryMessageProcessor`` and the offset requests of
+``AdminBrokerProcessor``; requests 12, 33, 29 to 32)."""
+
+from __future__ import annotations
+
+from rucola.broker.processor.processor import success
+from rucola.errors import BrokerError
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    SearchOffsetRequestHeader,
+)
+from rucola.protocol.headers.query import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+from rucola.store.results import Boundary
+
+
+class QueryProcessor:
+    """Answers from the store alone."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        for code, processor in (
+            (RequestCode.QUERY_MESSAGE, self.query_message),
+            (RequestCode.VIEW_MESSAGE_BY_ID, self.view_message),
+            (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset),
+            (RequestCode.GET_MAX_OFFSET, self.max_offset),
+            (RequestCode.GET_MIN_OFFSET, self.min_offset),
+            (RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest_store_time),
+        ):
+            table.register(code, processor)
+
+    def query_message(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """12."""
+        header = QueryMessageRequestHeader.from_ext_fields(command.ext_fields)
+        count = self._store.config.default_query_max_num if header.unique_key_query else header.max_num
+        result = self._store.query_by_key(
+            header.topic.encode(), header.key.encode(), count, header.begin_timestamp, header.end_timestamp
+        )
+        fields = QueryMessageResponseHeader(result.index_timestamp_ms, result.index_physical_offset).to_ext_fields()
+        if not result.views:
+            remark = "can not find message, maybe time range not correct"
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
+        return command.answer(ResponseCode.SUCCESS, "", fields, b"".join(result.views))
+
+    def view_message(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """33."""
+        physical_offset = ViewMessageRequestHeader.from_ext_fields(command.ext_fields).offset
+        record = self._store.message_at(physical_offset)
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
+        return command.answer(ResponseCode.SUCCESS, body=bytes(record))
+
+    def search_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """29."""
+        header = SearchOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
+        offset = self._store.offset_by_time(header.topic.encode(), header.queue_id, header.timestamp, boundary)
+        return success(command, OffsetResponseHeader(offset))
+
+    def max_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """30."""
+        header = GetMaxOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        return success(
+            command, OffsetResponseHeader(self._store.max_queue_offset(header.topic.encode(), header.queue_id))
+        )
+
+    def min_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """31."""
+        header = GetMinOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        return success(
+            command, OffsetResponseHeader(self._store.min_queue_offset(header.topic.encode(), header.queue_id))
+        )
+
+    def earliest_store_time(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """32."""
+        header = GetEarliestMsgStoretimeRequestHeader.from_ext_fields(command.ext_fields)
+        topic = header.topic.encode()
+        first = self._store.min_queue_offset(topic, header.queue_id)
+        timestamp = self._store.store_time_at(topic, header.queue_id, first)
+        return success(command, GetEarliestMsgStoretimeResponseHeader(timestamp))

@@ -1,0 +1,312 @@
+"""Sends: checks, append, answers (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
+
+The unit of work is a run: consecutive rows of one read that name one topic. A clean run costs a look at its queue ids
+and three kernel calls, for inspection, append and answers, whatever its length. A row that is not clean (no UNIQ_KEY, a
+property that the broker writes itself) is rewritten into a one-row table of its own and then goes the same way, so
+there is one road to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.processor.processor import FAQ, topic_missing
+from rucola.broker.processor.send_response import SendResponses
+from rucola.broker.processor.send_rewrite import rewrite, row_of_command
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
+from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
+from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
+from rucola.common.key_builder import group_of, is_retry_topic
+from rucola.common.sysflag import TRANSACTION_MASK, PermName
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError
+from rucola.formats.message import expand_batch, inspect_rows
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+_QUEUE_ID = int(FrameColumn.QUEUE_ID)
+_SYS_FLAG = int(FrameColumn.SYS_FLAG)
+_TRAITS = int(FrameColumn.TRAITS)
+_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
+_RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
+_NO_WAIT = int(SendTrait.NO_WAIT)
+_ILLEGAL = int(SendTrait.ILLEGAL)
+_UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
+_BATCH_MEMBER_BYTES_MIN = 22
+_TOPIC_BYTES_MAX = 127
+
+
+@dataclass(slots=True)
+class SendTarget:
+    """What the checks of a topic came to; kept until a topic or group changes."""
+
+    name: bytes
+    config: TopicConfig
+    queues: int
+    """Queue ids below it are accepted: the larger of read and write queues."""
+    registration: asyncio.Future[None] | None
+    """A topic made by this send: its producers hear of success when the name servers know it."""
+
+
+class SendMessageProcessor:
+    """Serves the rows of kind SEND and BATCH. Event loop only.
+
+    Args:
+        responses: encodes the answers.
+        waiters: keeps answers until the disk has the messages; None when sends do not wait for it.
+        unique_id: makes a UNIQ_KEY.
+        random_below: ``n -> 0..n-1``.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        responses: SendResponses,
+        waiters: FlushWaiters | None,
+        unique_id: Callable[[], str],
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._responses = responses
+        self._waiters = waiters
+        self._unique_id = unique_id
+        self._random_below = random_below
+        self._body_bytes_max = store.config.max_message_size
+        self._targets: dict[bytes, SendTarget] = {}
+        topics.on_change(self._targets.clear)
+        groups.on_change(self._targets.clear)
+
+    def process_run(
+        self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
+    ) -> None:
+        """Take rows ``first`` up to ``last``: of kind SEND and of one topic."""
+        target = self._find_target(channel, source, table, first, last)
+        if target is None:
+            return
+        traits = inspect_rows(source, table, first, last, self._body_bytes_max)
+        queue_ids = table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]
+        sys_flags = table[first * ROW_WIDTH + _SYS_FLAG : last * ROW_WIDTH : ROW_WIDTH]
+        clean = not traits & _UNCLEAN and min(queue_ids) >= 0 and max(queue_ids) < target.queues
+        if clean and not max(sys_flags) & TRANSACTION_MASK and (not traits or self._waiters is None):
+            self._append(channel, source, view, table, first, last, target, wait=True)
+            return
+        for row in range(first, last):
+            self._process_row(channel, source, view, table, row, target)
+
+    def process_batch(self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int) -> None:
+        """Take row ``row`` of kind BATCH: all of its messages are stored, next to each other, or none.
+
+        The members keep their own properties as they are (RocketMQ 5.x adds none to them).
+        """
+        target = self._find_target(channel, source, table, row, row + 1)
+        if target is None:
+            return
+        try:
+            members, count, wait = self._expand(channel, source, table, row, target)
+            status = self._store.append_rows(
+                source, view, members, 0, count, target.name, channel.host, suffix=b"", together=True
+            )
+            if status is not PutMessageStatus.PUT_OK:
+                raise self._refusal(status)
+        except BrokerError as refusal:
+            self._responses.refuse(channel, table, row, refusal)
+            return
+        answer = self._responses.encode_batch(source, table, row, members, count)
+        self._deliver(channel, answer, _end_of(members, count - 1), wait, target)
+
+    def process_command(self, channel: Channel, command: RemotingCommand) -> None:
+        """Take a send that came with an unusual header.
+
+        Raises:
+            FormatError: a required field is missing or no number.
+        """
+        source, view, table = row_of_command(command)
+        if table[FrameColumn.KIND] == FrameKind.BATCH:
+            self.process_batch(channel, source, view, table, 0)
+        else:
+            self.process_run(channel, source, view, table, 0, 1)
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def _find_target(
+        self, channel: Channel, source: bytearray, table: array[int], first: int, last: int
+    ) -> SendTarget | None:
+        """The topic of the rows; None when it may not be sent to, and the producers have been told."""
+        base = first * ROW_WIDTH
+        position = table[base + FrameColumn.TOPIC_POS]
+        name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
+        target = self._targets.get(name)
+        if target is not None:
+            return target
+        position = table[base + FrameColumn.DEFAULT_TOPIC_POS]
+        default_topic = str(
+            source[position : position + table[base + FrameColumn.DEFAULT_TOPIC_LEN]], "utf-8", "replace"
+        )
+        try:
+            target = self._check_topic(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
+        except BrokerError as refusal:
+            for row in range(first, last):
+                self._responses.refuse(channel, table, row, refusal)
+            return None
+        self._targets[name] = target
+        return target
+
+    def _check_topic(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
+        """The checks of protocol.md 3.2 that depend on the topic alone, in the reference's order."""
+        topic = str(name, "utf-8", "replace")
+        known = self._topics.get(topic)
+        if not self._config.broker_permission & PermName.WRITE and known is not None and known.order:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] sending message is forbidden"
+            )
+        validate_topic(topic)
+        if topic in NOT_ALLOWED_TO_SEND:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        registration: asyncio.Future[None] | None = None
+        if is_retry_topic(topic):
+            group = self._groups.table.get(group_of(topic))
+            if group is None:
+                raise BrokerError(
+                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_of(topic)} {FAQ}"
+                )
+            known, registration = self._topics.create_for_group(topic, max(group.retry_queue_nums, 1))
+        elif known is None:
+            created = self._topics.create_on_send(topic, default_topic, queue_nums)
+            if created is None:
+                raise topic_missing(topic)
+            known, registration = created
+        return SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
+
+    def _queue_id(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
+        if queue_id >= target.queues:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {describe(target.config)} Producer: {channel.remote_address}",
+            )
+        return queue_id if queue_id >= 0 else self._random_below(max(target.config.write_queue_nums, 1))
+
+    def _expand(
+        self, channel: Channel, source: bytearray, table: array[int], row: int, target: SendTarget
+    ) -> tuple[array[int], int, bool]:
+        """The members of a batch as rows, their number, and whether the answer waits for the disk."""
+        base = row * ROW_WIDTH
+        if is_retry_topic(target.config.topic_name) or len(target.name) > _TOPIC_BYTES_MAX:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
+            )
+        table[base + _QUEUE_ID] = self._queue_id(table[base + _QUEUE_ID], channel, target)
+        if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
+            raise self._illegal()
+        envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max)
+        rows_max = max(table[base + FrameColumn.BODY_LEN], 0) // _BATCH_MEMBER_BYTES_MIN
+        members = new_table(rows_max)
+        count = expand_batch(source, table, row, members, rows_max)
+        if count <= 0:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body is not a sequence of messages")
+        if inspect_rows(source, members, 0, count, self._body_bytes_max) & _ILLEGAL:
+            raise self._illegal()
+        return members, count, not envelope_traits & _NO_WAIT
+
+    def _illegal(self) -> BrokerError:
+        return BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._body_bytes_max}B, msg properties length limit 32KB.",
+        )
+
+    def _refusal(self, status: PutMessageStatus) -> BrokerError:
+        if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            return self._illegal()
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return BrokerError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now, the store is {self._store.state.value}"
+            )
+        return BrokerError(ResponseCode.SYSTEM_ERROR, status.value)
+
+    # -- append and answer ------------------------------------------------------------------------------------------
+
+    def _process_row(
+        self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: SendTarget
+    ) -> None:
+        """One row of a run that is not clean; its neighbours keep their places before and behind it."""
+        base = row * ROW_WIDTH
+        traits = table[base + _TRAITS]
+        try:
+            table[base + _QUEUE_ID] = self._queue_id(table[base + _QUEUE_ID], channel, target)
+            if table[base + FrameColumn.BODY_LEN] <= 0:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
+            if traits & _ILLEGAL:
+                raise self._illegal()
+            if table[base + _SYS_FLAG] & TRANSACTION_MASK:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "this broker does not serve transactions")
+            if traits & _UNCLEAN:
+                source, view, table = rewrite(source, table, row, self._unique_id)
+                row = 0
+                if inspect_rows(source, table, 0, 1, self._body_bytes_max) & _UNCLEAN:
+                    raise self._illegal()
+        except BrokerError as refusal:
+            self._responses.refuse(channel, table, row, refusal)
+            return
+        self._append(channel, source, view, table, row, row + 1, target, wait=not traits & _NO_WAIT)
+
+    def _append(
+        self,
+        channel: Channel,
+        source: bytearray,
+        view: memoryview,
+        table: array[int],
+        first: int,
+        last: int,
+        target: SendTarget,
+        wait: bool,
+    ) -> None:
+        """Store rows that passed every check, and answer them.
+
+        Args:
+            wait: whether the answer waits for the disk where this broker does that.
+        """
+        done = last
+        status = self._store.append_rows(source, view, table, first, last, target.name, channel.host)
+        if status is not PutMessageStatus.PUT_OK:
+            refusal = self._refusal(status)
+            while done > first and table[(done - 1) * ROW_WIDTH + _PHYSICAL_OFFSET] == -1:
+                done -= 1
+                self._responses.refuse(channel, table, done, refusal)
+        if done > first:
+            answers = self._responses.encode(source, table, first, done)
+            self._deliver(channel, answers, _end_of(table, done - 1), wait, target)
+
+    def _deliver(self, channel: Channel, answers: bytes, end: int, wait: bool, target: SendTarget) -> None:
+        if not answers:
+            return
+        registration = target.registration
+        if registration is not None:
+            if not registration.done():
+                registration.add_done_callback(lambda _: self._deliver(channel, answers, end, wait, target))
+                return
+            target.registration = None
+        if wait and self._waiters is not None and self._store.flushed_offset < end:
+            self._waiters.add(end, channel, answers)
+        else:
+            channel.send(answers)
+
+
+def _end_of(table: array[int], row: int) -> int:
+    """Physical offset behind the record of ``row``."""
+    base = row * ROW_WIDTH
+    return table[base + _PHYSICAL_OFFSET] + table[base + _RECORD_SIZE]

@@ -1,0 +1,65 @@
+"""Answers to sends: by the run from the kernel, singly for batches and refusals."""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.broker.config import BrokerConfig
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.errors import BrokerError
+from rucola.protocol.answers import SendAnswers
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand, decode_frame
+from rucola.remoting.server import Channel
+
+
+class SendResponses:
+    """Encodes what a producer hears. ``store_host`` is part of every message id."""
+
+    def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
+        self._fields = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
+        self._host_text = store_host.hex().upper()
+        self.encode = SendAnswers(store_host, config.region_id, config.trace_on).encode
+        """``(source, table, first, last) -> bytes``: answers of rows that were stored."""
+
+    def encode_batch(self, source: bytearray, table: array[int], row: int, members: array[int], count: int) -> bytes:
+        """The answer to batch ``row`` whose ``count`` members were stored; no bytes for a oneway request."""
+        base = row * ROW_WIDTH
+        if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
+            return b""
+        offsets = members[FrameColumn.PHYSICAL_OFFSET : count * ROW_WIDTH : ROW_WIDTH]
+        fields = {
+            **self._fields,
+            "msgId": ",".join([f"{self._host_text}{offset:016X}" for offset in offsets]),
+            "queueId": str(members[FrameColumn.QUEUE_ID]),
+            "queueOffset": str(members[FrameColumn.QUEUE_OFFSET]),
+        }
+        key_length = table[base + FrameColumn.UNIQ_KEY_LEN]
+        if key_length > 0:
+            position = table[base + FrameColumn.UNIQ_KEY_POS]
+            fields["transactionId"] = str(source[position : position + key_length], "utf-8", "replace")
+        return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
+
+    def refuse(self, channel: Channel, table: array[int], row: int, refusal: BrokerError) -> None:
+        """Tell the producer of row ``row`` why its message was not stored."""
+        base = row * ROW_WIDTH
+        if not table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
+            channel.send(self._answer(table, base, refusal.code, refusal.remark, self._fields))
+
+    @staticmethod
+    def _answer(table: array[int], base: int, code: int, remark: str, fields: dict[str, str]) -> bytes:
+        opaque, serialize = table[base + FrameColumn.OPAQUE], table[base + FrameColumn.SERIALIZE]
+        return RemotingCommand(code, opaque, FLAG_RESPONSE, remark, fields, serialize=serialize).encode()
+
+
+def flush_not_confirmed(answers: bytes, remark: str) -> bytes:
+    """The same answers with FLUSH_DISK_TIMEOUT: stored, yet not known to be on disk. Rare, so frames are decoded."""
+    changed = []
+    position = 0
+    while position < len(answers):
+        end = position + 4 + int.from_bytes(answers[position : position + 4], "big")
+        command = decode_frame(answers[position:end])
+        command.code, command.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
+        changed.append(command.encode())
+        position = end
+    return b"".join(changed)

@@ -1,0 +1,108 @@
+"""From the frames of one read to the processors.
+
+Runs of sends go to the send processor as they lie in the table, pulls row by row, everything else as decoded commands.
+A processor that raises costs its own requests an answer SYSTEM_ERROR and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+
+from rucola.broker.processor.pull import PullMessageProcessor
+from rucola.broker.processor.send import SendMessageProcessor
+from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
+from rucola.errors import BrokerError
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+
+_log = logging.getLogger(__name__)
+
+_KIND = int(FrameColumn.KIND)
+_OPAQUE = int(FrameColumn.OPAQUE)
+_FLAG = int(FrameColumn.FLAG)
+_SERIALIZE = int(FrameColumn.SERIALIZE)
+_SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
+_PLAIN = int(FrameKind.PLAIN)
+_SEND = int(FrameKind.SEND)
+_PULL = int(FrameKind.PULL)
+
+
+class RequestHandler:
+    """What the remoting server calls.
+
+    Args:
+        table: processors of the plain requests; sends and pulls with unusual headers are added to it here.
+
+    Attributes:
+        stopping: refuse sends; set when the broker stops.
+    """
+
+    def __init__(
+        self,
+        send: SendMessageProcessor,
+        pull: PullMessageProcessor,
+        table: ProcessorTable,
+    ) -> None:
+        self.stopping = False
+        self._send = send
+        self._pull = pull
+        self._table = table
+        for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            table.register(code, self._send_command)
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            table.register(code, self._pull_command)
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        """Serve all frames of one read, in their order."""
+        table, count = batch.table, batch.count
+        row = 0
+        while row < count:
+            base = row * ROW_WIDTH
+            kind = table[base + _KIND]
+            last = row + 1
+            if kind == _SEND:
+                while last < count and table[last * ROW_WIDTH + _SAME_TOPIC]:
+                    last += 1
+            if table[base + _FLAG] & FLAG_RESPONSE:
+                pass  # an answer to a request of ours, already delivered by the channel
+            elif kind == _PLAIN:
+                self._table.process_row(channel, batch, row)
+            else:
+                try:
+                    self._process_hot(channel, batch, kind, row, last)
+                except Exception as error:  # noqa: BLE001 - a defect must not cost the connection
+                    _log.exception("request of %s failed", channel.remote_address)
+                    _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            row = last
+
+    def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> None:
+        if kind == _PULL:
+            self._pull.process_row(channel, batch.source, batch.table, first)
+        elif self.stopping:
+            _answer(channel, batch.table, first, last, ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")
+        elif kind == _SEND:
+            self._send.process_run(channel, batch.source, batch.view, batch.table, first, last)
+        else:
+            self._send.process_batch(channel, batch.source, batch.view, batch.table, first)
+
+    def _send_command(self, channel: Channel, command: RemotingCommand) -> None:
+        if self.stopping:
+            raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")
+        self._send.process_command(channel, command)
+
+    def _pull_command(self, channel: Channel, command: RemotingCommand) -> None:
+        self._pull.process_command(channel, command)
+
+
+def _answer(channel: Channel, table: array[int], first: int, last: int, code: int, remark: str) -> None:
+    for row in range(first, last):
+        base = row * ROW_WIDTH
+        if not table[base + _FLAG] & FLAG_ONEWAY:
+            answer = RemotingCommand(
+                code, table[base + _OPAQUE], FLAG_RESPONSE, remark, serialize=table[base + _SERIALIZE]
+            )
+            channel.send(answer.encode())

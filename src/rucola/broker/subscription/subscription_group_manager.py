@@ -1,0 +1,82 @@
+"""The broker's consumer groups (RocketMQ 5.3.3, ``SubscriptionGroupManager``). Event loop only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rucola.broker.topic.topic_validator import is_group_name
+from rucola.common.data_version import DataVersion
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.formats.tables import decode_subscription_groups, encode_subscription_groups
+
+BUILT_IN_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+class SubscriptionGroupManager:
+    """Group → configuration.
+
+    Args:
+        auto_create: whether an unknown group is made when it is first asked for.
+        persist: writes ``subscriptionGroup.json``; raises ``DiskError``.
+        wall_ms: time of a change.
+    """
+
+    def __init__(self, auto_create: bool, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
+        self._auto_create = auto_create
+        self._persist = persist
+        self._wall_ms = wall_ms
+        self._listeners: list[Callable[[], None]] = []
+        self.data_version = DataVersion(0, wall_ms(), 0)
+        self.table = {group: SubscriptionGroupConfig(group) for group in BUILT_IN_GROUPS}
+        self.forbidden: dict[str, dict[str, int]] = {}
+
+    def load(self, text: bytes | None) -> None:
+        """Take over ``subscriptionGroup.json``.
+
+        Raises:
+            FormatError: the text is not such a table.
+        """
+        if text is not None:
+            loaded = decode_subscription_groups(text)
+            self.data_version, self.forbidden = loaded.data_version, loaded.forbidden
+            self.table.update(loaded.groups)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after every change."""
+        self._listeners.append(listener)
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """Configuration of a group, made on the way when that is allowed and the name is legal; else None."""
+        known = self.table.get(group)
+        if known is not None or not self._auto_create or not is_group_name(group):
+            return known
+        config = SubscriptionGroupConfig(group)
+        self.update(config)
+        return config
+
+    def update(self, config: SubscriptionGroupConfig) -> None:
+        """Create or change a group."""
+        self.table[config.group_name] = config
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Remove a group; returns whether there was one."""
+        if self.table.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._wall_ms())
+        self._persist(encode_subscription_groups(self.data_version, self.table, self.forbidden))
+        for listener in self._listeners:
+            listener()

@@ -1,0 +1,173 @@
+"""The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
+
+Every change raises the data version, is written to ``topics.json`` before the call returns, and is told to the
+listeners: the caches of the processors and the registration with the name servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from rucola.broker.config import BrokerConfig
+from rucola.common.data_version import DataVersion
+from rucola.common.key_builder import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_EVENT_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from rucola.common.sysflag import PermName
+from rucola.common.topic_config import TopicConfig
+from rucola.formats.tables import decode_topics, encode_topics
+
+_READ_WRITE = int(PermName.READ | PermName.WRITE)
+_INHERIT = int(PermName.INHERIT)
+
+Persist = Callable[[bytes], None]
+
+
+class TopicConfigManager:
+    """Topic → configuration.
+
+    Args:
+        persist: writes ``topics.json``; raises ``DiskError``.
+        wall_ms: time of a change.
+    """
+
+    def __init__(self, config: BrokerConfig, persist: Persist, wall_ms: Callable[[], int]) -> None:
+        self._config = config
+        self._persist = persist
+        self._wall_ms = wall_ms
+        self._listeners: list[Callable[[], None]] = []
+        self._registration: Callable[[TopicConfig], asyncio.Future[None]] | None = None
+        self.data_version = DataVersion(0, wall_ms(), 0)
+        self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
+
+    def load(self, text: bytes | None) -> None:
+        """Take over ``topics.json``; what the file does not name of the system's topics stays.
+
+        Raises:
+            FormatError: the text is not such a table.
+        """
+        if text is None:
+            return
+        version, table = decode_topics(text)
+        self.data_version = version
+        inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
+        self.table.update(table)
+        # Whether topics make themselves is this start's choice, not that of the start that wrote the file.
+        if inherited is not None:
+            self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = inherited
+        else:
+            self.table.pop(AUTO_CREATE_TOPIC_KEY_TOPIC, None)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after every change."""
+        self._listeners.append(listener)
+
+    def on_register(self, registration: Callable[[TopicConfig], asyncio.Future[None]]) -> None:
+        """Tell the name servers through ``registration``; its future ends when they have answered, or will not."""
+        self._registration = registration
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """Configuration of a topic, None when there is no such topic."""
+        return self.table.get(topic)
+
+    def update(self, config: TopicConfig) -> asyncio.Future[None] | None:
+        """Create or change a topic; returns the running registration."""
+        self.table[config.topic_name] = config
+        self._changed()
+        return self._registration(config) if self._registration is not None else None
+
+    def delete(self, topic: str) -> bool:
+        """Remove a topic; returns whether there was one. Name servers learn of it with the next registration."""
+        if self.table.pop(topic, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def create_on_send(
+        self, topic: str, default_topic: str, queue_nums: int
+    ) -> tuple[TopicConfig, asyncio.Future[None] | None] | None:
+        """Make ``topic`` after the pattern of ``default_topic``, as the first send to it asks.
+
+        Args:
+            queue_nums: what the producer would like; never more than the pattern has.
+
+        Returns:
+            The topic and its running registration; None when the pattern does not allow it.
+        """
+        pattern = self.table.get(default_topic)
+        if pattern is None or not pattern.perm & _INHERIT:
+            return None
+        queues = max(min(queue_nums, pattern.write_queue_nums), 1)
+        config = replace(
+            pattern,
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=pattern.perm & ~_INHERIT,
+            attributes={},
+        )
+        return config, self.update(config)
+
+    def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
+        """The retry or dead-letter topic of a group, made when it is missing."""
+        known = self.table.get(topic)
+        if known is not None:
+            return known, None
+        config = TopicConfig(topic, queue_nums, queue_nums, _READ_WRITE)
+        return config, self.update(config)
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._wall_ms())
+        self._persist(encode_topics(self.data_version, self.table))
+        for listener in self._listeners:
+            listener()
+
+
+def describe(config: TopicConfig) -> str:
+    """A topic in the words of the reference's error texts."""
+    perm = "".join(letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
+    attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={perm}, topicFilterType={config.topic_filter_type}, "
+        f"topicSysFlag={config.topic_sys_flag}, order={'true' if config.order else 'false'}, "
+        f"attributes={{{attributes}}}]"
+    )
+
+
+def _initial_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """Topics that exist from the start; they reach the file with the first change (protocol.md 3.1)."""
+
+    def topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
+        return TopicConfig(name, queues, queues, perm)
+
+    cluster, broker = config.broker_cluster_name, config.broker_name
+    topics = [
+        topic(SELF_TEST_TOPIC, 1),
+        topic(BENCHMARK_TOPIC, 1024),
+        topic(cluster, 16, _INHERIT | (_READ_WRITE if config.cluster_topic_enable else 0)),
+        topic(broker, 1, _INHERIT | (_READ_WRITE if config.broker_topic_enable else 0)),
+        topic(OFFSET_MOVED_EVENT_TOPIC, 1),
+        topic(SCHEDULE_TOPIC, 18),
+        topic(f"{cluster}_REPLY_TOPIC", 1),
+        topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, _INHERIT),
+        topic(TRANS_HALF_TOPIC, 1),
+        topic(TRANS_OP_HALF_TOPIC, 1),
+        topic(TIMER_TOPIC, 1),
+    ]
+    if config.auto_create_topic_enable:
+        topics.append(topic(AUTO_CREATE_TOPIC_KEY_TOPIC, config.default_topic_queue_nums, _READ_WRITE | _INHERIT))
+    if config.trace_topic_enable:
+        topics.append(topic(TRACE_TOPIC, 1))
+    return topics
