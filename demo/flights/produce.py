@@ -21,7 +21,7 @@ import orjson
 import typer
 
 from rucola import Message, Producer, ProducerConfig, SendResult
-from rucola.errors import RucolaError
+from rucola.errors import ClientError, RucolaError
 
 from .data import ROWS_ALL, TOPIC, FlightMessage, flight_rows, message_of
 
@@ -121,7 +121,8 @@ class Publisher:
         if error is None:
             self.acknowledged += 1
             return
-        if not (isinstance(error, RucolaError) and error.retriable):
+        # While broker and name server come back, the topic may have no route for a moment, which is a ClientError.
+        if not (isinstance(error, ClientError) or (isinstance(error, RucolaError) and error.retriable)):
             self._fatal = self._fatal or error
             return
         self._last_error = error
