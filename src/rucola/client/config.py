@@ -1,94 +1,111 @@
-"""What can be set on a client. Names and defaults are RocketMQ's (5.3.3: ClientConfig, DefaultMQProducer,
-DefaultMQPullConsumer; protocol.md 4.3, 4.4, 4.14), in Python's spelling; what RocketMQ has no name for is marked.
+"""What can be set on a client. Keys and defaults are RocketMQ's (5.3.3: ClientConfig, NettyClientConfig,
+DefaultMQProducer, DefaultMQPullConsumer; protocol.md 4.3, 4.4, 4.14); what RocketMQ does not have is marked "ours".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from rucola.errors import ConfigError
+from rucola.common.options import check_options, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Settings every client has.
+    """Settings every client has. A value out of range is a ``ConfigError``."""
 
-    Attributes:
-        instance_name: part of the client id; "DEFAULT" becomes process id and start time, so that two clients of one
-            process differ.
-        unit_name: appended to the client id when not empty.
-        poll_name_server_interval_ms: how often the route of every used topic is asked for.
-        heartbeat_broker_interval_ms: how often every broker hears from this client.
-        mq_client_api_timeout_ms: how long a name server or an offset query may take.
-        connect_timeout_ms: how long a connection attempt may take.
-    """
-
-    instance_name: str = "DEFAULT"
-    unit_name: str = ""
-    poll_name_server_interval_ms: int = 30_000
-    heartbeat_broker_interval_ms: int = 30_000
-    mq_client_api_timeout_ms: int = 3_000
-    connect_timeout_ms: int = 3_000
+    instance_name: str = option(
+        "instanceName",
+        "DEFAULT",
+        "Part of the client id; DEFAULT becomes process id and start time, so that two clients of a process differ.",
+    )
+    unit_name: str = option("unitName", "", "Appended to the client id when not empty.")
+    poll_name_server_interval_ms: int = option(
+        "pollNameServerInterval", 30_000, "How often the route of every used topic is asked for.", unit="ms", minimum=1
+    )
+    heartbeat_broker_interval_ms: int = option(
+        "heartbeatBrokerInterval", 30_000, "How often every broker hears from this client.", unit="ms", minimum=1
+    )
+    mq_client_api_timeout_ms: int = option(
+        "mqClientApiTimeout", 3_000, "How long a name server or an offset query may take.", unit="ms", minimum=1
+    )
+    connect_timeout_ms: int = option(
+        "connectTimeoutMillis", 3_000, "How long a connection attempt may take.", unit="ms", minimum=1
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.endswith("_ms") and value < 1:
-                raise ConfigError(field.name, str(value), "at least 1 millisecond")
-            if (
-                field.name.startswith(("retry_times", "max_", "compress_", "default_topic_q", "back_pressure"))
-                and value < 0
-            ):
-                raise ConfigError(field.name, str(value), "0 or more")
+        check_options(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ClientConfig):
-    """Settings of a producer.
+    """Settings of a producer."""
 
-    Attributes:
-        create_topic_key: topic whose route and settings serve for a topic that does not exist yet.
-        default_topic_queue_nums: queues asked for when the broker creates the topic.
-        send_msg_timeout_ms: time for one send, all attempts together.
-        send_msg_max_timeout_per_request_ms: longest wait for one attempt; the whole of what is left when not set.
-        retry_times_when_send_failed: further attempts of ``send`` after the first.
-        retry_times_when_send_async_failed: the same for ``submit``.
-        retry_another_broker_when_not_store_ok: whether an answer that is stored but not flushed or copied is retried.
-        max_message_size: bytes of a body, as given by the application.
-        compress_msg_body_over_howmuch: bodies above this many bytes are compressed.
-        compress_level: of zlib, 0 to 9.
-        back_pressure_for_async_send_num: messages on their way above which ``submit`` waits.
-        back_pressure_for_async_send_size: bytes on their way above which ``submit`` waits.
-        retry_backoff_ms: pause before the second and later retries of a message, doubled each time (not in RocketMQ,
-            which tries again at once and so gives up long before a broker is restarted).
-        retry_backoff_max_ms: the longest such pause.
-    """
-
-    create_topic_key: str = "TBW102"
-    default_topic_queue_nums: int = 4
-    send_msg_timeout_ms: int = 3_000
-    send_msg_max_timeout_per_request_ms: int | None = None
-    retry_times_when_send_failed: int = 2
-    retry_times_when_send_async_failed: int = 2
-    retry_another_broker_when_not_store_ok: bool = False
-    max_message_size: int = 4 * 1024 * 1024
-    compress_msg_body_over_howmuch: int = 4096
-    compress_level: int = 5
-    back_pressure_for_async_send_num: int = 10_000
-    back_pressure_for_async_send_size: int = 100 * 1024 * 1024
-    retry_backoff_ms: int = 50
-    retry_backoff_max_ms: int = 1_000
+    create_topic_key: str = option(
+        "createTopicKey", "TBW102", "Topic whose route and settings serve for a topic that does not exist yet."
+    )
+    default_topic_queue_nums: int = option(
+        "defaultTopicQueueNums", 4, "Queues asked for when the broker creates the topic.", minimum=1
+    )
+    send_msg_timeout_ms: int = option(
+        "sendMsgTimeout", 3_000, "Time for one send, all attempts together.", unit="ms", minimum=1
+    )
+    send_msg_max_timeout_per_request_ms: int = option(
+        "sendMsgMaxTimeoutPerRequest",
+        -1,
+        "Longest wait for one attempt; -1 for all the time left.",
+        unit="ms",
+        minimum=-1,
+    )
+    retry_times_when_send_failed: int = option(
+        "retryTimesWhenSendFailed", 2, "Further attempts of a waiting send after the first.", minimum=0
+    )
+    retry_times_when_send_async_failed: int = option(
+        "retryTimesWhenSendAsyncFailed", 2, "Further attempts of a submitted send after the first.", minimum=0
+    )
+    retry_another_broker_when_not_store_ok: bool = option(
+        "retryAnotherBrokerWhenNotStoreOK",
+        False,
+        "Whether a message that is stored, but not flushed or not copied in time, is sent again.",
+    )
+    max_message_size: int = option(
+        "maxMessageSize", 4 * 1024 * 1024, "Largest body, before compression.", unit="bytes", minimum=1
+    )
+    compress_msg_body_over_howmuch: int = option(
+        "compressMsgBodyOverHowmuch", 4096, "Larger bodies are compressed.", unit="bytes", minimum=0
+    )
+    compress_level: int = option("compressLevel", 5, "Level of zlib.", minimum=0, maximum=9)
+    back_pressure_for_async_send_num: int = option(
+        "backPressureForAsyncSendNum", 10_000, "Messages on their way at which `ready` waits.", minimum=1
+    )
+    back_pressure_for_async_send_size: int = option(
+        "backPressureForAsyncSendSize",
+        100 * 1024 * 1024,
+        "Bytes on their way at which `ready` waits.",
+        unit="bytes",
+        minimum=1,
+    )
+    retry_backoff_ms: int = option(
+        "retryBackoff",
+        50,
+        "Pause before the second retry, doubled for each further one (ours: the reference never pauses, and so gives "
+        "up long before a broker is restarted).",
+        unit="ms",
+        minimum=0,
+    )
+    retry_backoff_max_ms: int = option("retryBackoffMax", 1_000, "Longest such pause (ours).", unit="ms", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConsumerConfig(ClientConfig):
-    """Settings of a pull consumer.
+    """Settings of a pull consumer."""
 
-    Attributes:
-        consumer_pull_timeout_ms: how long a pull that does not wait for messages may take.
-        consumer_timeout_millis_when_suspend: how long a pull may take that the broker holds until messages come; the
-            broker's share is the caller's ``suspend_timeout_ms``.
-    """
-
-    consumer_pull_timeout_ms: int = 10_000
-    consumer_timeout_millis_when_suspend: int = 30_000
+    consumer_pull_timeout_ms: int = option(
+        "consumerPullTimeoutMillis", 10_000, "How long a pull may take that is answered at once.", unit="ms", minimum=1
+    )
+    consumer_timeout_when_suspend_ms: int = option(
+        "consumerTimeoutMillisWhenSuspend",
+        30_000,
+        "How long a pull may take that the broker holds until messages come, unless the caller lets it be held longer.",
+        unit="ms",
+        minimum=1,
+    )

@@ -54,7 +54,7 @@ class SendRules(Protocol):
     client: RemotingClient
     backoff_ms: int
     backoff_max_ms: int
-    attempt_timeout_ms: int | None
+    attempt_timeout_ms: int
     retry_when_not_flushed: bool
     wall_ms: Callable[[], int]
 
@@ -134,7 +134,7 @@ class PendingSend(Waiter):
         """Make an attempt."""
         rules = self._rules
         timeout_ms = max(1, round((self._expires_at - self._loop.time()) * 1000))
-        if rules.attempt_timeout_ms is not None and rules.attempt_timeout_ms < timeout_ms:
+        if 0 < rules.attempt_timeout_ms < timeout_ms:
             timeout_ms = rules.attempt_timeout_ms
         self._attempts += 1
         self._target = target

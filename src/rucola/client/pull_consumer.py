@@ -146,7 +146,7 @@ class PullConsumer:
         sys_flag, timeout_ms = int(PullSysFlag.SUBSCRIPTION), self._config.consumer_pull_timeout_ms
         if suspend_timeout_ms > 0:
             sys_flag |= PullSysFlag.SUSPEND
-            timeout_ms = max(self._config.consumer_timeout_millis_when_suspend, suspend_timeout_ms + timeout_ms)
+            timeout_ms = max(self._config.consumer_timeout_when_suspend_ms, suspend_timeout_ms + timeout_ms)
         header = PullMessageRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,

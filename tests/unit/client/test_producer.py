@@ -1,0 +1,537 @@
+"""The producer against a scripted broker over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import Counter
+
+import pytest
+
+from rucola import Message, MessageQueue, Producer, ProducerConfig, SendStatus
+from rucola.errors import BrokerError, ClientError, ConfigError, FormatError, RemotingError, RemotingTimeoutError
+from rucola.formats.properties import decode_properties
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+SEND = int(RequestCode.SEND_MESSAGE_V2)
+ROUTE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+PATIENT = ProducerConfig(send_msg_timeout_ms=3_600_000, retry_backoff_ms=1, retry_backoff_max_ms=5)
+
+
+def silent(command: RemotingCommand) -> None:
+    return None
+
+
+def refuse(code: int, remark: str = "not now"):
+    return lambda command: command.answer(code, remark)
+
+
+def properties_of(header) -> dict[str, str]:
+    return decode_properties(header.properties.encode())
+
+
+def test_send(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, Producer("pg", one.address) as producer:
+            message = Message("T", b"hello", tags="TagA", keys=["k1", "k2"], flag=7, properties={"origin": "Zürich"})
+            result = await producer.send(message)
+            header, body = one.stored[0]
+            assert (header.producer_group, header.topic, header.default_topic) == ("pg", "T", "TBW102")
+            assert (header.default_topic_queue_nums, header.sys_flag, header.flag) == (4, 0, 7)
+            assert (header.reconsume_times, header.unit_mode, header.batch) == (0, False, False)
+            assert header.broker_name == "broker-a"
+            assert body == b"hello"
+            assert properties_of(header) == {
+                "TAGS": "TagA",
+                "KEYS": "k1 k2",
+                "origin": "Zürich",
+                "UNIQ_KEY": result.msg_id,
+                "WAIT": "true",
+            }
+            assert message.uniq_key == result.msg_id
+            assert len(result.msg_id) == 32
+            assert result.status is SendStatus.SEND_OK
+            assert result.message_queue == MessageQueue("T", "broker-a", header.queue_id)
+            assert (result.queue_offset, result.offset_msg_id) == (0, "7F00000100002A9F0000000000000001")
+        assert one.codes()[-1] == RequestCode.UNREGISTER_CLIENT
+        assert one.received[-1].ext_fields == {"clientID": producer.client_id, "producerGroup": "pg"}
+
+    run(scene())
+
+
+def test_queues_take_turns_and_a_chosen_queue_is_kept(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, Producer("pg", one.address) as producer:
+            for _ in range(8):
+                await producer.send(Message("T", b"x"))
+            assert Counter(header.queue_id for header, _ in one.stored) == {0: 2, 1: 2, 2: 2, 3: 2}
+            queues = await producer.message_queues("T")
+            assert queues == [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
+            for _ in range(3):
+                assert (await producer.send(Message("T", b"x"), queues[2])).message_queue == queues[2]
+            # A queue the route does not know is the broker's to judge.
+            far = MessageQueue("T", "broker-a", 99)
+            assert (await producer.send(Message("T", b"x"), far)).message_queue == far
+            with pytest.raises(ClientError, match="broker-z"):
+                await producer.send(Message("T", b"x"), MessageQueue("T", "broker-z", 0))
+
+    run(scene())
+
+
+def test_unknown_topic_goes_where_tbw102_is(run, broker):
+    async def scene() -> None:
+        async with broker() as one, Producer("pg", one.address) as producer:
+            for _ in range(4):
+                await producer.send(Message("Fresh", b"x"))
+            assert {header.queue_id for header, _ in one.stored} == {0, 1, 2, 3}
+            asked = [command.ext_fields["topic"] for command in one.received if command.code == ROUTE]
+            assert asked == ["Fresh", "TBW102"]
+
+    run(scene())
+
+
+def test_topic_without_any_route(run, broker):
+    async def scene() -> None:
+        async with broker(topics={}) as one, Producer("pg", one.address) as producer:
+            with pytest.raises(ClientError, match="no route to topic Nowhere"):
+                await producer.send(Message("Nowhere", b"x"))
+            futures = [producer.submit(Message("Nowhere", b"x")) for _ in range(3)]
+            errors = await asyncio.gather(*futures, return_exceptions=True)
+            assert [type(error) for error in errors] == [ClientError] * 3
+            assert len({id(error) for error in errors}) == 3
+            assert producer.in_flight == 0
+
+    run(scene())
+
+
+def test_second_name_server_is_asked_when_the_first_is_away(run, broker):
+    async def scene() -> None:
+        async with broker() as away:
+            gone = away.address
+        async with broker(topics={"T": 1}) as one, Producer("pg", f"{gone};{one.address}") as producer:
+            assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
+        async with Producer("pg", gone) as producer:
+            with pytest.raises(RemotingError, match=gone):
+                await producer.send(Message("T", b"x"))
+
+    run(scene())
+
+
+def test_pipelined_sends_match_their_answers(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, Producer("pg", one.address) as producer:
+            messages = [Message("T", str(n).encode()) for n in range(500)]
+            futures = []
+            for message in messages:
+                await producer.ready()
+                futures.append(producer.submit(message))
+            results = await asyncio.gather(*futures)
+            by_id = {properties_of(header)["UNIQ_KEY"]: body for header, body in one.stored}
+            assert [by_id[result.msg_id] for result in results] == [message.body for message in messages]
+            assert len({(result.message_queue, result.queue_offset) for result in results}) == 500
+
+    run(scene())
+
+
+def test_answers_in_reverse_order(run, broker, answer_stored):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
+            held: list[RemotingCommand] = []
+            one.scripts[SEND] = [lambda command: held.append(command)] * 10
+            futures = [producer.submit(Message("T", b"x")) for _ in range(10)]
+            await one.until(lambda: len(held) == 10)
+            channel = one.channels[-1]
+            for queue_offset, command in reversed(list(enumerate(held))):
+                channel.send(answer_stored(command, 0, queue_offset).encode())
+            assert [(await future).queue_offset for future in futures] == list(range(10))
+
+    run(scene())
+
+
+def test_ready_waits_while_too_much_is_on_its_way(run, broker, answer_stored):
+    async def scene() -> None:
+        config = ProducerConfig(back_pressure_for_async_send_num=3, send_msg_timeout_ms=3_600_000)
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, config) as producer:
+            held: list[RemotingCommand] = []
+            one.scripts[SEND] = [lambda command: held.append(command)] * 4
+            futures = [producer.submit(Message("T", b"x")) for _ in range(3)]
+            await one.until(lambda: len(held) == 3)
+            waiting = [asyncio.ensure_future(producer.ready()) for _ in range(2)]
+            await settle()
+            assert not any(one.done() for one in waiting)
+            waiting[0].cancel()
+            one.channels[-1].send(answer_stored(held[1], 0, 1).encode())
+            await waiting[1]
+            assert [future.done() for future in futures] == [False, True, False]
+            assert producer.in_flight == 2
+            for command in (held[0], held[2]):
+                one.channels[-1].send(answer_stored(command, 0, 0).encode())
+            await producer.flush()
+            assert producer.in_flight == 0
+
+    run(scene())
+
+
+def test_ready_counts_bytes_too(run, broker):
+    async def scene() -> None:
+        config = ProducerConfig(back_pressure_for_async_send_size=1_000, send_msg_timeout_ms=3_600_000)
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, config) as producer:
+            one.scripts[SEND] = [silent]
+            producer.submit(Message("T", bytes(2_000)))
+            waiting = asyncio.ensure_future(producer.ready())
+            await settle()
+            assert not waiting.done()
+            one.channels[0].close()
+            await waiting
+
+    run(scene())
+
+
+@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 1500])
+def test_answers_that_are_tried_again(run, broker, code):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, Producer("pg", one.address, PATIENT) as producer:
+            one.scripts[SEND] = [refuse(code), refuse(code)]
+            result = await producer.send(Message("T", b"x"))
+            assert result.status is SendStatus.SEND_OK
+            keys = {properties["UNIQ_KEY"] for properties in map(sent_properties, one.received) if properties}
+            assert keys == {result.msg_id}
+            assert one.codes().count(SEND) == 3
+            one.scripts[SEND] = [refuse(code)] * 3
+            with pytest.raises(BrokerError, match="not now") as caught:
+                await producer.send(Message("T", b"x"))
+            assert (caught.value.code, caught.value.address) == (code, one.address)
+            assert "attempt 3" in caught.value.__notes__[0]
+
+    run(scene())
+
+
+def sent_properties(command: RemotingCommand) -> dict[str, str]:
+    return decode_properties(command.ext_fields["i"].encode()) if command.code == SEND else {}
+
+
+@pytest.mark.parametrize("code", [13, 29, 3, 26])
+def test_answers_that_are_final(run, broker, code):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, Producer("pg", one.address, PATIENT) as producer:
+            one.scripts[SEND] = [refuse(code)]
+            with pytest.raises(BrokerError):
+                await producer.send(Message("T", b"x"))
+            assert one.codes().count(SEND) == 1
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (10, SendStatus.FLUSH_DISK_TIMEOUT),
+        (11, SendStatus.SLAVE_NOT_AVAILABLE),
+        (12, SendStatus.FLUSH_SLAVE_TIMEOUT),
+    ],
+)
+def test_stored_but_not_safe_is_a_result(run, broker, answer_stored, code, status):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            script = [lambda command: answer_stored(command, 3, 5, code=code)]
+            async with Producer("pg", one.address, PATIENT) as producer:
+                one.scripts[SEND] = list(script)
+                result = await producer.send(Message("T", b"x"))
+                assert (result.status, result.queue_offset) == (status, 5)
+                assert result.message_queue.queue_id == 3
+            again = ProducerConfig(send_msg_timeout_ms=3_600_000, retry_another_broker_when_not_store_ok=True)
+            async with Producer("pg", one.address, again) as producer:
+                one.scripts[SEND] = list(script)
+                assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
+
+    run(scene())
+
+
+def test_retry_goes_to_another_broker(run, broker):
+    async def scene() -> None:
+        async with broker("broker-a", {"T": 2}) as one, broker("broker-b", {"T": 2}) as other:
+            one.peers = [other]
+            async with Producer("pg", one.address, PATIENT) as producer:
+                one.scripts[SEND] = [refuse(2)] * 100
+                for _ in range(8):
+                    assert (await producer.send(Message("T", b"x"))).message_queue.broker_name == "broker-b"
+                assert len(other.stored) == 8
+                assert not one.stored
+
+    run(scene())
+
+
+def test_broker_comes_back_on_the_same_port(run, broker):
+    """Every message is acknowledged in the end, under one id; none is lost with the connection."""
+
+    async def scene() -> None:
+        config = ProducerConfig(
+            send_msg_timeout_ms=3_600_000,
+            retry_times_when_send_async_failed=1_000_000,
+            retry_backoff_ms=1,
+            retry_backoff_max_ms=5,
+        )
+        async with broker(topics={"T": 4}) as one:
+            port = one.server.port
+            producer = Producer("pg", one.address, config)
+            await producer.start()
+            await producer.send(Message("T", b"first"))
+            one.scripts[SEND] = [silent] * 50
+            futures = [producer.submit(Message("T", str(n).encode())) for n in range(100)]
+            await one.until(lambda: one.codes().count(SEND) >= 51)
+        await settle(100)
+        assert producer.in_flight >= 50
+        async with broker(topics={"T": 4}, port=port) as back:
+            results = await asyncio.gather(*futures)
+            assert {result.status for result in results} == {SendStatus.SEND_OK}
+            assert len({result.msg_id for result in results}) == 100
+            await back.until(lambda: bool(back.heartbeats()))
+            await producer.shutdown()
+
+    run(scene())
+
+
+def test_broker_comes_back_under_another_address(run, broker):
+    async def scene() -> None:
+        config = ProducerConfig(
+            send_msg_timeout_ms=3_600_000, retry_times_when_send_failed=1_000_000, retry_backoff_max_ms=20
+        )
+        async with broker("names", {}) as names:
+            producer = Producer("pg", names.address, config)
+            await producer.start()
+            async with broker("broker-a", {"T": 1}) as old:
+                names.peers = [old]
+                await producer.send(Message("T", b"x"))
+            async with broker("broker-a", {"T": 1}) as new:
+                names.peers = [new]
+                await producer.send(Message("T", b"y"))
+                assert [body for _, body in new.stored] == [b"y"]
+                await producer.shutdown()
+
+    run(scene())
+
+
+def test_timeout_covers_all_attempts(broker):
+    async def scene() -> None:
+        async def stuck(**settings: int) -> int:
+            """Attempts made before the time for all of them is over."""
+            config = ProducerConfig(send_msg_timeout_ms=3_000, **settings)
+            attempts = len(one.received)
+            async with Producer("pg", one.address, config) as producer:
+                await producer.message_queues("T")
+                one.scripts[SEND] = [silent] * 10
+                sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+                while not sending.done():
+                    await settle()
+                    advance(0.5)
+                with pytest.raises(RemotingTimeoutError, match="did not answer"):
+                    await sending
+            return one.codes()[attempts:].count(SEND)
+
+        async with broker(topics={"T": 1}) as one:
+            assert await stuck() == 1
+            assert await stuck(send_msg_max_timeout_per_request_ms=1_000) in (2, 3)
+
+    run_stepped(scene())
+
+
+def test_compression(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            text = b"flights " * 1_000
+            noise = bytes((n * n * 31 + n // 7) % 251 for n in range(50))
+            await producer.send(Message("T", text))
+            await producer.send(Message("T", text[:4096]))
+            await producer.send(Message("T", noise))
+            (packed, body), (plain, exact), (raw, same) = one.stored
+            assert (packed.sys_flag, zlib.decompress(body)) == (0x301, text)
+            assert (plain.sys_flag, exact) == (0, text[:4096])
+            assert (raw.sys_flag, same) == (0, noise)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        (Message("T", b""), "empty"),
+        (Message("T", "text"), "bytes, not str"),
+        (Message("T", bytes(4 * 1024 * 1024 + 1)), "4194305 bytes"),
+        (Message("bad topic", b"x"), "topic 'bad topic'"),
+        (Message("T" * 128, b"x"), "1 to 127"),
+        (Message("", b"x"), "topic ''"),
+        (Message("T", b"x", properties={"a": "b\x01"}), "U\\+0001"),
+        (Message("T", b"x", properties={"": "b"}), "name is empty"),
+        (Message("T", b"x", properties={"a": "\ud800"}), "not valid text"),
+        (Message("T", b"x", properties={"a": "b" * 32768}), "limit is 32767"),
+        (Message("T", b"x", properties={"a": "ü" * 16400}), "limit is 32767"),
+        (Message("T", b"x", flag=1 << 31), "32 bits"),
+    ],
+)
+def test_messages_that_cannot_be_sent(run, broker, message, problem):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            with pytest.raises(ClientError, match=problem):
+                await producer.send(message)
+            with pytest.raises(ClientError, match=problem):
+                producer.submit(message)
+            assert not one.stored
+            assert producer.in_flight == 0
+
+    run(scene())
+
+
+def test_use_before_start_and_after_shutdown(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            producer = Producer("pg", one.address)
+            with pytest.raises(ClientError, match="not started"):
+                producer.submit(Message("T", b"x"))
+            await producer.start()
+            await producer.send(Message("T", b"x"))
+            await producer.shutdown()
+            await producer.shutdown()
+            with pytest.raises(ClientError, match="shut down"):
+                await producer.send(Message("T", b"x"))
+
+    run(scene())
+
+
+def test_bad_settings():
+    with pytest.raises(ClientError, match="group"):
+        Producer("no such group!", "127.0.0.1:1")
+    for namesrv in ("", "nonsense", "127.0.0.1:1;x"):
+        with pytest.raises(ConfigError):
+            Producer("pg", namesrv)
+    with pytest.raises(ConfigError, match="sendMsgTimeout"):
+        ProducerConfig(send_msg_timeout_ms=0)
+    with pytest.raises(ConfigError, match="retryTimes"):
+        ProducerConfig(retry_times_when_send_failed=-1)
+
+
+def test_batch(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as one, Producer("pg", one.address) as producer:
+            messages = [Message("T", f"m{n}".encode(), tags=f"t{n}", flag=n) for n in range(3)]
+            result = await producer.send_batch(messages)
+            assert result.msg_id == ",".join(message.uniq_key or "" for message in messages)
+            header, body = one.stored[0]
+            assert (header.batch, header.topic) == (True, "T")
+            assert RequestCode.SEND_BATCH_MESSAGE in one.codes()
+            assert set(properties_of(header)) == {"UNIQ_KEY", "WAIT"}
+            members = []
+            while body:
+                total = int.from_bytes(body[:4], "big")
+                body_length = int.from_bytes(body[16:20], "big")
+                tail = 20 + body_length
+                assert int.from_bytes(body[tail : tail + 2], "big") == total - tail - 2
+                members.append(
+                    (
+                        body[4:12],
+                        int.from_bytes(body[12:16], "big"),
+                        body[20:tail],
+                        decode_properties(body[tail + 2 : total]),
+                    )
+                )
+                body = body[total:]
+            assert members == [
+                (bytes(8), n, f"m{n}".encode(), {"TAGS": f"t{n}", "UNIQ_KEY": messages[n].uniq_key}) for n in range(3)
+            ]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([], "at least one"),
+        ([Message("T", b"x"), Message("U", b"x")], "one topic"),
+        ([Message("T", b"x", delay_level=3)], "delayed"),
+        ([Message("%RETRY%g", b"x")], "retry"),
+        ([Message("T", b"x"), Message("T", b"x", properties={"WAIT": "false"})], "wait_store_ok"),
+        ([Message("T", bytes(3_000_000)), Message("T", bytes(3_000_000))], "the batch takes"),
+    ],
+)
+def test_batches_that_cannot_be_sent(run, broker, messages, problem):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            with pytest.raises(ClientError, match=problem):
+                await producer.send_batch(messages)
+            assert not one.stored
+
+    run(scene())
+
+
+def test_oneway(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            await producer.send_oneway(Message("T", b"gone"))
+            await one.until(lambda: bool(one.stored))
+            sent = next(command for command in one.received if command.code == SEND)
+            assert sent.is_oneway
+            assert one.stored[0][1] == b"gone"
+
+    run(scene())
+
+
+def test_answer_without_its_fields(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            one.scripts[SEND] = [
+                lambda command: command.answer(0),
+                lambda command: command.answer(0, ext_fields={"msgId": "x", "queueId": "0", "queueOffset": "many"}),
+            ]
+            for _ in range(2):
+                with pytest.raises(FormatError, match="answer to a send"):
+                    await producer.send(Message("T", b"x"))
+            assert producer.in_flight == 0
+
+    run(scene())
+
+
+def test_answer_with_a_binary_header(run, broker, answer_stored):
+    async def scene() -> None:
+        def binary(command: RemotingCommand) -> RemotingCommand:
+            answer = answer_stored(command, 0, 77)
+            answer.serialize = 1
+            return answer
+
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            one.scripts[SEND] = [binary]
+            assert (await producer.send(Message("T", b"x"))).queue_offset == 77
+
+    run(scene())
+
+
+def test_cancelled_sends_leave_no_trace(run, broker, answer_stored):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
+            held: list[RemotingCommand] = []
+            one.scripts[SEND] = [lambda command: held.append(command)]
+            sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+            await one.until(lambda: bool(held))
+            sending.cancel()
+            one.channels[-1].send(answer_stored(held[0], 0, 0).encode())
+            await producer.flush()
+            assert sending.cancelled() or sending.done()
+
+    run(scene())
+
+
+def test_heartbeats_and_route_polling(broker):
+    async def scene() -> None:
+        async with broker(topics={"TBW102": 8}) as one, Producer("pg", one.address) as producer:
+            await producer.send(Message("T", b"x"))
+            await one.until(lambda: len(one.heartbeats()) == 1)
+            beat = one.heartbeats()[0]
+            assert beat.client_id == producer.client_id
+            assert [group.group_name for group in beat.producer_data_set] == ["pg"]
+            one.topics["T"] = 2
+            advance(31)
+            await one.until(lambda: len(one.heartbeats()) == 2 and one.codes().count(ROUTE) >= 3)
+            while len(await producer.message_queues("T")) != 2:
+                await settle()
+
+    run_stepped(scene())
