@@ -1,0 +1,203 @@
+"""Reads a store directory without changing a byte of it, also while a broker is using it.
+
+For ``rucola store`` and for Spark: ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
+sent to other processes, which then map the files themselves. Under a running broker everything below ``end_offset`` is
+final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rucola.common.columns import RecordColumn
+from rucola.common.message import MessageExt
+from rucola.errors import StoreDamagedError
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.message import decode_message
+from rucola.formats.segment_name import segment_start
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue import PREFILL_SIZE, ConsumeQueue
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.log_reader import CHECK_ALL, LogReader
+from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.recovery import scan
+from rucola.store.results import Boundary
+from rucola.store.watermark import WatermarkFile
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """What a queue holds.
+
+    Attributes:
+        min_offset: queue offset of the oldest message.
+        max_offset: queue offset behind the newest.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class OfflineStore:
+    """A store directory, opened for looking. Segment lengths are taken from the files.
+
+    Args:
+        path: the directory.
+        files: door to the disk.
+        commit_log_path: where the log is when it is not in the directory.
+
+    Raises:
+        StoreDamagedError: the directory holds no store, or a segment of the log is not one.
+    """
+
+    def __init__(self, path: str, files: Files | None = None, commit_log_path: str | None = None) -> None:
+        self._files = files = files if files is not None else Files()
+        self.path = path = files.expand(path)
+        directory = files.expand(commit_log_path) if commit_log_path else f"{path}/commitlog"
+        if not files.exists(directory) and not files.exists(f"{path}/consumequeue"):
+            raise StoreDamagedError(path, 0, "no store here: neither commitlog nor consumequeue", "name a store")
+        segment_bytes = self._segment_bytes(directory, 1 << 30)
+        self._log = LogReader(MappedFileQueue(files, directory, segment_bytes, writable=False))
+        self._log.queue.load()
+        self._log.max_offset = self._find_end()
+        self._queues = ConsumeQueueStore(
+            files, f"{path}/consumequeue", self._queue_segment_bytes(), self._log, writable=False
+        )
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def log_segments(self) -> list[tuple[str, int, int]]:
+        """Path, physical offset of the first byte, and length of each segment, oldest first."""
+        return [(file.path, file.start, file.size) for file in self._log.queue.segments]
+
+    def min_offset(self) -> int:
+        """Physical offset of the oldest byte."""
+        return self._log.min_offset
+
+    def end_offset(self) -> int:
+        """Physical offset behind the last whole, undamaged record when the store was opened or last refreshed."""
+        return self._log.max_offset
+
+    def refresh(self) -> int:
+        """Looks for what a running broker has added; returns the new end offset."""
+        known = self._log.max_offset
+        self._log.queue.close()
+        self._log.queue.load()
+        self._log.max_offset = max(known, self._find_end())
+        self._queues.close()
+        return self._log.max_offset
+
+    def message_at(self, physical_offset: int) -> MessageExt | None:
+        """The message whose record starts at ``physical_offset``, None when none does."""
+        record = self._log.message_at(physical_offset)
+        return None if record is None else decode_message(record)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that starts there, as stored."""
+        return self._log.message_at(physical_offset)
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have a queue, sorted."""
+        return sorted({topic.decode("utf-8", "surrogateescape") for topic, _ in self._queues.names()})
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of a topic, sorted."""
+        wanted = topic.encode("utf-8", "surrogateescape")
+        return sorted(queue_id for name, queue_id in self._queues.names() if name == wanted)
+
+    def queue_ranges(self) -> list[QueueRange]:
+        """What every queue holds, by topic and queue id."""
+        return [self.queue_range(topic, queue_id) for topic in self.topics() for queue_id in self.queues(topic)]
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueRange:
+        """What one queue holds; an unknown one holds nothing."""
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return QueueRange(topic, queue_id, 0, 0)
+        return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+
+    def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
+        """Path, queue offset of the first unit, and number of units of each segment of a queue."""
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return []
+        return [(file.path, file.start // UNIT_BYTES, file.size // UNIT_BYTES) for file in queue.files.segments]
+
+    def units(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """Queue offset, physical offset, size and tags code of the entries from ``first`` up to ``last``."""
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return
+        for queue_offset in range(max(first, queue.min_offset), min(last, queue.max_offset)):
+            physical_offset, size, tags_code = queue.unit(queue_offset)
+            if size != PREFILL_SIZE:
+                yield queue_offset, physical_offset, size, tags_code
+
+    def messages(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[MessageExt]:
+        """The messages of a queue from ``first`` up to ``last``.
+
+        Raises:
+            StoreDamagedError: a record is not what its unit says.
+        """
+        for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
+            row = self._log.row_at(physical_offset, CHECK_ALL)
+            record = self._log.view(physical_offset, size)
+            if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
+                file = self._log.queue.find(physical_offset)
+                path, start = (file.path, file.start) if file is not None else (self._log.queue.path, 0)
+                raise StoreDamagedError(
+                    path,
+                    physical_offset - start,
+                    f"entry {queue_offset} of {topic}/{queue_id} points at no whole record",
+                    "verify the store",
+                )
+            yield decode_message(record)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Queue offset of the message at a store time; see ``Boundary``."""
+        queue = self._queue(topic, queue_id)
+        return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        self._queues.close()
+        self._log.queue.close()
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
+
+    def _find_end(self) -> int:
+        """Looks from the watermark on, or from the last segment that begins with a record."""
+        queue = self._log.queue
+        watermark = WatermarkFile(self._files, self.path).read()
+        if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
+            return scan(self._log, max(watermark.flushed_offset, queue.start), CHECK_ALL).physical_offset
+        for file in reversed(queue.segments):
+            end = scan(self._log, file.start, CHECK_ALL).physical_offset
+            if end > file.start:
+                return end
+        return queue.start
+
+    def _segment_bytes(self, directory: str, default: int) -> int:
+        """Length of the first segment in ``directory``."""
+        for name in self._files.list_files(directory):
+            length = self._files.size(f"{directory}/{name}")
+            if segment_start(name) is not None and length:
+                return length
+        return default
+
+    def _queue_segment_bytes(self) -> int:
+        for topic in self._files.list_directories(f"{self.path}/consumequeue"):
+            for queue_id in self._files.list_directories(f"{self.path}/consumequeue/{topic}"):
+                length = self._segment_bytes(f"{self.path}/consumequeue/{topic}/{queue_id}", 0)
+                if length:
+                    return length
+        return MessageStoreConfig().consume_queue_segment_bytes
