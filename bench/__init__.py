@@ -1,1 +1,1 @@
-"""Figures against budgets: ``python -m bench.run``. Absolute figures depend on the machine; the ratios are what counts."""
+"""Figures against budgets: ``python -m bench.run``. The ratios count; absolute figures depend on the machine."""

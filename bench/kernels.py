@@ -11,13 +11,24 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from tools.peers.packages import ROOT
+
 from bench.context import Context
 from bench.figure import Figure
-from bench.samples import BODY_BYTES_MAX, HOST, QUEUES, STORE_TIMESTAMP_MS, SUFFIX, TOPIC, records, send_batch, send_frames
+from bench.samples import (
+    BODY_BYTES_MAX,
+    HOST,
+    QUEUES,
+    STORE_TIMESTAMP_MS,
+    SUFFIX,
+    TOPIC,
+    records,
+    send_batch,
+    send_frames,
+)
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.protocol.answers import SendAnswers
-from tools.peers.packages import ROOT
 
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
 COUNT = 64

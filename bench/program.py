@@ -155,7 +155,6 @@ def alternate(
     seconds: float,
     rounds: int,
     pilot: int,
-    step: Callable[[], None],
 ) -> list[list[Round]]:
     """Rounds of several programs in turns, so that what else happens on the machine meets all of them.
 
@@ -164,7 +163,6 @@ def alternate(
         seconds: how long a round should take.
         rounds: of each program.
         pilot: messages of a round before, to warm up and to learn the rate.
-        step: called after each round.
 
     Returns:
         The rounds of each program.
@@ -173,12 +171,10 @@ def alternate(
     for program in programs:
         program.round(line(pilot))
         sizes.append(max(pilot // 4, int(program.round(line(pilot)).rate * seconds)))
-        step()
     results: list[list[Round]] = [[] for _ in programs]
     for _ in range(rounds):
         for program, size, result in zip(programs, sizes, results, strict=True):
             result.append(program.round(line(size)))
-            step()
     return results
 
 

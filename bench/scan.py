@@ -1,0 +1,90 @@
+"""Scan of the log into Arrow record batches, against a plain copy of the same bytes in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from bench.context import Context
+from bench.figure import Figure, at_least, rate
+from bench.samples import TOPIC, records
+from rucola.filter.tag import parse_tag_expression
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.options import parse_options
+from rucola.spark.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
+from rucola.spark.schema import chosen_columns
+
+GROUP = "scan of the log into Arrow, one thread, log in memory"
+LOG_BYTES = 96 << 20
+ARROW_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+FEW = "body,tags,keys,queueId,queueOffset,storeTimestamp"
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """All columns, and the six that a pipeline usually wants, at two body sizes."""
+    for body_bytes, count in ((1024, LOG_BYTES // 1400), (100, LOG_BYTES // 480)):
+        context.show(f"scan: making {count:,} records of {body_bytes} B")
+        log, end = records(count, body_bytes)
+        reused, fresh = (_best(context.seconds, copy) for copy in (_copier(log, end), _fresh_copier(log, end)))
+        for columns in (FEW, ""):
+            names = f"{FEW.count(',') + 1} columns" if columns else "all columns"
+            context.show(f"scan: {body_bytes} B bodies, {names}")
+            seconds = _best(context.seconds, _scan_of(log, end, count, columns))
+            budgets = (at_least(0.5),) if body_bytes == 1024 and columns else ()
+            what = f"{_size(body_bytes)} bodies, {names} ({count / seconds / 1e6:.2f} M records/s)"
+            ours = end / 1e9 / seconds
+            yield rate(GROUP, what, ours, end / 1e9 / reused, "copy to used memory", *budgets, unit="GB/s")
+            yield rate(GROUP, what, ours, end / 1e9 / fresh, "copy to new memory", unit="GB/s")
+
+
+def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[], None]:
+    """A whole scan, as a Spark task runs it on a piece of a segment."""
+    options = parse_options({"storePath": "d", "topic": TOPIC.decode(), **({"columns": columns} if columns else {})})
+    chosen = chosen_columns(options)
+    schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.ddl_type]) for column in chosen])
+    builder = BatchBuilder(options, [column.name for column in chosen], schema, "broker-a")
+
+    def scan() -> None:
+        scanner = Scanner(builder, RowChooser(parse_tag_expression("*")))
+        rows = sum(batch.num_rows for batch in scanner.batches(log, 0, end, 0, "log", CHECK_PHYSICAL_OFFSET))
+        assert rows == count, f"{rows} of {count} records"
+
+    return scan
+
+
+def _copier(log: bytearray, end: int) -> Callable[[], None]:
+    """A copy into memory that was touched before: the fastest there is."""
+    target, view = memoryview(bytearray(end)), memoryview(log)[:end]
+
+    def copy() -> None:
+        target[:] = view
+
+    return copy
+
+
+def _fresh_copier(log: bytearray, end: int) -> Callable[[], object]:
+    """A copy into memory that the operating system hands out for it, as a plain ``bytes()`` is."""
+    view = memoryview(log)[:end]
+    return lambda: bytes(view)
+
+
+def _best(seconds: float, work: Callable[[], object]) -> float:
+    """Seconds of the fastest of as many runs as fit into ``seconds``, at least two."""
+    times: list[float] = []
+    while len(times) < 2 or sum(times) < seconds:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _size(body_bytes: int) -> str:
+    return f"{body_bytes // 1024} KiB" if body_bytes >= 1024 else f"{body_bytes} B"
