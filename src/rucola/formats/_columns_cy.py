@@ -84,7 +84,8 @@ def properties_json(
 ) -> int:
     """Writes the properties of each row as the text of a JSON object, behind each other into ``out``.
 
-    Without any it is ``{}``. Pairs keep their order; of a repeated name the last counts. Bytes that are not UTF-8 become U+FFFD.
+    Without any it is ``{}``. Pairs keep their order; of a repeated name the last counts. Bytes that are not UTF-8
+    become U+FFFD.
 
     Returns:
         Bytes needed. If that is more than ``out`` has, its content is useless: call again with as many.

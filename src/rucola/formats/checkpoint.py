@@ -1,4 +1,7 @@
-"""The file ``checkpoint``: 4096 bytes, five times and offsets at the beginning, zeros behind (5.3.3, ``StoreCheckpoint``)."""
+"""The file ``checkpoint``: 4096 bytes, five times and offsets at the beginning, zeros behind.
+
+Source: RocketMQ 5.3.3, ``StoreCheckpoint``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The JSON dialect of the files in ``config/``: what fastjson 1.2.83 writes with its pretty format.
 
-Written: one tab per level, no space after ``:``, no line break at the end; a map with integer keys stays on one line, keys
-unquoted, but for a line break before its ``}``. Read: that, standard JSON, and references to an object that stood before.
+Written: one tab per level, no space after ``:``, no line break at the end; a map with integer keys stays on one line,
+keys unquoted, but for a line break before its ``}``. Read: that, standard JSON, and references to an object that
+stands elsewhere in the file.
 """
 
 from __future__ import annotations

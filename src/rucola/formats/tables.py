@@ -1,7 +1,7 @@
 """The tables in ``config/`` that a broker keeps: topics, groups, progress of consumers and of delay levels.
 
-Each pair of functions turns the content of one file into values and back. How the file is replaced, and that its ``.bak``
-is read when it is damaged, is the matter of whoever owns the file. Unknown members are ignored.
+Each pair of functions turns the content of one file into values and back. How the file is replaced, and that its
+``.bak`` is read when it is damaged, is the matter of whoever owns the file. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def encode_consumer_offsets(version: DataVersion, offsets: Mapping[str, Mapping[
     return dumps_pretty(
         {
             "dataVersion": version.to_dict(),
-            # derived, for people; a set in the reference, which is why it stands on one line in that order
-            "groupTopicMap": {group: tuple(hash_map_order(names)) for group, names in topics.items()},
+            # derived, for people; a set made for one element in the reference, hence one line and that order
+            "groupTopicMap": {group: tuple(hash_map_order(names, 2)) for group, names in topics.items()},
             "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
         }
     )

@@ -1,0 +1,77 @@
+"""Reads the golden stores (``README.md`` beside this file)."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tarfile
+from base64 import b64decode
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+STORES = Path(__file__).parent / "stores"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One golden store: its input, the reference's reads, and the files of the directory by relative path."""
+
+    name: str
+    case: dict[str, Any]
+    expect: dict[str, Any]
+    files: dict[str, bytes]
+
+    @property
+    def puts(self) -> list[dict[str, Any]]:
+        """The put steps, in order."""
+        return [step for step in self.case["steps"] if step["step"] == "put"]
+
+    def config(self, key: str, default: int) -> int:
+        """A number of the configuration the store was written with."""
+        return int(self.case["config"].get(key, default))
+
+    def below(self, directory: str) -> dict[str, bytes]:
+        """Files below ``directory`` of the store, by the rest of their path."""
+        prefix = directory + "/"
+        return {path.removeprefix(prefix): data for path, data in self.files.items() if path.startswith(prefix)}
+
+
+@cache
+def load(name: str) -> Case:
+    """The case ``name``, in memory."""
+    members: dict[str, bytes] = {}
+    with tarfile.open(fileobj=BytesIO(lzma.decompress((STORES / f"{name}.tar.xz").read_bytes()))) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None:
+                members[member.name.removeprefix(f"{name}/")] = file.read()
+    files = {path.removeprefix("store/"): data for path, data in members.items() if path.startswith("store/")}
+    return Case(name, json.loads(members["case.json"]), json.loads(members["expect.json"]), files)
+
+
+def unpack(name: str, directory: Path) -> Case:
+    """The case ``name``, its store also as files below ``directory``, which a test may change."""
+    case = load(name)
+    for path, data in case.files.items():
+        target = directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    return case
+
+
+def body_bytes(body: dict[str, Any] | None) -> bytes:
+    """The bytes of a ``body`` of ``case.json``; none are none."""
+    if body is None:
+        return b""
+    if "base64" in body:
+        return b64decode(body["base64"])
+    return str(body["repeat"]).encode() * int(body["times"])
+
+
+def host(value: dict[str, Any]) -> bytes:
+    """The bytes of a host of ``case.json``, without any help of the code under test."""
+    return ip_address(value["address"]).packed + int(value["port"]).to_bytes(4, "big")

@@ -1,0 +1,68 @@
+"""The tables in ``config/`` as the reference's broker wrote them: read, and written again byte for byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rucola.common.data_version import DataVersion
+from rucola.formats.tables import (
+    decode_consumer_offsets,
+    decode_delay_offsets,
+    decode_subscription_groups,
+    decode_topics,
+    encode_consumer_offsets,
+    encode_delay_offsets,
+    encode_subscription_groups,
+    encode_topics,
+)
+from tests.golden.loader import load
+
+TABLES: dict[str, tuple[Callable[[bytes], Any], Callable[..., bytes]]] = {
+    "topics.json": (decode_topics, encode_topics),
+    "subscriptionGroup.json": (decode_subscription_groups, encode_subscription_groups),
+    "consumerOffset.json": (decode_consumer_offsets, encode_consumer_offsets),
+    "delayOffset.json": (decode_delay_offsets, encode_delay_offsets),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(("case", "suffix"), [("config_first", ""), ("config_second", ""), ("config_second", ".bak")])
+def test_a_table_read_and_written_again_is_the_same_bytes(case: str, suffix: str, name: str) -> None:
+    decode, encode = TABLES[name]
+    text = load(case).files[f"config/{name}{suffix}"]
+    assert encode(*decode(text)) == text
+
+
+# Not delayOffset.json: the reference lowers its offsets to what the queues hold, in that case nothing.
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])
+def test_the_compact_text_of_the_reference_reads_the_same(name: str) -> None:
+    case = load("config_first")
+    decode, _ = TABLES[name]
+    (compact,) = [entry["table"] for entry in case.expect["load"] if entry["file"] == f"config/{name}"]
+    assert decode(compact.encode()) == decode(case.files[f"config/{name}"])
+
+
+def test_values() -> None:
+    case = load("config_second")
+    _, topics = decode_topics(case.files["config/topics.json"])
+    assert topics["BatchTopic"].attributes == {"queue.type": "BatchCQ"}
+    assert topics["%RETRY%group_a"].perm == 2 and topics["%RETRY%group_a"].order
+    assert topics["BenchmarkTest"].read_queue_nums == topics["BenchmarkTest"].write_queue_nums == 1024
+    version, offsets = decode_consumer_offsets(case.files["config/consumerOffset.json"])
+    assert offsets == {"%RETRY%group_a@group_a": {0: 2}, "TopicTest@group_a": {0: 200, 1: 201, 2: 202, 3: 203}}
+    assert version == DataVersion(0, version.timestamp_ms, 0)
+    groups = decode_subscription_groups(case.files["config/subscriptionGroup.json"])
+    assert not groups.groups["group_a"].consume_enable and groups.groups["group_a"].retry_max_times == 18
+    _, levels = decode_delay_offsets(case.files["config/delayOffset.json"])
+    assert levels == {1: 24, 3: 5, 18: 42}
+
+
+def test_standard_json_is_read_too() -> None:
+    case = load("config_second")
+    text = case.files["config/delayOffset.json"]
+    standard = json.dumps({"offsetTable": {"1": 24, "3": 5, "18": 42}, "unknown": [1], "dataVersion": {"counter": 0}})
+    assert decode_delay_offsets(standard.encode())[1] == decode_delay_offsets(text)[1]
