@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rucola.broker.reference_keys import REFERENCE_KEYS
+from rucola.common.hosts import check_bind_address
 from rucola.common.java import parse_properties
 from rucola.common.options import check_options, option, parse_options, unknown_keys
 from rucola.errors import ConfigError
@@ -31,6 +32,11 @@ class BrokerConfig:
         "bindAddress",
         "127.0.0.1",
         "Address to listen on (RocketMQ listens on all; this broker has no access control yet).",
+    )
+    insecure: bool = option(
+        "insecure",
+        False,
+        "Allow to listen on an address that others can reach, without access control and encryption (not RocketMQ's).",
     )
     broker_ip1: str = option("brokerIP1", "", "Address that clients are told; empty = the address listened on.")
     listen_port: int = option("listenPort", 10911, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
@@ -113,6 +119,9 @@ class BrokerConfig:
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not name or not all(c.isascii() and (c.isalnum() or c in "_-|%") for c in name) or len(name) > 127:
                 raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'")
+        check_bind_address(self.bind_address, self.insecure)
+        if self.bind_address in ("0.0.0.0", "::") and not self.broker_ip1:
+            raise ConfigError("brokerIP1", "", "the address clients reach this broker by, when it listens on all")
         for address in self.namesrv_addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -151,8 +160,3 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     if values.get("brokerRole", "ASYNC_MASTER") != "ASYNC_MASTER":
         raise ConfigError("brokerRole", values["brokerRole"], "ASYNC_MASTER (replication is not supported yet)")
     return parse_options(BrokerConfig, values), parse_options(MessageStoreConfig, values)
-
-
-def with_ports(config: BrokerConfig, namesrv_addr: str, listen_port: int) -> BrokerConfig:
-    """``config`` with the addresses that are known only once the sockets are open."""
-    return replace(config, namesrv_addr=namesrv_addr, listen_port=listen_port)

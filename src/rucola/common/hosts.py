@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from rucola.errors import ConfigError
+
 
 def host_bytes(address: str, port: int) -> bytes:
     """The 8 (IPv4) or 20 (IPv6) bytes of ``address`` and ``port``.
@@ -66,3 +68,17 @@ def split_address(text: str) -> tuple[str, int]:
 def join_address(host: str, port: int) -> str:
     """``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_bind_address(address: str, insecure: bool) -> None:
+    """Refuse to listen where others can reach it, unless that was asked for: there is no access control yet.
+
+    Raises:
+        ConfigError: not a numeric address, or not a loopback address without ``insecure``.
+    """
+    try:
+        loopback = ip_address(address).is_loopback
+    except ValueError:
+        raise ConfigError("bindAddress", address, "a numeric IP address") from None
+    if not loopback and not insecure:
+        raise ConfigError("bindAddress", address, "a loopback address such as 127.0.0.1, or insecure=true beside it")

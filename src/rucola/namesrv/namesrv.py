@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.hosts import check_bind_address
 from rucola.common.options import check_options, option
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
@@ -28,6 +29,11 @@ class NamesrvConfig:
     """Options of the name server, with RocketMQ's keys (``NamesrvConfig``, ``NettyServerConfig``)."""
 
     bind_address: str = option("bindAddress", "127.0.0.1", "Address to listen on.")
+    insecure: bool = option(
+        "insecure",
+        False,
+        "Allow to listen on an address that others can reach, without access control and encryption (not RocketMQ's).",
+    )
     listen_port: int = option("listenPort", 9876, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
     scan_not_active_broker_interval_ms: int = option(
         "scanNotActiveBrokerInterval",
@@ -41,6 +47,7 @@ class NamesrvConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        check_bind_address(self.bind_address, self.insecure)
 
 
 class NameServer:

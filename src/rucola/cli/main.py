@@ -1,0 +1,158 @@
+"""The command ``rucola``. Options and exit codes are a stable face; every error is one line on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Annotated, NoReturn
+
+import orjson
+import typer
+
+from rucola.cli.exit_codes import ExitCode, exit_code
+from rucola.errors import ConfigError, RucolaError
+
+app = typer.Typer(
+    name="rucola",
+    help="RocketMQ's message store, broker and clients in Python.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")]
+
+
+def run() -> NoReturn:
+    """Entry point of the command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        result = typer.main.get_command(app)(arguments, prog_name="rucola", standalone_mode=False)
+    except typer.TyperException as error:
+        return _fail(error.format_message(), ExitCode.USAGE)
+    except RucolaError as error:
+        return _fail(str(error), exit_code(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.CLEAN
+    return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+@app.command()
+def up(
+    store: Annotated[str | None, typer.Option(help="Directory of the store. [default: ~/store]")] = None,
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary store, removed at the end.")] = False,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    namesrv_port: Annotated[int, typer.Option(help="Port of the name server; 0: any free one.")] = 9876,
+    broker_port: Annotated[int | None, typer.Option(help="Port of the broker. [default: 10911]")] = None,
+    http_port: Annotated[int, typer.Option(help="Port of health and metrics.")] = 8088,
+    flush: Annotated[
+        str | None, typer.Option(help="sync or async: answer sends after the disk sync or before.")
+    ] = None,
+    config: Annotated[str | None, typer.Option(help="A broker.conf of RocketMQ.")] = None,
+    json: Json = False,
+) -> None:
+    """Start name server and broker in one process over one store directory."""
+    from rucola.cli.serve import Stop, run_servers, temporary_store
+    from rucola.cli.servers import UpOptions, UpServers
+
+    if ephemeral and store is not None:
+        raise ConfigError("--store", store, "nothing, with --ephemeral")
+    options = UpOptions(store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config)
+    with temporary_store() if ephemeral else nullcontext(store) as directory:
+        servers = UpServers(replace(options, store=directory))
+
+        async def start() -> Stop:
+            addresses = await servers.start()
+            lines = {
+                "store": addresses.store + (" (temporary)" if ephemeral else ""),
+                "name server": addresses.namesrv,
+                "broker": addresses.broker,
+                "http": addresses.http or "-",
+            }
+            facts = {
+                "store": addresses.store,
+                "namesrv": addresses.namesrv,
+                "brokers": [addresses.broker],
+                "http": addresses.http,
+            }
+            _say_ready(json, "rucola up", lines, facts)
+            return servers.stop
+
+        run_servers(start, "WARNING")
+
+
+@app.command()
+def namesrv(
+    config: Annotated[str | None, typer.Option("-c", "--config", help="A properties file.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0: any free one. [default: 9876]")] = None,
+    json: Json = False,
+) -> None:
+    """Start a name server alone."""
+    from rucola.cli.serve import Stop, run_servers
+    from rucola.cli.servers import namesrv_of
+
+    server = namesrv_of(config, host, port)
+
+    async def start() -> Stop:
+        await server.start()
+        _say_ready(json, "rucola namesrv", {"name server": server.address}, {"namesrv": server.address})
+        return server.shutdown
+
+    run_servers(start, "INFO")
+
+
+@app.command()
+def broker(
+    config: Annotated[str | None, typer.Option("-c", "--config", help="A broker.conf of RocketMQ.")] = None,
+    namesrv: Annotated[
+        str | None, typer.Option("-n", "--namesrv", help="Name servers, host:port, separated by semicolons.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Start a broker alone."""
+    from rucola.cli.serve import Stop, run_servers
+    from rucola.cli.servers import broker_of
+
+    server = broker_of(config, namesrv)
+
+    async def start() -> Stop:
+        await server.start()
+        root, namesrv_addr = server.store.root, server.config.namesrv_addr
+        lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}
+        facts = {"store": root, "namesrv": namesrv_addr or None, "brokers": [server.address]}
+        _say_ready(json, "rucola broker", lines, facts)
+        return server.shutdown
+
+    run_servers(start, "INFO")
+
+
+def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
+    """Tell a person, or with ``json`` a script, that everything runs and where."""
+    from rucola.runtime.machine import process_id
+
+    if json:
+        print(orjson.dumps({"pid": process_id(), **facts}).decode(), flush=True)  # noqa: T201 - this is the output
+        return
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for name, value in lines.items():
+        grid.add_row(f"[dim]{name}", value)
+    console = Console(highlight=False)
+    console.print(Panel(grid, title=title, expand=False))
+    console.print("ready")
+    console.file.flush()
+
+
+def _fail(message: str, code: ExitCode) -> int:
+    print(f"rucola: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201 - the one line
+    return int(code)

@@ -1,0 +1,87 @@
+"""Running servers in this process: event loop, signals, logs, a temporary store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from logging.handlers import MemoryHandler
+from typing import Any
+
+from rucola.runtime.logs import set_up
+
+Stop = Callable[[], Coroutine[Any, Any, None]]
+_HELD_RECORDS_MAX = 10_000
+
+
+def run_servers(start: Callable[[], Coroutine[Any, Any, Stop]], log_level: str) -> None:
+    """Start servers, wait for SIGINT or SIGTERM, stop them.
+
+    Args:
+        start: starts everything, or raises and leaves nothing running; gives the function that stops it.
+        log_level: of the log on standard error. Records of the start are held back until it has succeeded: when it
+            fails, the error that ends the command is the one line to read.
+    """
+
+    async def serve() -> None:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, stopping.set)
+            except NotImplementedError:  # Windows: KeyboardInterrupt ends the runner
+                break
+        stop = await start()
+        release()
+        try:
+            await stopping.wait()
+        finally:
+            await stop()
+
+    with _held_back_logs(log_level) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve())
+
+
+@contextmanager
+def temporary_store() -> Iterator[str]:
+    """A directory that is gone afterwards."""
+    path = tempfile.mkdtemp(prefix="rucola-")
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _held_back_logs(level: str) -> Iterator[Callable[[], None]]:
+    output = set_up(level)
+    logger = logging.getLogger("rucola")
+    logger.removeHandler(output)
+    holder = MemoryHandler(_HELD_RECORDS_MAX, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
+    logger.addHandler(holder)
+
+    def release() -> None:
+        logger.removeHandler(holder)
+        holder.setTarget(output)
+        holder.flush()
+        logger.addHandler(output)
+
+    try:
+        yield release
+    finally:
+        logger.removeHandler(holder)
+        logger.removeHandler(output)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's loop where there is one; None stands for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

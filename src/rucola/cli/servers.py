@@ -1,0 +1,147 @@
+"""What ``up``, ``namesrv`` and ``broker`` start, and in which order.
+
+Every port is taken before the store is opened: a start that finds a port taken has touched nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rucola.broker import Broker
+from rucola.broker.config import broker_options, parse_broker_conf
+from rucola.common.java import parse_properties
+from rucola.common.options import parse_options, unknown_keys
+from rucola.errors import ConfigError
+from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.runtime.files import Files
+
+_FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
+_EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
+"""A store that is thrown away need not allocate a GiB first; it may lie in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The options of ``up``; None stands for what the configuration file or the default says."""
+
+    store: str | None = None
+    ephemeral: bool = False
+    host: str | None = None
+    namesrv_port: int = 9876
+    broker_port: int | None = None
+    http_port: int = 8088
+    flush: str | None = None
+    config: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where everything listens, ``host:port`` each, and where the data lies."""
+
+    store: str
+    namesrv: str
+    broker: str
+    http: str | None
+
+
+class UpServers:
+    """Name server and broker of ``up``. ``start`` once; ``stop`` once afterwards."""
+
+    def __init__(self, options: UpOptions) -> None:
+        values = read_broker_conf(options.config)
+        _put(values, "storePathRootDir", options.store)
+        _put(values, "bindAddress", options.host)
+        _put(values, "listenPort", options.broker_port)
+        _put(values, "flushDiskType", _flush_type(options))
+        if options.ephemeral:
+            values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
+        self._config, self._store_config = broker_options(values)
+        host = self._config.bind_address
+        self._namesrv = NameServer(
+            NamesrvConfig(bind_address=host, listen_port=options.namesrv_port, insecure=self._config.insecure)
+        )
+        self._broker: Broker | None = None
+
+    async def start(self) -> Addresses:
+        """Start both; raises what ``Broker.start`` and ``NameServer.start`` raise, with nothing left running."""
+        await self._namesrv.start()
+        try:
+            config = replace(self._config, namesrv_addr=_reachable(self._namesrv.address))
+            broker = Broker(config, self._store_config)
+            await broker.start()
+        except BaseException:
+            await self._namesrv.shutdown()
+            raise
+        self._broker = broker
+        return Addresses(broker.store.root, self._namesrv.address, broker.address, None)
+
+    async def stop(self) -> None:
+        """Stop both, the broker first."""
+        if self._broker is not None:
+            await self._broker.shutdown()
+        await self._namesrv.shutdown()
+
+
+def broker_of(config_path: str | None, namesrv: str | None) -> Broker:
+    """The broker of ``rucola broker``."""
+    values = read_broker_conf(config_path)
+    if config_path is None:
+        values["flushDiskType"] = "SYNC_FLUSH"
+    _put(values, "namesrvAddr", namesrv)
+    return Broker(*broker_options(values))
+
+
+def namesrv_of(config_path: str | None, host: str | None, port: int | None) -> NameServer:
+    """The name server of ``rucola namesrv``."""
+    values = _read_properties(config_path) if config_path is not None else {}
+    _put(values, "bindAddress", host)
+    _put(values, "listenPort", port)
+    for key in unknown_keys(values, NamesrvConfig):
+        raise ConfigError(key, values[key], "a key of the name server: see the documentation of its options")
+    return NameServer(parse_options(NamesrvConfig, values))
+
+
+def read_broker_conf(path: str | None) -> dict[str, str]:
+    """The entries of a ``broker.conf``, none without a file.
+
+    Raises:
+        ConfigError: no such file, no text, or a key that nobody knows.
+    """
+    return parse_broker_conf(_read_text(path)) if path is not None else {}
+
+
+def _read_properties(path: str) -> dict[str, str]:
+    try:
+        return parse_properties(_read_text(path))
+    except ValueError as error:
+        raise ConfigError("config", path, f"a Java properties file ({error})") from None
+
+
+def _read_text(path: str) -> str:
+    content = Files().read_file(path)
+    if content is None:
+        raise ConfigError("config", path, "an existing file")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError("config", path, f"a text in UTF-8 ({error})") from None
+
+
+def _flush_type(options: UpOptions) -> str | None:
+    """SYNC_FLUSH unless told otherwise; a given ``broker.conf`` is obeyed, its silence too."""
+    if options.flush is None:
+        return "SYNC_FLUSH" if options.config is None else None
+    if options.flush not in _FLUSH_TYPES:
+        raise ConfigError("--flush", options.flush, ", ".join(_FLUSH_TYPES))
+    return _FLUSH_TYPES[options.flush]
+
+
+def _put(values: dict[str, str], key: str, value: str | int | None) -> None:
+    if value is not None:
+        values[key] = str(value)
+
+
+def _reachable(address: str) -> str:
+    """An address to connect to: who listens on all addresses is asked on loopback."""
+    host, _, port = address.rpartition(":")
+    return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address
