@@ -139,7 +139,7 @@ def test_answers_in_reverse_order(run, broker, answer_stored):
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
             held: list[RemotingCommand] = []
-            one.scripts[SEND] = [lambda command: held.append(command)] * 10
+            one.scripts[SEND] = [held.append] * 10
             futures = [producer.submit(Message("T", b"x")) for _ in range(10)]
             await one.until(lambda: len(held) == 10)
             channel = one.channels[-1]
@@ -155,7 +155,7 @@ def test_ready_waits_while_too_much_is_on_its_way(run, broker, answer_stored):
         config = ProducerConfig(back_pressure_for_async_send_num=3, send_msg_timeout_ms=3_600_000)
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, config) as producer:
             held: list[RemotingCommand] = []
-            one.scripts[SEND] = [lambda command: held.append(command)] * 4
+            one.scripts[SEND] = [held.append] * 4
             futures = [producer.submit(Message("T", b"x")) for _ in range(3)]
             await one.until(lambda: len(held) == 3)
             waiting = [asyncio.ensure_future(producer.ready()) for _ in range(2)]
@@ -509,7 +509,7 @@ def test_cancelled_sends_leave_no_trace(run, broker, answer_stored):
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
             held: list[RemotingCommand] = []
-            one.scripts[SEND] = [lambda command: held.append(command)]
+            one.scripts[SEND] = [held.append]
             sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
             await one.until(lambda: bool(held))
             sending.cancel()
