@@ -701,14 +701,16 @@ def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """End of the JSON integer of at most 18 digits at ``position``, or -1."""
     start: cython.Py_ssize_t
-    if position < limit and data[position] == 0x2D:
+    negative: cython.bint = position < limit and data[position] == 0x2D
+    if negative:
         position += 1
     start = position
     while position < limit and 0x30 <= data[position] <= 0x39:
         position += 1
-    if position == start or position - start > 18 or (data[start] == 0x30 and position - start > 1):
+    if position == start or position - start > 18:
         return -1
-    return position
+    # Leading zeros are no JSON, and minus zero would have to stay a text of its own.
+    return -1 if data[start] == 0x30 and (negative or position - start > 1) else position
 
 
 @cython.cfunc
