@@ -34,6 +34,11 @@ class Context:
         """Rounds of each side."""
         return 1 if self.quick else 3
 
+    @property
+    def warm_up(self) -> int:
+        """Sends that a Java process gets before it is measured, for its compiler."""
+        return 20_000 if self.quick else 100_000
+
     def servers(self, name: str, flush: str = "async") -> Servers:
         """``rucola`` or ``java``, started when first asked for and kept for the rest of the run."""
         key = (name, flush)

@@ -13,7 +13,6 @@ JAVA_GROUP = "send over TCP, official Java client 5.3.3, blocking, async flush"
 SYNC_GROUP = "send over TCP, official Java client 5.3.3, blocking, sync flush"
 CPU_US_MAX = 8.0
 PILOT = 2_000
-JAVA_WARM_UP = 20_000
 FIXED_RATE = 2_000
 
 
@@ -27,7 +26,7 @@ def measure_client(context: Context) -> Iterator[Figure]:
             python_load("load_client", "send", ours.namesrv, *arguments, servers=ours) as on_ours,
             python_load("load_client", "send", java.namesrv, *arguments, servers=java) as on_java,
         ):
-            on_java.round(f"64 {JAVA_WARM_UP}")
+            on_java.round(f"64 {context.warm_up}")
             for in_flight in (in_flight for size, in_flight in cases if size == body_bytes):
                 what = f"{_size(body_bytes)}, {in_flight} in flight"
                 context.show(f"send, our client: {what}")
@@ -54,7 +53,7 @@ def measure_java(context: Context) -> Iterator[Figure]:
     ):
         context.show("send, Java client: warming up")
         for program in (on_ours, on_java):
-            program.round(f"64 {JAVA_WARM_UP} 0")
+            program.round(f"64 {context.warm_up} 0")
         for threads in (64, 16, 1):
             what = f"1 KiB, {threads} thread{'s' if threads > 1 else ''}"
             context.show(f"send, Java client: {what}")
@@ -78,7 +77,7 @@ def measure_sync(context: Context) -> Iterator[Figure]:
     ):
         context.show("send, Java client, sync flush: warming up")
         for program in (on_ours, on_java):
-            program.round(f"64 {JAVA_WARM_UP} 0")
+            program.round(f"64 {context.warm_up} 0")
         context.show("send, Java client, sync flush: 1 KiB, 64 threads")
         mine, theirs = _turns(context, on_ours, on_java, "64 {} 0")
     yield rate(SYNC_GROUP, "1 KiB, 64 threads", *_rates(mine, theirs), "Java broker", at_least(1.5))
