@@ -32,15 +32,39 @@ class QueueRange:
 
 
 @dataclass(frozen=True)
+class FileSpan:
+    """A file of a store: its path, and what its name says it starts at, in bytes of the log or queue it belongs to."""
+
+    path: str
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Behind its last byte."""
+        return self.start + self.size
+
+
+@dataclass(frozen=True)
 class LogRange:
-    """Bytes of the commit log that begin and end at record starts, and what is wanted from them."""
+    """Bytes of the commit log between two record starts, what is wanted from them, and the files they are in."""
 
     start_physical_offset: int
     end_physical_offset: int
     wanted: tuple[QueueRange, ...]
+    segments: tuple[FileSpan, ...]
 
 
-SourceRange = QueueRange | LogRange
+@dataclass(frozen=True)
+class UnitRange:
+    """A queue range of a store directory: the files of its consume-queue units, and of the records they point at."""
+
+    wanted: QueueRange
+    units: tuple[FileSpan, ...]
+    segments: tuple[FileSpan, ...]
+
+
+SourceRange = QueueRange | LogRange | UnitRange
 
 
 def split_queue_ranges(

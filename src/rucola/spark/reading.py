@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rucola.spark.options import SourceOptions
-from rucola.spark.ranges import LogRange, SourceRange
+from rucola.spark.ranges import LogRange, QueueRange, SourceRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def open_catalog(options: SourceOptions) -> Catalog:
     """The catalog of the store directory or of the brokers, whichever the options name."""
     if options.store_path:
-        from rucola.spark.store_files import StoreCatalog
+        from rucola.spark.store_catalog import StoreCatalog
 
         return StoreCatalog(options)
     from rucola.spark.broker_pull import BrokerCatalog
@@ -33,16 +33,14 @@ def read_range(options: SourceOptions, schema: StructType, piece: SourceRange) -
     from rucola.spark.columns import BatchBuilder
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    broker_name = options.broker_name if isinstance(piece, LogRange) else piece.queue.broker_name
+    broker_name = piece.queue.broker_name if isinstance(piece, QueueRange) else options.broker_name
     builder = BatchBuilder(options, schema.fieldNames(), arrow_schema, broker_name)
+    if isinstance(piece, QueueRange):
+        from rucola.spark.broker_pull import pull_queue
+
+        return pull_queue(options, builder, piece)
+    from rucola.spark.store_scan import scan_log, scan_queue
+
     if isinstance(piece, LogRange):
-        from rucola.spark.store_files import scan_log
-
         return scan_log(options, builder, piece)
-    if options.store_path:
-        from rucola.spark.store_files import scan_queue
-
-        return scan_queue(options, builder, piece)
-    from rucola.spark.broker_pull import pull_queue
-
-    return pull_queue(options, builder, piece)
+    return scan_queue(options, builder, piece)

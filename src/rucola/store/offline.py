@@ -87,7 +87,7 @@ class OfflineStore:
         known = self._log.max_offset
         self._log.queue.close()
         self._log.queue.load()
-        self._log.max_offset = max(known, self._find_end())
+        self._log.max_offset = self._find_end(known)
         self._queues.close()
         return self._log.max_offset
 
@@ -174,10 +174,16 @@ class OfflineStore:
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
-    def _find_end(self) -> int:
-        """Looks from the watermark on, or from the last segment that begins with a record."""
+    def _find_end(self, known: int = 0) -> int:
+        """Looks from the watermark on, or from the last segment that begins with a record.
+
+        Args:
+            known: end found before, a record end: what lies below it is not looked at again.
+        """
         queue = self._log.queue
         watermark = WatermarkFile(self._files, self.path).read()
+        if known > (watermark.flushed_offset if watermark is not None else 0) and queue.find(known - 1) is not None:
+            return scan(self._log, known, CHECK_ALL).physical_offset
         if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
             return scan(self._log, max(watermark.flushed_offset, queue.start), CHECK_ALL).physical_offset
         for file in reversed(queue.segments):

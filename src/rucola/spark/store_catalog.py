@@ -1,0 +1,186 @@
+"""A store directory as a place to read from, driver side: what is there, and how it is shared out over tasks.
+
+The directory is opened through ``OfflineStore`` and never changed. Offsets are bounded when a plan is made, so that the
+zeros and the half-written tail of a live log are never looked at. Tasks get the paths of the files they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.spark.catalog import Bounds, existing_queues
+from rucola.spark.options import ScanOrder, SourceOptions
+from rucola.spark.ranges import (
+    FileSpan,
+    LogRange,
+    QueueRange,
+    SourceRange,
+    UnitRange,
+    prefers_log_scan,
+    split_log_span,
+    split_queue_ranges,
+)
+from rucola.store.offline import OfflineStore
+
+REFRESH_S = 0.1
+"""How old the picture of a live directory may be; an idle stream asks some 75 times a second."""
+SAMPLE_UNITS = 512
+UNIT_BYTES = 20
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+"""Queues whose records belong to other topics: only their units tell what is in them."""
+
+
+class StoreCatalog:
+    """``Catalog`` over a directory. The broker name is an option, because the directory does not hold one."""
+
+    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
+        self._options = options
+        self._clock = clock if clock is not None else SystemClock()
+        self._store = OfflineStore(options.store_path)
+        self._refreshed_s = self._clock.monotonic()
+        self._found: list[MessageQueue] | None = None
+        self._known_bounds: dict[MessageQueue, Bounds] = {}
+
+    def queues(self, *, all_needed: bool) -> list[MessageQueue]:
+        """Queues of the subscription that have a directory."""
+        self._refresh()
+        if self._found is None:
+            self._found = [
+                MessageQueue(topic, self._options.broker_name, queue_id)
+                for topic in self._store.topics()
+                for queue_id in self._store.queues(topic)
+            ]
+        wrong = {queue.broker_name for queue in self._options.subscription.queues} - {self._options.broker_name}
+        if wrong and all_needed:
+            raise ConfigError(
+                "assign", ", ".join(sorted(wrong)), f"the brokerName of the directory, {self._options.broker_name}"
+            )
+        return existing_queues(self._options.subscription, self._found, all_needed=all_needed)
+
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        """Bounds of each queue at the last look at the directory."""
+        self._refresh()
+        found = {}
+        for queue in queues:
+            if queue.broker_name != self._options.broker_name:
+                continue
+            if queue not in self._known_bounds:
+                held = self._store.queue_range(queue.topic, queue.queue_id)
+                self._known_bounds[queue] = Bounds(held.min_offset, held.max_offset)
+            found[queue] = self._known_bounds[queue]
+        return found
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """First offset stored at or after the time."""
+        return self._store.offset_by_time(queue.topic, queue.queue_id, timestamp_ms)
+
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
+        """Mean size of the first records from ``start`` on."""
+        last = min(end, start + SAMPLE_UNITS)
+        sizes = [size for _, _, size, _ in self._store.units(queue.topic, queue.queue_id, start, last)]
+        return max(1, sum(sizes) // len(sizes)) if sizes else 1
+
+    def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
+        """Log ranges or queue ranges, whichever reads less."""
+        wanted = [one for one in ranges if one.count > 0]
+        span = self._span(wanted)
+        if span is None:
+            return []
+        if self._scans_log(wanted, span):
+            return self._log_ranges(wanted, span)
+        pieces = split_queue_ranges(wanted, self._options.partitions_min, self._records_max(wanted))
+        planned = (self._unit_range(piece) for piece in pieces)
+        return [one for one in planned if one is not None]
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        self._store.close()
+
+    def _refresh(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._refreshed_s >= REFRESH_S:
+            self._store.refresh()
+            self._refreshed_s = now
+            self._found = None
+            self._known_bounds.clear()
+
+    def _scans_log(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> bool:
+        order = self._options.scan_order
+        light = any(one.queue.topic.startswith(LIGHT_QUEUE_PREFIX) for one in wanted)
+        if order is ScanOrder.LOG and light:
+            raise ConfigError("scanOrder", order, f"queue or auto for topics that begin with {LIGHT_QUEUE_PREFIX}")
+        if order is not ScanOrder.AUTO:
+            return order is ScanOrder.LOG
+        if light or self._options.records_per_partition_max is not None:
+            return False
+        wanted_bytes = sum(one.count * self.mean_record_bytes(one.queue, one.start, one.end) for one in wanted)
+        return prefers_log_scan(wanted_bytes, span[1] - span[0])
+
+    def _records_max(self, wanted: Sequence[QueueRange]) -> int:
+        """The limit on records, or that on bytes turned into records by the mean size."""
+        if self._options.records_per_partition_max is not None:
+            return self._options.records_per_partition_max
+        count = sum(one.count for one in wanted)
+        total = sum(one.count * self.mean_record_bytes(one.queue, one.start, one.end) for one in wanted)
+        return max(1, self._options.bytes_per_partition_max * count // max(1, total))
+
+    def _log_ranges(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> list[SourceRange]:
+        options = self._options
+        pieces = split_log_span(
+            *span,
+            options.bytes_per_partition_max,
+            options.partitions_min,
+            lambda at: self._record_start_from(wanted, at),
+        )
+        return [LogRange(start, end, tuple(wanted), self._segments(start, end)) for start, end in pieces]
+
+    def _unit_range(self, wanted: QueueRange) -> UnitRange | None:
+        span = self._span([wanted])
+        if span is None:
+            return None
+        first, last = wanted.start * UNIT_BYTES, wanted.end * UNIT_BYTES
+        files = self._store.queue_files(wanted.queue.topic, wanted.queue.queue_id)
+        units = [FileSpan(path, unit * UNIT_BYTES, count * UNIT_BYTES) for path, unit, count in files]
+        return UnitRange(
+            wanted, tuple(one for one in units if one.start < last and one.end > first), self._segments(*span)
+        )
+
+    def _segments(self, start: int, end: int) -> tuple[FileSpan, ...]:
+        spans = [FileSpan(*segment) for segment in self._store.log_segments()]
+        return tuple(one for one in spans if one.start < end and one.end > start)
+
+    def _span(self, wanted: Sequence[QueueRange]) -> tuple[int, int] | None:
+        """Physical offsets from the first wanted record to the end of the last one; None without any."""
+        starts, ends = [], []
+        for one in wanted:
+            first = self._unit_from(one, one.start)
+            last = self._unit_from(one, one.end - 1)
+            if first is not None and last is not None:
+                starts.append(first[0])
+                ends.append(last[0] + last[1])
+        return (min(starts), max(ends)) if starts else None
+
+    def _unit_from(self, one: QueueRange, queue_offset: int) -> tuple[int, int] | None:
+        """Physical offset and size of the first entry of the range from ``queue_offset`` on that points at a record."""
+        units = self._store.units(one.queue.topic, one.queue.queue_id, queue_offset, one.end)
+        return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
+
+    def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int) -> int:
+        """The first wanted record that starts at or behind ``physical_offset``; the end of the log without one."""
+        nearest = self._store.end_offset()
+        for one in wanted:
+            low, high = one.start, one.end
+            while low < high:
+                middle = (low + high) // 2
+                unit = self._unit_from(one, middle)
+                if unit is None or unit[0] >= physical_offset:
+                    high = middle
+                else:
+                    low = middle + 1
+            unit = self._unit_from(one, low)
+            if unit is not None:
+                nearest = min(nearest, unit[0])
+        return nearest

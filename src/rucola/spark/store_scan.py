@@ -1,0 +1,145 @@
+"""The two scans of a store directory, run in tasks: the log in order, or the records that units of a queue point at.
+
+Neither opens the store: a task maps the files its range names, all of them before the first row, so that a file deleted
+later does not matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rucola.common.columns import RecordColumn
+from rucola.errors import DataLossError, DiskError, StoreDamagedError
+from rucola.formats import _columns_cy
+from rucola.runtime.files import Files, MappedSegment
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.offsets import queue_text
+from rucola.spark.options import SourceOptions
+from rucola.spark.ranges import FileSpan, LogRange, QueueRange, UnitRange
+from rucola.spark.scan import BATCH_BYTES, BATCH_ROWS, CHECK_PHYSICAL_OFFSET, RowChooser, Scanner, gather_table
+
+UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+PREFILL_SIZE = 0x7FFFFFFF
+"""Size in units before the first entry of a queue; they point at nothing."""
+PHYSICAL_OFFSET_AT = 28
+"""Position of the field in a record."""
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""Its units hold the due time where others hold the hash of the tag."""
+
+log = logging.getLogger(__name__)
+
+Numbers = npt.NDArray[np.int64]
+
+
+def scan_log(options: SourceOptions, builder: BatchBuilder, piece: LogRange) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of a piece of the log.
+
+    Raises:
+        DataLossError: a file is gone, and ``failOnDataLoss`` is set.
+        FormatError: there is no record where one must be.
+    """
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted))
+    with _mapped(options, piece.segments, piece.wanted[0]) as files:
+        for span, segment in files:
+            position = max(piece.start_physical_offset, span.start) - span.start
+            limit = min(piece.end_physical_offset, span.end) - span.start
+            yield from scanner.batches(segment.buffer, position, limit, span.start, span.path, CHECK_PHYSICAL_OFFSET)
+
+
+def scan_queue(options: SourceOptions, builder: BatchBuilder, piece: UnitRange) -> Iterator[pa.RecordBatch]:
+    """The rows of an interval of one queue, in queue order.
+
+    Raises:
+        DataLossError: a file is gone, and ``failOnDataLoss`` is set.
+        StoreDamagedError: a unit points at something that is not its record.
+    """
+    scanner = Scanner(builder, RowChooser(options.expression))
+    codes = None
+    if not options.expression.matches_all and piece.wanted.queue.topic != SCHEDULE_TOPIC:
+        codes = np.array(sorted(options.expression.codes), dtype=np.int64)
+    with (
+        _mapped(options, piece.units, piece.wanted) as unit_files,
+        _mapped(options, piece.segments, piece.wanted) as segments,
+    ):
+        for span, file in unit_files:
+            first = max(piece.wanted.start * UNIT.itemsize, span.start) - span.start
+            last = min(piece.wanted.end * UNIT.itemsize, span.end) - span.start
+            for at in range(first, last, BATCH_ROWS * UNIT.itemsize):
+                count = min(BATCH_ROWS, (last - at) // UNIT.itemsize)
+                positions, sizes = _entries(np.frombuffer(file.buffer, UNIT, count, at), codes)
+                for source, path in _records(segments, positions, sizes):
+                    yield from scanner.batches(source, 0, len(source), 0, path, 0)
+
+
+def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Numbers, Numbers]:
+    """Physical offsets and sizes of the units that point at a record and may have one of the tags."""
+    keep = units["size"] != PREFILL_SIZE
+    if codes is not None:
+        keep &= np.isin(units["tags_code"], codes)
+    return units["physical_offset"][keep].astype(np.int64), units["size"][keep].astype(np.int64)
+
+
+def _records(
+    segments: Sequence[tuple[FileSpan, MappedSegment]], positions: Numbers, sizes: Numbers
+) -> Iterator[tuple[bytearray, str]]:
+    """The records copied together, at most ``BATCH_BYTES`` at a time, each piece from one segment and with its path."""
+    for span, segment in segments:
+        here = (positions >= span.start) & (positions < span.end)
+        own, own_sizes = positions[here] - span.start, sizes[here]
+        ends = np.cumsum(own_sizes)
+        start = 0
+        while start < len(own):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + BATCH_BYTES, side="right")))
+            yield _copied(span, segment, own[start:stop], own_sizes[start:stop]), span.path
+            start = stop
+
+
+def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: Numbers) -> bytearray:
+    """Records of one segment behind each other, each checked to be the one its unit means."""
+    wrong = (sizes <= PHYSICAL_OFFSET_AT + 8) | (positions + sizes > span.size)
+    if not wrong.any():
+        out = bytearray(int(sizes.sum()))
+        offsets = array("i", bytes(4 * (len(positions) + 1)))
+        table = gather_table(positions, sizes)
+        _columns_cy.gather(
+            segment.buffer, table, len(positions), RecordColumn.RECORD_POS, RecordColumn.RECORD_SIZE, out, offsets
+        )
+        fields = np.frombuffer(offsets, np.int32)[:-1, None] + np.arange(PHYSICAL_OFFSET_AT, PHYSICAL_OFFSET_AT + 8)
+        found = np.frombuffer(out, np.uint8)[fields].view(">i8")[:, 0]
+        wrong = found != positions + span.start
+        if not wrong.any():
+            return out
+    at = int(positions[np.argmax(wrong)])
+    raise StoreDamagedError(span.path, at, "a consume queue points here, but not at a whole record", "verify the store")
+
+
+@contextmanager
+def _mapped(
+    options: SourceOptions, spans: Sequence[FileSpan], wanted: QueueRange
+) -> Iterator[list[tuple[FileSpan, MappedSegment]]]:
+    """The files, mapped for reading; those that are gone are data loss."""
+    files = Files()
+    with ExitStack() as stack:
+        mapped = []
+        for span in spans:
+            try:
+                segment = files.open_segment(span.path, span.size, writable=False)
+            except DiskError as error:
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                lost = DataLossError(queue_text(wanted.queue), wanted.start, wanted.end, wanted.end, wanted.end)
+                if options.fail_on_data_loss:
+                    raise lost from error
+                log.warning("%s is gone; going on without it, since failOnDataLoss is off", span.path)
+                continue
+            stack.callback(segment.close)
+            mapped.append((span, segment))
+        yield mapped

@@ -1,0 +1,284 @@
+"""A store directory as source: planning and both scans, held against the plain offline reader. No Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rucola.common.hosts import host_bytes
+from rucola.common.message import MessageExt
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError, DataLossError, StoreDamagedError
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.spark import scan, store_scan
+from rucola.spark.catalog import Bounds, checked_ranges, ending_offsets, starting_offsets
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.options import SourceOptions, parse_options
+from rucola.spark.ranges import LogRange, SourceRange, UnitRange
+from rucola.spark.schema import chosen_columns
+from rucola.spark.store_catalog import StoreCatalog
+from rucola.spark.store_scan import scan_log, scan_queue
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.offline import OfflineStore
+from rucola.testing.clock import ManualClock
+
+from .records import arrow_schema, message
+
+COUNT = 600
+SEGMENT_BYTES = 16 * 1024
+
+
+def open_store(path: Path) -> MessageStore:
+    config = MessageStoreConfig(
+        store_path_root_dir=str(path),
+        mapped_file_size_commit_log=SEGMENT_BYTES,
+        mapped_file_size_consume_queue=20 * 64,
+        max_hash_slot_num=100,
+        max_index_num=10_000,
+    )
+    store = MessageStore(config, Files(), SystemClock())
+    store.store_host = host_bytes("127.0.0.1", 10911)
+    store.load()
+    store.start()
+    return store
+
+
+def put(store: MessageStore, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        one = message(number)
+        one.store_host = store.store_host
+        store.put_message(one)
+    store.dispatch()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store")
+    store = open_store(path)
+    put(store, 0, COUNT)
+    store.shutdown()
+    return path
+
+
+def options_of(path: Path, **given: str) -> SourceOptions:
+    chosen = given if {"subscribe", "subscribePattern", "assign"} & given.keys() else {"topic": "flights", **given}
+    return parse_options({"storePath": str(path), **chosen})
+
+
+def plan(options: SourceOptions) -> list[SourceRange]:
+    catalog = StoreCatalog(options)
+    try:
+        queues = catalog.queues(all_needed=True)
+        start = starting_offsets(options, catalog, queues, "earliest")
+        end = ending_offsets(options, catalog, queues)
+        return catalog.plan(checked_ranges(start, end, catalog.bounds(queues), options.fail_on_data_loss))
+    finally:
+        catalog.close()
+
+
+def read(options: SourceOptions, piece: SourceRange) -> Iterator[pa.RecordBatch]:
+    columns = chosen_columns(options)
+    builder = BatchBuilder(options, [c.name for c in columns], arrow_schema(columns), options.broker_name)
+    assert isinstance(piece, LogRange | UnitRange)
+    return scan_log(options, builder, piece) if isinstance(piece, LogRange) else scan_queue(options, builder, piece)
+
+
+def rows_of(options: SourceOptions) -> list[dict[str, Any]]:
+    return [row for piece in plan(options) for batch in read(options, piece) for row in batch.to_pylist()]
+
+
+def expected(path: Path, topics: set[str]) -> list[MessageExt]:
+    store = OfflineStore(str(path))
+    found = [
+        one
+        for held in store.queue_ranges()
+        if held.topic in topics
+        for one in store.messages(held.topic, held.queue_id, held.min_offset, held.max_offset)
+    ]
+    store.close()
+    return sorted(found, key=lambda one: int(one.physical_offset))
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    return [(row["topic"], row["queueId"], row["queueOffset"]) for row in rows]
+
+
+SPLITS: list[dict[str, str]] = [
+    {"scanOrder": "log"},
+    {"scanOrder": "log", "maxBytesPerPartition": "5000"},
+    {"scanOrder": "log", "minPartitions": "7"},
+    {"scanOrder": "queue"},
+    {"scanOrder": "queue", "maxRecordsPerPartition": "17"},
+    {"scanOrder": "queue", "maxBytesPerPartition": "3000"},
+    {"maxRecordsPerPartition": "1000"},
+    {},
+]
+
+
+@pytest.mark.parametrize("given", SPLITS)
+def test_both_scans_give_what_was_put(directory: Path, given: dict[str, str]) -> None:
+    rows = rows_of(options_of(directory, **given))
+    messages = expected(directory, {"flights"})
+    assert len(messages) == COUNT // 4
+    by_place = {row["physicalOffset"]: row for row in rows}
+    assert len(by_place) == len(rows) == len(messages)
+    for one in messages:
+        row = by_place[one.physical_offset]
+        assert (row["queueId"], row["queueOffset"], row["body"]) == (one.queue_id, one.queue_offset, one.body)
+        assert json.loads(row["properties"]) == one.properties
+
+
+def test_the_splits_split(directory: Path) -> None:
+    assert {type(piece) for piece in plan(options_of(directory, scanOrder="log"))} == {LogRange}
+    assert {type(piece) for piece in plan(options_of(directory, scanOrder="queue"))} == {UnitRange}
+    assert len(plan(options_of(directory, scanOrder="log", maxBytesPerPartition="5000"))) > 8
+    assert len(plan(options_of(directory, scanOrder="log", minPartitions="7"))) == 7
+    counted = plan(options_of(directory, maxRecordsPerPartition="17"))
+    assert max(piece.wanted.count for piece in counted if isinstance(piece, UnitRange)) <= 17
+    assert len(counted) == 9
+
+
+def test_few_wanted_bytes_are_picked(directory: Path) -> None:
+    document = '{"flights":{"broker-a":{"0":0,"1":0,"2":0}}}'
+    few = options_of(directory, startingOffsets=document, endingOffsets=document.replace('"2":0', '"2":50'))
+    assert {type(piece) for piece in plan(few)} == {UnitRange}
+    many = options_of(directory, subscribePattern=".*")
+    assert {type(piece) for piece in plan(many)} == {LogRange}
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+def test_an_interval_of_offsets(directory: Path, order: str) -> None:
+    options = options_of(
+        directory,
+        scanOrder=order,
+        startingOffsets='{"flights":{"broker-a":{"0":10,"1":-2,"2":-1}}}',
+        endingOffsets='{"flights":{"broker-a":{"0":20,"1":3,"2":-1}}}',
+    )
+    assert sorted(places(rows_of(options))) == [
+        *(("flights", 0, offset) for offset in range(10, 20)),
+        *(("flights", 1, offset) for offset in range(3)),
+    ]
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+@pytest.mark.parametrize("expression", ["UA", "AA || UA", "none"])
+def test_tags(directory: Path, order: str, expression: str) -> None:
+    options = options_of(directory, scanOrder=order, subExpression=expression)
+    wanted = [one for one in expected(directory, {"flights"}) if one.tags in expression.split(" || ")]
+    assert sorted(row["physicalOffset"] for row in rows_of(options)) == [one.physical_offset for one in wanted]
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+def test_several_topics(directory: Path, order: str) -> None:
+    options = options_of(directory, subscribePattern="flights|größe|%RETRY%x+", scanOrder=order)
+    rows = rows_of(options)
+    topics = {"flights", "größe", "%RETRY%" + "x" * 130}
+    assert sorted(row["physicalOffset"] for row in rows) == [one.physical_offset for one in expected(directory, topics)]
+    assert {row["brokerName"] for row in rows} == {"broker-a"}
+
+
+def test_assigned_queues(directory: Path) -> None:
+    options = options_of(directory, assign='{"flights":{"broker-x":[1]}}', brokerName="broker-x")
+    assert {(row["brokerName"], row["queueId"]) for row in rows_of(options)} == {("broker-x", 1)}
+    with pytest.raises(ConfigError, match="brokerName"):
+        plan(options_of(directory, assign='{"flights":{"broker-x":[1]}}'))
+
+
+def test_an_absent_topic_names_the_existing_ones(directory: Path) -> None:
+    with pytest.raises(ConfigError, match=r"existing ones: .*flights"):
+        plan(options_of(directory, topic="fligths"))
+
+
+def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreDamagedError, match="no store here"):
+        plan(options_of(tmp_path))
+
+
+def test_times(directory: Path) -> None:
+    messages = expected(directory, {"flights"})
+    at = messages[40].store_timestamp_ms
+    given = {"startingTimestamp": str(at), "startingOffsetsByTimestampStrategy": "latest"}
+    rows = rows_of(options_of(directory, **given))
+    wanted = [one.physical_offset for one in messages if one.store_timestamp_ms >= at]
+    assert sorted(row["physicalOffset"] for row in rows) == wanted
+    rows = rows_of(options_of(directory, endingTimestamp=str(at)))
+    wanted = [one.physical_offset for one in messages if one.store_timestamp_ms < at]
+    assert sorted(row["physicalOffset"] for row in rows) == wanted
+
+
+def test_large_queue_chunks_are_cut(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_scan, "BATCH_BYTES", 700)
+    monkeypatch.setattr(store_scan, "BATCH_ROWS", 11)
+    monkeypatch.setattr(scan, "FIRST_BATCH_ROWS", 2)
+    rows = rows_of(options_of(directory, scanOrder="queue"))
+    assert sorted(row["physicalOffset"] for row in rows) == [
+        one.physical_offset for one in expected(directory, {"flights"})
+    ]
+
+
+def test_a_live_store_grows_under_the_catalog(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    try:
+        put(store, 0, 40)
+        clock = ManualClock()
+        options = options_of(tmp_path)
+        catalog = StoreCatalog(options, clock)
+        queue = MessageQueue("flights", "broker-a", 0)
+        assert catalog.bounds([queue]) == {queue: Bounds(0, 4)}
+        put(store, 40, 400)
+        assert catalog.bounds([queue]) == {queue: Bounds(0, 4)}
+        clock.advance(1000)
+        assert catalog.bounds([queue]) == {queue: Bounds(0, 37)}
+        assert len(catalog.queues(all_needed=True)) == 3
+        catalog.close()
+        assert len(rows_of(options)) == 110
+    finally:
+        store.shutdown()
+
+
+def test_nothing_changes_in_the_directory(directory: Path) -> None:
+    def picture() -> dict[str, tuple[int, int, bytes]]:
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        return {str(path): (path.stat().st_size, path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before = picture()
+    rows_of(options_of(directory, scanOrder="log"))
+    rows_of(options_of(directory, scanOrder="queue"))
+    assert picture() == before
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+def test_a_file_deleted_after_planning_is_data_loss(tmp_path: Path, order: str) -> None:
+    store = open_store(tmp_path)
+    put(store, 0, COUNT)
+    store.shutdown()
+    strict = options_of(tmp_path, scanOrder=order)
+    lenient = options_of(tmp_path, scanOrder=order, failOnDataLoss="false")
+    planned = plan(strict)
+    (tmp_path / "commitlog" / f"{0:020d}").unlink()
+    with pytest.raises(DataLossError, match="flights@broker-a:0"):
+        list(read(strict, planned[0]))
+    kept = [row for piece in planned for batch in read(lenient, piece) for row in batch.to_pylist()]
+    assert kept
+    assert min(row["physicalOffset"] for row in kept) >= SEGMENT_BYTES
+
+
+def test_a_unit_that_points_elsewhere_is_damage(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    put(store, 0, COUNT)
+    store.shutdown()
+    options = options_of(tmp_path, scanOrder="queue")
+    planned = plan(options)
+    units = tmp_path / "consumequeue" / "flights" / "0" / f"{0:020d}"
+    content = bytearray(units.read_bytes())
+    content[3 * 20 + 7] ^= 1
+    units.write_bytes(content)
+    with pytest.raises(StoreDamagedError, match="points here"):
+        list(read(options, planned[0]))
