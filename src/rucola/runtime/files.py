@@ -29,6 +29,7 @@ else:
     import fcntl
 
 _ZEROS = bytes(1 << 20)
+_MADV_POPULATE_WRITE = 23
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _locked_here: set[tuple[int, int]] = set()
@@ -39,6 +40,7 @@ class Files:
     """The operating system's files. Tests derive from it to record, to refuse, or to force a replacement."""
 
     fallocate: Callable[[int, int, int], None] | None = staticmethod(getattr(os, "posix_fallocate", None))  # type: ignore[arg-type]
+    populate_write = sys.platform == "linux"
     data_sync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
 
     # -- whole files ----------------------------------------------------------------------------------------------
@@ -285,6 +287,19 @@ class MappedSegment:
         """Gives blocks to a part of the file that holds no data yet; see ``Files.allocate``."""
         with _disk(self.path, "allocate"):
             self._files.allocate(self._descriptor, position, length)
+
+    def populate(self, position: int, length: int) -> None:
+        """Takes the page faults of coming stores to ``length`` bytes from ``position`` in one go (Linux 5.14 and later).
+
+        A store to a page of a fresh file costs a fault of several microseconds; taken together they cost a tenth. The
+        content does not change. ``position`` is a multiple of the page size.
+        """
+        if self._files.populate_write:
+            try:
+                self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
+            except (AttributeError, OSError):
+                # Not known to this system, or refused: the stores take their faults one by one.
+                self._files.populate_write = False
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """The parts from ``position`` on that may hold something else than zeros, as (start, end).

@@ -14,9 +14,12 @@ from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.log_reader import LogReader
+from rucola.store.mapped_file_queue import MappedFileQueue
 
 QUEUE_ID_MAX = 1 << 16
-"""A queue id at or above this is taken for nonsense; topics have at most a few thousand queues."""
+"""Messages are appended to queues with smaller ids only; foreign stores may hold others."""
+
+_INT32_MAX = 0x7FFFFFFF
 
 
 class ConsumeQueueStore:
@@ -50,7 +53,7 @@ class ConsumeQueueStore:
         """Topic and queue id of every queue directory."""
         for topic in self._files.list_directories(self.path):
             for name in self._files.list_directories(f"{self.path}/{topic}"):
-                if name.isascii() and name.isdigit():
+                if name.isascii() and name.isdigit() and int(name) <= _INT32_MAX:
                     yield topic.encode("utf-8", "surrogateescape"), int(name)
 
     def load(self) -> None:
@@ -58,6 +61,15 @@ class ConsumeQueueStore:
         self.file_count = sum(
             1 for topic, queue_id in self.names() if self._files.list_files(self._directory(topic, queue_id))
         )
+
+    def check(self) -> None:
+        """Looks at the names and lengths of all queue files, without opening or changing one.
+
+        Raises:
+            StoreDamagedError: one of them is not a segment.
+        """
+        for topic, queue_id in self.names():
+            MappedFileQueue(self._files, self._directory(topic, queue_id), self._segment_bytes, writable=False).load()
 
     def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
         """The queues of ``topic`` that are open, by id; the dispatcher keeps this dictionary over a run of records."""
@@ -71,7 +83,7 @@ class ConsumeQueueStore:
         queues = self.queues_of(topic)
         queue = queues.get(queue_id)
         if queue is None:
-            if not 0 <= queue_id < QUEUE_ID_MAX:
+            if not 0 <= queue_id <= _INT32_MAX:
                 raise ValueError(f"queue id {queue_id} is out of range")
             path = self._directory(topic, queue_id)
             queue = ConsumeQueue(self._files, path, self._segment_bytes, topic, queue_id, self._log, self._writable)
@@ -84,7 +96,7 @@ class ConsumeQueueStore:
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             return queue
-        if not 0 <= queue_id < QUEUE_ID_MAX or not self._files.exists(self._directory(topic, queue_id)):
+        if not 0 <= queue_id <= _INT32_MAX or not self._files.exists(self._directory(topic, queue_id)):
             return None
         return self.get(topic, queue_id)
 

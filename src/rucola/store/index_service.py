@@ -149,20 +149,31 @@ class IndexService:
                     "set the numbers the store was made with, or move the file away",
                 )
             self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
-        self._end_offset = self.files[-1].header().end_physical_offset if self.files else 0
+        # The newest by name need not know the newest record: the clock may have stepped back.
+        self._end_offset = max((file.header().end_physical_offset for file in self.files), default=0)
 
     def drop_newest(self) -> int:
         """Removes the newest file, whose entries may be damaged after a crash; returns where to index again from.
 
         Returns:
-            Physical offset of the last record the file before it knows, 0 without one.
+            Physical offset of the last record the file before it knows, 0 without one; lower when the removed file
+            began lower.
         """
+        begin = 0
         if self.files:
             newest = self.files.pop()
+            begin = newest.header().begin_physical_offset
             newest.close()
             self._files.remove(newest.path)
             self._files.sync_directory(self.path)
         self._end_offset = self.files[-1].header().end_physical_offset if self.files else 0
+        if 0 < begin < self._end_offset:
+            self._end_offset = begin
+        return self._end_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the newest record with a key, or just behind it; 0 without one."""
         return self._end_offset
 
     def put_rows(self, source: object, table: array[int], rows: int, base_offset: int) -> None:

@@ -118,7 +118,8 @@ class Recovery:
         """The end of the log; changes nothing.
 
         Raises:
-            StoreDamagedError: the log ends below what was durable, or goes on behind a bad record after a clean stop.
+            StoreDamagedError: the log ends below what was durable, or goes on behind a bad record after a clean stop,
+                or a file of a queue is not a segment.
         """
         watermark, log = self._watermark, self._log
         if watermark is None and self.unclean:
@@ -141,6 +142,8 @@ class Recovery:
             and watermark.end_offset == end.physical_offset
             and watermark.queue_count == self._queues.file_count
         )
+        if not self.trusted:
+            self._queues.check()
         return end
 
     def cut_log(self, end: LogEnd) -> None:
@@ -165,11 +168,7 @@ class Recovery:
             file.sync()
 
     def follow(self, end: LogEnd) -> int:
-        """Brings queues and index to the end of the log; returns the number of records looked at.
-
-        Raises:
-            StoreDamagedError: a file of a queue is not a segment.
-        """
+        """Brings queues and index to the end of the log; returns the number of records looked at."""
         physical_end = end.physical_offset
         queues_from = self._queues_from(physical_end)
         index_from = self._index_from(physical_end)
@@ -210,7 +209,7 @@ class Recovery:
             return index.drop_newest()
         if not index.files:
             return self._log.min_offset
-        return end if self.trusted else index.newest()[0]
+        return end if self.trusted else index.end_offset
 
     def _segment_start(self, offset: int) -> int:
         """Start of the segment that holds ``offset``; the nearest one when none does."""
