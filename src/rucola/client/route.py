@@ -120,7 +120,7 @@ class RouteTable:
         if lookup is None:
             lookup = asyncio.ensure_future(self._look_up(topic))
             self._lookups[topic] = lookup
-            lookup.add_done_callback(lambda _: self._lookups.pop(topic, None))
+            lookup.add_done_callback(lambda done: self._looked_up(topic, done))
         return await asyncio.shield(lookup)
 
     def refresh_wanted(self, topic: str) -> bool:
@@ -165,6 +165,11 @@ class RouteTable:
     def masters(self) -> list[str]:
         """Addresses of all known masters."""
         return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
+
+    def _looked_up(self, topic: str, lookup: asyncio.Task[TopicRoute]) -> None:
+        self._lookups.pop(topic, None)
+        if not lookup.cancelled():
+            lookup.exception()  # seen, also when everybody who asked was cancelled meanwhile
 
     async def _look_up(self, topic: str) -> TopicRoute:
         self._asked_at[topic] = asyncio.get_running_loop().time()

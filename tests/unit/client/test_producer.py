@@ -52,6 +52,7 @@ def test_send(run, broker):
             }
             assert message.uniq_key == result.msg_id
             assert len(result.msg_id) == 32
+            assert (await producer.send(message)).msg_id == result.msg_id
             assert result.status is SendStatus.SEND_OK
             assert result.message_queue == MessageQueue("T", "broker-a", header.queue_id)
             assert (result.queue_offset, result.offset_msg_id) == (0, "7F00000100002A9F0000000000000001")
@@ -253,7 +254,8 @@ def test_retry_goes_to_another_broker(run, broker):
     async def scene() -> None:
         async with broker("broker-a", {"T": 2}) as one, broker("broker-b", {"T": 2}) as other:
             one.peers = [other]
-            async with Producer("pg", one.address, PATIENT) as producer:
+            config = ProducerConfig(send_msg_timeout_ms=3_600_000, retry_times_when_send_failed=1)
+            async with Producer("pg", one.address, config) as producer:
                 one.scripts[SEND] = [refuse(2)] * 100
                 for _ in range(8):
                     assert (await producer.send(Message("T", b"x"))).message_queue.broker_name == "broker-b"

@@ -198,7 +198,9 @@ def test_server_closes_mid_request_and_the_client_connects_again(run):
     async def scene() -> None:
         async with ScriptedServer(close_at_once, echo_all) as server:
             client = RemotingClient()
-            lost = [asyncio.ensure_future(client.invoke(server.address, RemotingCommand(34), HOUR_MS)) for _ in range(3)]
+            lost = [
+                asyncio.ensure_future(client.invoke(server.address, RemotingCommand(34), HOUR_MS)) for _ in range(3)
+            ]
             for one in lost:
                 with pytest.raises(RemotingClosedError, match=server.address):
                     await one
@@ -217,7 +219,9 @@ def test_nobody_listens_then_somebody_does(run):
         client = RemotingClient()
         address = f"127.0.0.1:{port}"
         first, second = await asyncio.gather(
-            client.invoke(address, RemotingCommand(34)), client.invoke(address, RemotingCommand(34)), return_exceptions=True
+            client.invoke(address, RemotingCommand(34)),
+            client.invoke(address, RemotingCommand(34)),
+            return_exceptions=True,
         )
         assert isinstance(first, RemotingConnectError)
         assert isinstance(second, RemotingConnectError)
@@ -301,6 +305,8 @@ def test_requests_from_the_server(run):
 
         async def ask(peer: Peer) -> None:
             await peer.take()
+            for code in (221, 5555):
+                peer.give(RemotingCommand(code, 9, flag=2))  # oneway: an answer would be the first to arrive
             for opaque, code in enumerate([221, 307, 309, 5555], start=1):
                 peer.give(RemotingCommand(code, opaque, ext_fields={"group": "g"}))
             peer.give(RemotingCommand(40, 5, flag=2))
