@@ -1,7 +1,7 @@
-"""Puts the messages of a golden case through the kernels, the way the reference's store wrote them: one put, then dispatch.
+"""Puts the messages of a golden case through the kernels, as the reference's store did: one put, then dispatch.
 
-The smallest possible store: segments, queues and index files are byte arrays. What it has to decide (when to roll, which
-record gets a unit, which gets keys) is the reference's rule in one line each; everything that makes bytes is a kernel.
+The smallest possible store: segments, queues and index files are byte arrays. What it has to decide (when to roll,
+which record gets a unit, which gets keys) is the reference's rule in one line each; what makes bytes is a kernel.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.golden.loader import Case, body_bytes, host
+from tests.kernels import kernel
+
 from rucola.common.columns import ROW_WIDTH, FrameColumn, RecordColumn, WalkStop, new_table
 from rucola.common.message import StoreMessage
 from rucola.formats.checksum import crc32
 from rucola.formats.index_file import IndexHeader, index_file_bytes
 from rucola.formats.message import fill_row
 from rucola.formats.properties import decode_properties, remove_property
-from tests.golden.loader import Case, body_bytes, host
-from tests.kernels import kernel
 
 TRANSACTION = 12
 ROLLBACK = 12

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.golden.loader import load
 
 from rucola.common.data_version import DataVersion
 from rucola.formats.tables import (
@@ -19,7 +20,6 @@ from rucola.formats.tables import (
     encode_subscription_groups,
     encode_topics,
 )
-from tests.golden.loader import load
 
 TABLES: dict[str, tuple[Callable[[bytes], Any], Callable[..., bytes]]] = {
     "topics.json": (decode_topics, encode_topics),

@@ -8,6 +8,9 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from tests.golden.loader import Case, body_bytes, load
+from tests.golden.replay import Replay
+from tests.kernels import kernel
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.common.message import MessageExt, StoreMessage
@@ -19,9 +22,6 @@ from rucola.formats.index_file import IndexHeader, key_hash, query
 from rucola.formats.message import decode_message, encode_message, message_from_row
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.formats.segment_name import segment_name, segment_start
-from tests.golden.loader import Case, body_bytes, load
-from tests.golden.replay import Replay
-from tests.kernels import kernel
 
 CASES = (
     "v1_one_record",
@@ -283,7 +283,7 @@ def test_a_zlib_body_is_unpacked_and_other_types_are_refused() -> None:
             assert len(body) == entry["uncompressedBody"]["length"]
             assert sha256(body).hexdigest() == entry["uncompressedBody"]["sha256"]
         else:
-            with pytest.raises(FormatError, match="LZ4|Zstd"):
+            with pytest.raises(FormatError, match=r"LZ4|Zstd"):
                 decode_message(record)
         seen.add(entry["sysFlag"])
     assert seen == {0x001, 0x101, 0x201, 0x301}

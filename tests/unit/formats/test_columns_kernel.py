@@ -1,0 +1,126 @@
+"""Columns for Arrow, in both forms of the kernel."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernels import FORMS, kernel
+from tests.unit.formats.samples import property_maps
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.formats.properties import decode_properties, encode_properties
+
+POS, LEN = RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN
+
+
+@pytest.fixture
+def columns(form: str) -> ModuleType:
+    return kernel("formats._columns_cy", form)
+
+
+def rows_of(texts: list[bytes | None]) -> tuple[bytes, array[int]]:
+    """A buffer with the texts, and a table whose properties column points to them."""
+    table = new_table(len(texts))
+    data = bytearray(b"?")
+    for row, text in enumerate(texts):
+        table[row * ROW_WIDTH + POS] = len(data)
+        table[row * ROW_WIDTH + LEN] = -1 if text is None else len(text)
+        data += (text or b"") + b"?"
+    return bytes(data), table
+
+
+def split(values: bytes | bytearray, offsets: array[int], rows: int) -> list[bytes]:
+    return [bytes(values[offsets[row] : offsets[row + 1]]) for row in range(rows)]
+
+
+def gather(columns: ModuleType, texts: list[bytes | None], room: int) -> list[bytes]:
+    data, table = rows_of(texts)
+    out, offsets = bytearray(room), array("i", [77] * (len(texts) + 1))
+    size = columns.gather(data, table, len(texts), POS, LEN, out, offsets)
+    assert size == offsets[-1]
+    return split(out, offsets, len(texts))
+
+
+def objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
+    data, table = rows_of(texts)
+    offsets = array("i", bytes(4 * len(texts) + 4))
+    size = columns.properties_json(data, table, len(texts), bytearray(), offsets)
+    out = bytearray(size + 3)
+    assert columns.properties_json(data, table, len(texts), out, offsets) == size == offsets[len(texts)]
+    assert not any(out[size:])
+    return split(out, offsets, len(texts))
+
+
+def test_gather(columns: ModuleType) -> None:
+    assert gather(columns, [b"one", None, b"", b"three"], 8) == [b"one", b"", b"", b"three"]
+    assert gather(columns, [], 0) == []
+    assert gather(columns, [None], 0) == [b""]
+
+
+def test_gather_into_signed_bytes(columns: ModuleType) -> None:
+    data, table = rows_of([b"one"])
+    out, offsets = array("b", bytes(3)), array("i", [0, 0])
+    assert columns.gather(data, table, 1, POS, LEN, memoryview(out), offsets) == 3
+    assert out.tobytes() == b"one"
+
+
+def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
+    with pytest.raises(ValueError, match="too few"):
+        gather(columns, [b"one", b"two"], 5)
+    data, table = rows_of([b"one"])
+    for rows, offsets in ((2, 3), (1, 1), (-1, 3)):
+        with pytest.raises(ValueError, match="do not fit"):
+            columns.gather(data, table, rows, POS, LEN, bytearray(9), array("i", bytes(4 * offsets)))
+    with pytest.raises(ValueError, match="no columns"):
+        columns.gather(data, table, 1, 40, LEN, bytearray(9), array("i", bytes(8)))
+    for start, length in ((-1, 1), (len(data), 1), (0, len(data) + 1), (2**62, 1), (0, 2**62)):
+        table[POS], table[LEN] = start, length
+        with pytest.raises(ValueError, match="outside"):
+            columns.gather(data, table, 1, POS, LEN, bytearray(99), array("i", bytes(8)))
+        with pytest.raises(ValueError, match="outside"):
+            columns.properties_json(data, table, 1, bytearray(99), array("i", bytes(8)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "{}"),
+        (b"", "{}"),
+        (b"a\x01b", '{"a":"b"}'),
+        (b"a\x01b\x02c\x01d\x02", '{"a":"b","c":"d"}'),
+        (b"a\x01b\x02\x02x\x02\x01y\x02z\x01\x02c\x01d\x02", '{"a":"b","c":"d"}'),
+        (b"a\x01first\x02b\x01x\x02a\x01second\x02", '{"b":"x","a":"second"}'),
+        (b"a\x01first\x02a\x01\x02", '{"a":"first"}'),
+        (b"a\x01b\x01c\x02", '{"a":"b\\u0001c"}'),
+        (b'q"\\\x01\b\t\n\x0b\f\r\x1f/\x7f\x02', '{"q\\"\\\\":"\\b\\t\\n\\u000b\\f\\r\\u001f/\x7f"}'),
+        ("é\x01中\U0001f600\x02".encode(), '{"é":"中\U0001f600"}'),
+        (b"a\x01\xff\xc3\x28\xe4\xb8\x02", '{"a":"\ufffd\ufffd(\ufffd"}'),
+    ],
+)
+def test_objects(columns: ModuleType, text: bytes | None, expected: str) -> None:
+    assert objects(columns, [text, text]) == [expected.encode()] * 2
+
+
+def test_a_repeated_name_counts_once_among_names_that_look_alike(columns: ModuleType) -> None:
+    text = b"xa\x011\x02ya\x012\x02xa\x013\x02za\x014\x02"
+    assert objects(columns, [text]) == [b'{"ya":"2","xa":"3","za":"4"}']
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=60), property_maps.map(encode_properties)), max_size=5))
+def test_objects_are_the_properties_in_both_forms(texts: list[bytes | None]) -> None:
+    for form in FORMS:
+        for text, written in zip(texts, objects(kernel("formats._columns_cy", form), texts), strict=True):
+            assert json.loads(written) == decode_properties(text or b"")
+            assert len(json.loads(written, object_pairs_hook=list)) == len(decode_properties(text or b""))
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=6))
+def test_gather_gives_back_what_is_there(texts: list[bytes | None]) -> None:
+    room = sum(len(text or b"") for text in texts)
+    for form in FORMS:
+        assert gather(kernel("formats._columns_cy", form), texts, room) == [text or b"" for text in texts]

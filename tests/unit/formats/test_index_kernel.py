@@ -1,0 +1,218 @@
+"""Index files: keys put in by both forms of the kernel, found by the plain query."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.kernels import FORMS, kernel
+
+from rucola.errors import FormatError
+from rucola.formats.index_file import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    IndexHeader,
+    index_file_bytes,
+    key_hash,
+    query,
+)
+
+SLOTS, ENTRIES = 10, 8
+BEGIN_MS = 1_700_000_000_000
+TOPIC = b"TopicTest"
+
+
+@pytest.fixture
+def index(form: str) -> ModuleType:
+    return kernel("formats._index_cy", form)
+
+
+def new_file() -> bytearray:
+    return bytearray(index_file_bytes(SLOTS, ENTRIES))
+
+
+def put(index: ModuleType, file: bytearray, key: bytes, physical_offset: int, time_ms: int = BEGIN_MS) -> bool:
+    stored = index.put_key(file, SLOTS, ENTRIES, TOPIC, key, 0, len(key), physical_offset, time_ms)
+    assert isinstance(stored, bool)
+    return stored
+
+
+def put_record(
+    index: ModuleType, file: bytearray, uniq: bytes | None, keys: bytes | None, physical_offset: int = 0, skip: int = 0
+) -> int:
+    source = TOPIC + (uniq or b"") + (keys or b"")
+    uniq_len = -1 if uniq is None else len(uniq)
+    keys_len = -1 if keys is None else len(keys)
+    keys_pos = len(TOPIC) + max(uniq_len, 0)
+    spans = (0, len(TOPIC), len(TOPIC), uniq_len, keys_pos, keys_len)
+    return int(index.put_record_keys(file, SLOTS, ENTRIES, source, *spans, physical_offset, BEGIN_MS, skip))
+
+
+def entries(file: bytearray) -> list[tuple[int, ...]]:
+    count = IndexHeader.decode(file).index_count
+    start = INDEX_HEADER.size + INDEX_SLOT.size * SLOTS
+    return [INDEX_ENTRY.unpack(file, start + INDEX_ENTRY.size * entry) for entry in range(1, count)]
+
+
+def test_sizes() -> None:
+    assert index_file_bytes(5_000_000, 20_000_000) == 420_000_040
+    assert index_file_bytes(100, 400) == 8440
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "expected"),
+    [
+        (b"TopicTest", b"7F0000010A0018B4AAC2112233440001", 2104015564),
+        (b"TopicTest", b"KeyX", 1656937733),
+        (b"TopicTest", b"ogaQmc", 0),  # the hash without an absolute value
+    ],
+)
+def test_hash(index: ModuleType, topic: bytes, key: bytes, expected: int) -> None:
+    assert key_hash(topic, key) == expected
+    file = new_file()
+    assert index.put_key(file, SLOTS, ENTRIES, topic, b"**" + key, 2, len(key), 5, BEGIN_MS)
+    assert entries(file) == [(expected, 5, 0, 0)]
+
+
+def test_header_and_chain(index: ModuleType) -> None:
+    file = new_file()
+    assert put(index, file, b"a", 1000)
+    assert IndexHeader.decode(file) == IndexHeader(BEGIN_MS, BEGIN_MS, 1000, 1000, 1, 2)
+    assert put(index, file, b"a", 2000, BEGIN_MS + 2999)
+    assert IndexHeader.decode(file) == IndexHeader(BEGIN_MS, BEGIN_MS + 2999, 1000, 2000, 1, 3)
+    assert entries(file) == [(key_hash(TOPIC, b"a"), 1000, 0, 0), (key_hash(TOPIC, b"a"), 2000, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "seconds"),
+    [(-1, 0), (-5000, 0), (999, 0), (1000, 1), (2**31 * 1000, 2**31 - 1), (2**63 - 1 - BEGIN_MS, 2**31 - 1)],
+)
+def test_seconds(index: ModuleType, later_ms: int, seconds: int) -> None:
+    file = new_file()
+    put(index, file, b"a", 1)
+    put(index, file, b"b", 2, BEGIN_MS + later_ms)
+    assert entries(file)[1][2] == seconds
+
+
+def test_first_entry_counts_from_the_times_it_finds(index: ModuleType) -> None:
+    file = new_file()
+    file[:40] = IndexHeader(BEGIN_MS, BEGIN_MS, 70, 70, 0, 1).encode()
+    put(index, file, b"a", 80, BEGIN_MS + 4000)
+    assert entries(file)[0][2] == 4
+    assert IndexHeader.decode(file) == IndexHeader(BEGIN_MS + 4000, BEGIN_MS + 4000, 80, 80, 1, 2)
+
+
+def test_full(index: ModuleType) -> None:
+    file = new_file()
+    assert [put(index, file, b"k%d" % i, i) for i in range(9)] == [True] * 7 + [False] * 2
+    assert IndexHeader.decode(file).index_count == ENTRIES
+    assert [query(file, SLOTS, key_hash(TOPIC, b"k%d" % i), 64, 0, 2**62) for i in range(8)] == [
+        [i] if i < 7 else [] for i in range(8)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("uniq", "keys", "expected"),
+    [
+        (b"u", b"a b", [b"u", b"a", b"b"]),
+        (b"u", None, [b"u"]),
+        (None, b"a", [b"a"]),
+        (None, None, []),
+        (b"", b"", []),
+        (None, b"  a   b ", [b"a", b"b"]),
+        (b"a", b"a a", [b"a", b"a", b"a"]),
+        (None, "中 \U0001f600".encode(), ["中".encode(), "\U0001f600".encode()]),
+    ],
+)
+def test_keys_of_a_record(index: ModuleType, uniq: bytes | None, keys: bytes | None, expected: list[bytes]) -> None:
+    file = new_file()
+    assert put_record(index, file, uniq, keys, 7) == len(expected)
+    assert [(entry[0], entry[1]) for entry in entries(file)] == [(key_hash(TOPIC, key), 7) for key in expected]
+
+
+def test_a_record_goes_on_in_the_next_file(index: ModuleType) -> None:
+    first, second, third = new_file(), new_file(), new_file()
+    keys = b" ".join(b"k%d" % i for i in range(15))
+    done = put_record(index, first, b"u", keys)
+    assert ~done == 7
+    done = put_record(index, second, b"u", keys, skip=~done)
+    assert ~done == 14
+    assert put_record(index, third, b"u", keys, skip=~done) == 16
+    hashes = [entry[0] for file in (first, second, third) for entry in entries(file)]
+    assert hashes == [key_hash(TOPIC, key) for key in [b"u", *keys.split()]]
+
+
+def test_what_does_not_fit_is_refused(index: ModuleType) -> None:
+    file = new_file()
+    with pytest.raises(ValueError, match="do not hold"):
+        index.put_key(file[:-1], SLOTS, ENTRIES, TOPIC, b"k", 0, 1, 0, 0)
+    with pytest.raises(ValueError, match="do not hold"):
+        index.put_key(file, 0, ENTRIES, TOPIC, b"k", 0, 1, 0, 0)
+    for start, size in ((0, 2), (-1, 1), (2**62, 1)):
+        with pytest.raises(ValueError, match="outside"):
+            index.put_key(file, SLOTS, ENTRIES, TOPIC, b"k", start, size, 0, 0)
+        with pytest.raises(ValueError, match="outside"):
+            index.put_record_keys(file, SLOTS, ENTRIES, b"k", 0, 1, start, size, 0, -1, 0, 0, 0)
+    assert file == new_file()
+
+
+@given(st.binary(min_size=40, max_size=40), st.binary(min_size=40, max_size=40))
+def test_damaged_counts_and_slots_stay_within_the_file(header: bytes, slots: bytes) -> None:
+    files = []
+    for form in FORMS:
+        file = bytearray(header + slots).ljust(index_file_bytes(SLOTS, ENTRIES), b"\xaa")
+        put(kernel("formats._index_cy", form), file, b"key", 3)
+        files.append(file)
+    assert all(file == files[0] for file in files)
+
+
+class TestQuery:
+    def chain(self, index: ModuleType) -> bytearray:
+        file = new_file()
+        for i in range(6):
+            put(index, file, b"k" if i % 2 == 0 else b"other%d" % i, i, BEGIN_MS + 1000 * i)
+        return file
+
+    @pytest.mark.parametrize(
+        ("begin", "end", "count_max", "expected"),
+        [
+            (0, 2**62, 64, [4, 2, 0]),
+            (0, 2**62, 2, [4, 2]),
+            (0, 2**62, 0, []),
+            (BEGIN_MS + 1000, 2**62, 64, [4, 2]),
+            (0, BEGIN_MS + 3999, 64, [2, 0]),
+            (BEGIN_MS + 2000, BEGIN_MS + 2000, 64, [2]),
+        ],
+    )
+    def test_times(self, index: ModuleType, begin: int, end: int, count_max: int, expected: list[int]) -> None:
+        assert query(self.chain(index), SLOTS, key_hash(TOPIC, b"k"), count_max, begin, end) == expected
+
+    def test_a_circle_ends(self, index: ModuleType) -> None:
+        file = self.chain(index)
+        entry = INDEX_HEADER.size + INDEX_SLOT.size * SLOTS + INDEX_ENTRY.size
+        file[entry + 16 : entry + 20] = (5).to_bytes(4, "big")  # the oldest of the chain points to its newest
+        assert len(query(file, SLOTS, key_hash(TOPIC, b"k"), 1000, 0, 2**62)) <= 7
+
+    def test_short_files_are_refused(self, index: ModuleType) -> None:
+        file = self.chain(index)
+        for size in (0, 39, 40, 79, 80, 200):
+            with pytest.raises(FormatError):
+                query(file[:size], SLOTS, 5, 64, 0, 2**62)
+        assert query(new_file()[:40], SLOTS, 5, 64, 0, 2**62) == []
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", "é中".encode()]), st.integers(0, 50)), max_size=7))
+def test_model(puts: list[tuple[bytes, int]]) -> None:
+    for form in FORMS:
+        file = new_file()
+        time_ms = BEGIN_MS
+        for physical_offset, (key, later) in enumerate(puts):
+            time_ms += 1000 * later
+            assert put(kernel("formats._index_cy", form), file, key, physical_offset, time_ms)
+        for key in (b"a", b"b", b"c", "é中".encode()):
+            expected = [at for at, (one, _) in enumerate(puts) if one == key]
+            assert query(file, SLOTS, key_hash(TOPIC, key), 64, 0, 2**62) == expected[::-1]

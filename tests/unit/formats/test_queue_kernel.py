@@ -1,0 +1,148 @@
+"""Units of a consume queue, in both forms of the kernel."""
+
+from __future__ import annotations
+
+from array import array
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kernels import FORMS, kernel
+
+from rucola.formats.consume_queue import PRE_FILL_UNIT, ConsumeQueueUnit, read_units
+
+LIMITS: dict[str, Any] = {
+    "max_messages": 32,
+    "max_bytes": 1 << 27,
+    "scan_bytes_max": 16000,
+    "tag_codes": array("q"),
+    "physical_min": 0,
+    "physical_max": 1 << 62,
+    "memory_from": 0,
+    "memory_count_max": 32,
+    "memory_bytes_max": 262144,
+    "disk_count_max": 8,
+    "disk_bytes_max": 65536,
+}
+
+
+@pytest.fixture
+def queue(form: str) -> ModuleType:
+    return kernel("formats._queue_cy", form)
+
+
+def units_of(queue: ModuleType, *units: tuple[int, int, int]) -> bytearray:
+    data = bytearray(20 * len(units))
+    for at, unit in enumerate(units):
+        queue.put_unit(data, 20 * at, *unit)
+    return data
+
+
+def select(
+    queue: ModuleType, units: bytes | bytearray, position: int = 0, room: int = 64, **changes: Any
+) -> tuple[list[int], int, int]:
+    """Physical offsets chosen, units examined, records missing."""
+    out = array("q", bytes(16 * room))
+    arguments = LIMITS | changes
+    chosen, examined, missing = queue.select_units(units, position, len(units), out, *arguments.values())
+    return out[0 : 2 * chosen : 2].tolist(), examined, missing
+
+
+def test_put(queue: ModuleType) -> None:
+    assert units_of(queue, (0, 176, 2598919)).hex() == "0000000000000000000000b0000000000027a807"
+    assert units_of(queue, (0, 0x7FFFFFFF, 0)) == PRE_FILL_UNIT
+    unit = ConsumeQueueUnit(2**62 + 1, 5, -2123558616)
+    assert list(read_units(units_of(queue, unit, unit) + b"rest")) == [unit, unit]
+    for position in (-1, 1, 20):
+        with pytest.raises(ValueError, match="no room"):
+            queue.put_unit(bytearray(20), position, 0, 0, 0)
+
+
+def same(count: int, size: int = 100) -> list[tuple[int, int, int]]:
+    return [(size * at, size, at % 3) for at in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen", "examined"),
+    [
+        ({}, 32, 32),
+        ({"max_messages": 5}, 5, 5),
+        ({"max_messages": 0}, 1, 1),  # the first message is never too many
+        ({"max_messages": 40}, 32, 32),  # memory_count_max
+        ({"max_messages": 40, "memory_count_max": 100}, 40, 40),
+        ({"max_bytes": 500}, 5, 5),
+        ({"max_bytes": 99}, 1, 1),  # nor too large
+        ({"max_bytes": 599}, 5, 5),
+        ({"memory_bytes_max": 299}, 2, 2),
+        ({"memory_from": 1 << 40}, 8, 8),
+        ({"memory_from": 1 << 40, "disk_bytes_max": 350}, 3, 3),
+        ({"memory_from": 1000, "disk_count_max": 20}, 32, 32),
+        ({"scan_bytes_max": 100}, 5, 5),
+        ({"scan_bytes_max": 101}, 6, 6),
+        ({"tag_codes": array("q", [1])}, 32, 95),
+        ({"tag_codes": array("q", [1]), "scan_bytes_max": 200}, 3, 10),
+        ({"tag_codes": array("q", [0, 2]), "max_messages": 3}, 3, 4),
+        ({"tag_codes": array("q", [7])}, 0, 100),
+    ],
+)
+def test_limits(queue: ModuleType, changes: dict[str, Any], chosen: int, examined: int) -> None:
+    units = units_of(queue, *same(100))
+    found, seen, missing = select(queue, units, **changes)
+    assert (len(found), seen, missing) == (chosen, examined, 0)
+    wanted = changes.get("tag_codes") or [0, 1, 2]
+    assert found == [100 * at for at in range(100) if at % 3 in wanted][:chosen]
+
+
+def test_units_outside_the_log_are_passed_over(queue: ModuleType) -> None:
+    units = units_of(queue, *same(10), (0, 0x7FFFFFFF, 0), (5000, 0, 0), (5000, -1, 0))
+    assert select(queue, units, physical_min=300, physical_max=900) == ([300, 400, 500, 600, 700, 800], 10, 4)
+    # the unit that fills up the beginning of a queue is larger than any limit
+    assert select(queue, units[200:], memory_bytes_max=1 << 40, max_bytes=1 << 40, physical_max=1 << 20) == ([], 3, 3)
+
+
+def test_a_full_table_ends_the_choice(queue: ModuleType) -> None:
+    units = units_of(queue, *same(4))
+    assert select(queue, units, room=2)[:2] == ([0, 100], 2)
+    assert select(queue, units, room=0)[:2] == ([], 0)
+
+
+def test_the_first_message_may_have_any_size(queue: ModuleType) -> None:
+    units = units_of(queue, (0, 1 << 30, 0), (1 << 30, 10, 0))
+    assert select(queue, units) == ([0], 1, 0)
+
+
+def test_low_32_bits_of_the_code_count(queue: ModuleType) -> None:
+    units = units_of(queue, (0, 1, -2123558616), (1, 1, 0xFFFFFFFF816D1128 - 2**64), (2, 1, 0x1816D1128))
+    assert select(queue, units, tag_codes=array("q", [-2123558616]))[0] == [0, 1, 2]
+
+
+def test_position_and_part_of_a_unit(queue: ModuleType) -> None:
+    units = units_of(queue, *same(4))
+    assert select(queue, units[:79], 20) == ([100, 200], 2, 0)
+    assert select(queue, units, 80) == ([], 0, 0)
+    for position in (-1, 81):
+        with pytest.raises(ValueError, match="outside"):
+            select(queue, units, position)
+
+
+@given(
+    st.binary(max_size=400),
+    st.integers(-1, 40),
+    st.integers(0, 1 << 40),
+    st.lists(st.integers(-(2**31), 2**31 - 1)).map(sorted),
+)
+def test_both_forms_agree_on_any_bytes(units: bytes, max_messages: int, max_bytes: int, codes: list[int]) -> None:
+    results = [
+        select(
+            kernel("formats._queue_cy", form),
+            units,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            tag_codes=array("q", codes),
+            memory_bytes_max=1 << 40,
+        )
+        for form in FORMS
+    ]
+    assert all(result == results[0] for result in results)

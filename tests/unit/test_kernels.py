@@ -1,0 +1,126 @@
+"""The kernels agree with each other, with the build and with the constants they restate."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+from tests.kernels import COMPILED, FORMS, KERNELS, kernel
+
+from rucola.common import columns
+from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
+from rucola.formats import consume_queue, index_file, message, properties
+
+ROOT = Path(__file__).parents[2]
+PREFIXES: dict[str, type[IntEnum]] = {
+    "FRAME_": FrameColumn,
+    "RECORD_": RecordColumn,
+    "KIND_": FrameKind,
+    "TRAIT_": SendTrait,
+    "STOP_": WalkStop,
+}
+OTHERS = {
+    "ROW_WIDTH": columns.ROW_WIDTH,
+    "WIDTH": columns.ROW_WIDTH,
+    "MAGIC_V1": message.MAGIC_V1,
+    "MAGIC_V2": message.MAGIC_V2,
+    "MAGIC_BLANK": message.MAGIC_BLANK,
+    "BLANK_BYTES": message.BLANK.size,
+    # and the 8 bytes of the store time, the 2 of the length of the properties
+    "RECORD_FIXED_BYTES": message.RECORD_HEAD.size + message.RECORD_MIDDLE.size + 8 + 2,
+    "BATCH_MEMBER_FIXED_BYTES": message.BATCH_MEMBER_HEAD.size + 2,
+    "PROPERTIES_BYTES_MAX": properties.PROPERTIES_BYTES_MAX,
+    "CRC_PROPERTY_BYTES": len("__CRC32#\x01" + 10 * "0" + "\x02"),
+    "CHECK_BODY_CRC": message.CHECK_BODY_CRC,
+    "CHECK_RECORD_CRC": message.CHECK_RECORD_CRC,
+    "CHECK_PHYSICAL_OFFSET": message.CHECK_PHYSICAL_OFFSET,
+    "TRANSACTION_MASK": TRANSACTION_MASK,
+    "TRANSACTION_PREPARED": MessageSysFlag.TRANSACTION_PREPARED,
+    "TRANSACTION_ROLLBACK": MessageSysFlag.TRANSACTION_ROLLBACK,
+    "BORN_HOST_V6": MessageSysFlag.BORN_HOST_V6,
+    "STORE_HOST_V6": MessageSysFlag.STORE_HOST_V6,
+    "UNIT_BYTES": consume_queue.UNIT.size,
+    "HEADER_BYTES": index_file.INDEX_HEADER.size,
+    "SLOT_BYTES": index_file.INDEX_SLOT.size,
+    "ENTRY_BYTES": index_file.INDEX_ENTRY.size,
+    "BEGIN_TIMESTAMP": index_file.INDEX_HEADER.position("begin_timestamp_ms"),
+    "END_TIMESTAMP": index_file.INDEX_HEADER.position("end_timestamp_ms"),
+    "BEGIN_PHYSICAL_OFFSET": index_file.INDEX_HEADER.position("begin_physical_offset"),
+    "END_PHYSICAL_OFFSET": index_file.INDEX_HEADER.position("end_physical_offset"),
+    "HASH_SLOT_COUNT": index_file.INDEX_HEADER.position("hash_slot_count"),
+    "INDEX_COUNT": index_file.INDEX_HEADER.position("index_count"),
+    "INT32_MAX": 2**31 - 1,
+    "SIGN_BIT": 2**31,
+    "UINT32_MASK": 2**32 - 1,
+    "TWO_TO_32": 2**32,
+    "TOPIC_BYTES_V1_MAX": 127,
+    "SUFFIX_BYTES_MAX": 1000,
+}
+
+
+def test_build_list_type_checker_list_and_files_agree() -> None:
+    (build_list,) = [
+        ast.literal_eval(node.value)
+        for node in ast.parse((ROOT / "setup.py").read_text()).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "KERNELS"
+    ]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    checked = [entry["module"] for entry in settings["tool"]["mypy"]["overrides"] if "disable_error_code" in entry]
+    assert build_list == list(KERNELS)
+    assert checked == [list(KERNELS)]
+
+
+def test_compiled_are_all_or_none() -> None:
+    assert COMPILED in ((), KERNELS)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_form_is_what_it_says(name: str) -> None:
+    for form in FORMS:
+        assert kernel(name.removeprefix("rucola."), form)._is_compiled() == (form == "compiled")
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if ".formats." in name])
+def test_constants_of_the_format_kernels(name: str) -> None:
+    constants = restated(name)
+    assert constants
+    for constant, value in constants.items():
+        assert value == meaning(constant), constant
+
+
+def meaning(constant: str) -> int:
+    """What a constant of a kernel restates."""
+    if constant in OTHERS:
+        return OTHERS[constant]
+    prefix, _, rest = constant.partition("_")
+    if constant in ("RECORD_POS", "RECORD_SIZE"):
+        return RecordColumn[constant]
+    if constant == "FRAME_RECORD_SIZE":
+        return FrameColumn.RECORD_SIZE
+    return PREFIXES[prefix + "_"][rest]
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if ".protocol." in name])
+def test_columns_of_the_protocol_kernels(name: str) -> None:
+    constants = {constant.removeprefix("_"): value for constant, value in restated(name).items()}
+    assert constants["WIDTH"] == columns.ROW_WIDTH
+    known = [enum for constant in constants for enum in (FrameColumn, FrameKind) if constant in enum.__members__]
+    assert known
+    for constant, value in constants.items():
+        for enum in (FrameColumn, FrameKind):
+            if constant in enum.__members__:
+                assert value == enum[constant], constant
+
+
+def restated(name: str) -> dict[str, int]:
+    """The integers that a kernel declares; only its interpreted form lets them be seen."""
+    module = kernel(name.removeprefix("rucola."), "interpreted")
+    return {
+        constant: int(value)
+        for constant, value in vars(module).items()
+        if constant.strip("_").isupper() and isinstance(value, int)
+    }
