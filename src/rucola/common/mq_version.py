@@ -43,6 +43,8 @@ CURRENT_VERSION = MQVersion.V5_3_3
 
 
 def version_name(ordinal: int) -> str:
-    """Name for display: that of the release, or of the newest one before it with a ``+``."""
-    known = max((version for version in MQVersion if version <= ordinal), default=MQVersion.V3_0_11)
+    """Name for display: that of the release, or of the newest one before it with a ``+``, or the bare number."""
+    known = max((version for version in MQVersion if version <= ordinal), default=None)
+    if known is None:
+        return str(ordinal)
     return known.name if known == ordinal else f"{known.name}+"
