@@ -13,6 +13,7 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 
 SEND_HEADERS = {10: SendMessageRequestHeader, 310: SendMessageRequestHeaderV2, 320: SendMessageRequestHeaderV2}
 PULL_CODES = (11, 361)
+IGNORED = {"maxMsgBytes", "l", "maxReconsumeTimes"}  # numbers nobody on the fast road reads
 
 NAMES = {
     "group": (FrameColumn.GROUP_POS, FrameColumn.GROUP_LEN),
@@ -76,11 +77,12 @@ def expected(command: RemotingCommand) -> Row:
     found |= {"flag": command.flag, "version": command.version}
     if command.is_response:
         return found
+    ext_fields = {key: value for key, value in command.ext_fields.items() if key not in IGNORED}
     try:
         if command.code in PULL_CODES:
-            return found | _pull(PullMessageRequestHeader.from_ext_fields(command.ext_fields))
+            return found | _pull(PullMessageRequestHeader.from_ext_fields(ext_fields))
         if command.code in SEND_HEADERS:
-            return found | _send(SEND_HEADERS[command.code].from_ext_fields(command.ext_fields))
+            return found | _send(SEND_HEADERS[command.code].from_ext_fields(ext_fields))
     except FormatError:
         pass
     return found
