@@ -122,6 +122,21 @@ class Broker:
         """Whether messages are taken and delivered."""
         return self.store.state is StoreState.RUNNING and not self._dispatch_failed
 
+    @property
+    def connections(self) -> int:
+        """Open client connections."""
+        return len(self._server.channels)
+
+    @property
+    def pulls_held(self) -> int:
+        """Pulls that wait for messages."""
+        return len(self._hold)
+
+    @property
+    def sends_waiting(self) -> int:
+        """Groups of answers that wait for the disk."""
+        return len(self._waiters) if self._waiters is not None else 0
+
     async def start(self) -> None:
         """Serve.
 

@@ -50,7 +50,7 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     namesrv_port: Annotated[int, typer.Option(help="Port of the name server; 0: any free one.")] = 9876,
     broker_port: Annotated[int | None, typer.Option(help="Port of the broker. [default: 10911]")] = None,
-    http_port: Annotated[int, typer.Option(help="Port of health and metrics.")] = 8088,
+    http_port: Annotated[int, typer.Option(help="Port of /livez, /readyz and /metrics; 0: any free one.")] = 8088,
     flush: Annotated[
         str | None, typer.Option(help="sync or async: answer sends after the disk sync or before.")
     ] = None,
@@ -73,7 +73,7 @@ def up(
                 "store": addresses.store + (" (temporary)" if ephemeral else ""),
                 "name server": addresses.namesrv,
                 "broker": addresses.broker,
-                "http": addresses.http or "-",
+                "http": f"http://{addresses.http}",
             }
             facts = {
                 "store": addresses.store,

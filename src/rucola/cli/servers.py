@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options, parse_broker_conf
+from rucola.cli.http import HttpServer
 from rucola.common.java import parse_properties
 from rucola.common.options import parse_options, unknown_keys
 from rucola.errors import ConfigError
@@ -41,11 +42,11 @@ class Addresses:
     store: str
     namesrv: str
     broker: str
-    http: str | None
+    http: str
 
 
 class UpServers:
-    """Name server and broker of ``up``. ``start`` once; ``stop`` once afterwards."""
+    """Name server, broker and HTTP of ``up``. ``start`` once; ``stop`` once afterwards."""
 
     def __init__(self, options: UpOptions) -> None:
         values = read_broker_conf(options.config)
@@ -60,23 +61,27 @@ class UpServers:
         self._namesrv = NameServer(
             NamesrvConfig(bind_address=host, listen_port=options.namesrv_port, insecure=self._config.insecure)
         )
+        self._http = HttpServer(host, options.http_port)
         self._broker: Broker | None = None
 
     async def start(self) -> Addresses:
         """Start both; raises what ``Broker.start`` and ``NameServer.start`` raise, with nothing left running."""
-        await self._namesrv.start()
+        self._http.bind()
         try:
+            await self._namesrv.start()
             config = replace(self._config, namesrv_addr=_reachable(self._namesrv.address))
             broker = Broker(config, self._store_config)
             await broker.start()
+            self._broker = broker
+            self._http.start(broker)
         except BaseException:
-            await self._namesrv.shutdown()
+            await self.stop()
             raise
-        self._broker = broker
-        return Addresses(broker.store.root, self._namesrv.address, broker.address, None)
+        return Addresses(broker.store.root, self._namesrv.address, broker.address, self._http.address)
 
     async def stop(self) -> None:
-        """Stop both, the broker first."""
+        """Stop everything, the broker before the name server."""
+        await self._http.stop()
         if self._broker is not None:
             await self._broker.shutdown()
         await self._namesrv.shutdown()

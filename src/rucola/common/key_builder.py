@@ -20,6 +20,27 @@ TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC_KEY_TOPIC,
+        BENCHMARK_TOPIC,
+        "CHECKPOINT_TOPIC",
+        OFFSET_MOVED_EVENT_TOPIC,
+        SCHEDULE_TOPIC,
+        SELF_TEST_TOPIC,
+        TRACE_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+    }
+)
+"""Topics the system keeps for itself, on any broker; those that begin with ``SYSTEM_TOPIC_PREFIX`` come on top."""
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether ``topic`` is one of the system's, on any broker (RocketMQ 5.3.3, ``TopicValidator#isSystemTopic``)."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
 
 def retry_topic(group: str) -> str:
     """Topic to which the failed messages of ``group`` go."""

@@ -13,7 +13,8 @@ from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
-from rucola.broker.topic.topic_validator import is_system_topic, validate_topic
+from rucola.broker.topic.topic_validator import validate_topic
+from rucola.common.key_builder import is_system_topic
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.errors import BrokerError

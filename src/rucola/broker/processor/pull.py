@@ -31,7 +31,10 @@ _COMMIT = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 _MAX_BYTES = 128 * 1024 * 1024
-_JOIN_BELOW_BYTES = 16 * 1024
+_JOIN_BELOW_BYTES = 4096
+"""Average slice below which copying beats gathering. Measured on uvloop, loopback, CPU per answer of 32 slices:
+200 B each 27 us gathered, 15 us joined; 1,250 B 33 and 25; 4,096 B 44 to 55 and 39 to 61. A slice handed over costs
+about half a microsecond, a copy a tenth of one per KiB."""
 _EXPRESSIONS_MAX = 4096
 _NO_OFFSETS = {"suggestWhichBrokerId": "0", "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
 
@@ -284,7 +287,7 @@ def _answer(request: PullRequest, code: int, result: GetMessageResult) -> None:
     )
     if not result.views:
         request.channel.send(header)
-    elif len(result.views) > 1 and result.message_bytes < _JOIN_BELOW_BYTES:
+    elif result.message_bytes < _JOIN_BELOW_BYTES * len(result.views):
         request.channel.send(b"".join((header, *result.views)))
     else:
         request.channel.send_parts((header, *result.views))

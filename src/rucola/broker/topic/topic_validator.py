@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 
 from rucola.common.key_builder import (
-    AUTO_CREATE_TOPIC_KEY_TOPIC,
-    BENCHMARK_TOPIC,
     OFFSET_MOVED_EVENT_TOPIC,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
-    SYSTEM_TOPIC_PREFIX,
-    TRACE_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -35,25 +31,12 @@ NOT_ALLOWED_TO_SEND = frozenset(
 )
 """Topics that only the broker itself writes."""
 
-SYSTEM_TOPICS = NOT_ALLOWED_TO_SEND | {
-    AUTO_CREATE_TOPIC_KEY_TOPIC,
-    BENCHMARK_TOPIC,
-    TRACE_TOPIC,
-    "CHECKPOINT_TOPIC",
-}
-"""Topics that cannot be created or deleted by request; those below ``rmq_sys_`` and of ``system_names`` come on top."""
-
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def system_names(cluster: str, broker: str) -> frozenset[str]:
     """System topics named after this broker."""
     return frozenset({cluster, broker, f"{cluster}_REPLY_TOPIC"})
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether ``topic`` is one of the system's, on any broker."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def validate_topic(topic: str) -> None:

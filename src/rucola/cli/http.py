@@ -1,0 +1,132 @@
+"""Health and metrics over HTTP: ``/livez``, ``/readyz``, ``/metrics``.
+
+The port is taken by ``bind`` before anything else happens. The HTTP libraries are imported when the first request
+comes, in a thread: nobody else waits for them, and a broker that is never asked does not carry them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from rucola.broker import Broker
+from rucola.common.hosts import join_address
+from rucola.errors import AddressInUseError, ConfigError
+
+_BACKLOG = 64
+_STOP_S = 1
+"""How long requests being answered may delay the stop."""
+
+
+class HttpServer:
+    """One listener. ``bind``, ``start``, ``stop``, once each."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._socket: socket.socket | None = None
+        self._server: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, ``host:port``."""
+        return join_address(self._host, self._port)
+
+    def bind(self) -> None:
+        """Take the port.
+
+        Raises:
+            AddressInUseError: another process has it.
+            ConfigError: the address cannot be listened on for another reason.
+        """
+        listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self._host, self._port))
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUseError(self.address) from error
+            raise ConfigError("--http-port", self.address, f"an address of this machine ({error})") from error
+        self._port = listener.getsockname()[1]
+        self._socket = listener
+
+    def start(self, broker: Broker) -> None:
+        """Answer requests about ``broker`` from now on."""
+        assert self._socket is not None
+        loop = asyncio.get_running_loop()
+
+        def first_connection() -> None:
+            loop.remove_reader(descriptor)
+            self._task = loop.create_task(self._serve(broker))
+
+        descriptor = self._socket.fileno()
+        loop.add_reader(descriptor, first_connection)
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._socket is None:
+            return
+        if self._task is None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        elif self._server is None:
+            self._task.cancel()
+        else:
+            self._server.should_exit = True
+            await asyncio.wait([self._task])
+        self._socket.close()
+
+    async def _serve(self, broker: Broker) -> None:
+        self._server = await asyncio.to_thread(_server_of, broker)
+        await self._server.serve(sockets=[self._socket])
+
+
+def _server_of(broker: Broker) -> Any:
+    """uvicorn over the application; imports both."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # signals are the command's business
+
+    config = uvicorn.Config(
+        _application(broker),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    config.load()
+    return Server(config)
+
+
+def _application(broker: Broker) -> Any:
+    """The ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    from rucola.cli.metrics import metrics_of
+
+    async def livez(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_request: Request) -> Response:
+        if broker.ready:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse(f"store {broker.store.state.value}\n", status_code=503)
+
+    async def metrics(_request: Request) -> Response:
+        content, content_type = metrics_of(broker)
+        return Response(content, headers={"content-type": content_type})
+
+    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -1,0 +1,48 @@
+"""The broker's figures in Prometheus' text form, read from the broker at each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from rucola.broker import Broker
+
+
+class BrokerCollector(Collector):
+    """Reads one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, with their values now."""
+        broker, store = self._broker, self._broker.store
+        yield CounterMetricFamily("rucola_messages_put", "Messages stored since the start.", store.stats.put_messages)
+        yield CounterMetricFamily(
+            "rucola_messages_got", "Messages handed out since the start.", store.stats.got_messages
+        )
+        yield CounterMetricFamily("rucola_bytes_got", "Bytes handed out since the start.", store.stats.got_bytes)
+        for name, text, value in (
+            ("rucola_ready", "1 while messages are taken and delivered.", int(broker.ready)),
+            ("rucola_commitlog_max_offset_bytes", "End of the commit log.", store.max_offset),
+            ("rucola_commitlog_min_offset_bytes", "Start of the commit log.", store.min_offset),
+            ("rucola_commitlog_flushed_offset_bytes", "End of what is on the disk.", store.flushed_offset),
+            ("rucola_dispatch_behind_bytes", "Stored, but not visible to consumers yet.", store.dispatch_behind_bytes),
+            ("rucola_topics", "Topics.", len(broker.topics.table)),
+            ("rucola_consumer_groups", "Configured consumer groups.", len(broker.groups.table)),
+            ("rucola_connections", "Open client connections.", broker.connections),
+            ("rucola_pulls_held", "Pulls that wait for messages.", broker.pulls_held),
+            ("rucola_sends_waiting", "Batches of sends that wait for the disk.", broker.sends_waiting),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+
+
+def metrics_of(broker: Broker) -> tuple[bytes, str]:
+    """The text and its content type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BrokerCollector(broker))
+    return generate_latest(registry), CONTENT_TYPE_LATEST
