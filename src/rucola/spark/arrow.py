@@ -93,9 +93,9 @@ class Rows:
         return (self.numbers(RecordColumn.SYS_FLAG) & int(bit)) != 0
 
     def _hosts(self, column: RecordColumn) -> npt.NDArray[np.uint8]:
-        source = np.frombuffer(self.source, dtype=np.uint8)
+        source: npt.NDArray[np.uint8] = np.frombuffer(memoryview(self.source), dtype=np.uint8)
         # 20 bytes behind an IPv4 host still lie within the record, whose rest is longer than that.
-        return source[self.numbers(column)[:, None] + np.arange(HOST_BYTES_V6)]
+        return np.asarray(source[self.numbers(column)[:, None] + np.arange(HOST_BYTES_V6)])
 
 
 def table_view(table: array[int]) -> npt.NDArray[np.int64]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
 from rucola.spark.offsets import EARLIEST, LATEST, QueueOffsets, queue_text
@@ -64,9 +65,14 @@ def existing_queues(
         wanted = sorted(queue for queue in found if subscription.wants_topic(queue.topic))
         missing = sorted(set(subscription.topics) - {queue.topic for queue in wanted})
     if missing and all_needed:
-        topics = sorted({queue.topic for queue in found})
-        raise ConfigError("topic", ", ".join(missing), "existing ones: " + (", ".join(topics) or "none yet"))
+        raise missing_topics_error(missing, (queue.topic for queue in found))
     return wanted
+
+
+def missing_topics_error(missing: Iterable[str], existing: Iterable[str]) -> ConfigError:
+    """Says which topics or queues are not there, and which are."""
+    topics = sorted({topic for topic in existing if not is_system_topic(topic)})
+    return ConfigError("topic", ", ".join(sorted(missing)), "existing ones: " + (", ".join(topics) or "none yet"))
 
 
 def starting_offsets(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, FormatError
 from rucola.filter.tag import TagExpression, parse_tag_expression
@@ -47,7 +48,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
     Option("subscribe", "", "topics separated by commas"),
-    Option("subscribePattern", "", "regular expression that the whole topic name must match"),
+    Option(
+        "subscribePattern",
+        "",
+        "regular expression that the whole topic name must match; topics RocketMQ reserves are left out",
+    ),
     Option("assign", "", 'queues, `{"TopicA":{"broker-a":[0,1]}}`; exactly one of the four'),
     Option("subExpression", "*", "tags separated by `||`; `*` is all"),
     Option(
@@ -141,7 +146,7 @@ class Subscription:
     def wants_topic(self, topic: str) -> bool:
         """Whether queues of ``topic`` belong to the subscription."""
         if self.pattern:
-            return re.fullmatch(self.pattern, topic) is not None
+            return re.fullmatch(self.pattern, topic) is not None and not is_system_topic(topic)
         return topic in self.topics or any(topic == queue.topic for queue in self.queues)
 
     @property

@@ -21,7 +21,7 @@ def open_catalog(options: SourceOptions) -> Catalog:
         from rucola.spark.store_catalog import StoreCatalog
 
         return StoreCatalog(options)
-    from rucola.spark.broker_pull import BrokerCatalog
+    from rucola.spark.broker_catalog import BrokerCatalog
 
     return BrokerCatalog(options)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.runtime.clock import Clock, SystemClock
@@ -29,8 +30,6 @@ REFRESH_S = 0.1
 """How old the picture of a live directory may be; an idle stream asks some 75 times a second."""
 SAMPLE_UNITS = 512
 UNIT_BYTES = 20
-LIGHT_QUEUE_PREFIX = "%LMQ%"
-"""Queues whose records belong to other topics: only their units tell what is in them."""
 
 
 class StoreCatalog:
@@ -109,9 +108,10 @@ class StoreCatalog:
 
     def _scans_log(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> bool:
         order = self._options.scan_order
-        light = any(one.queue.topic.startswith(LIGHT_QUEUE_PREFIX) for one in wanted)
+        # The records of a light queue belong to other topics: only its units tell what is in it.
+        light = any(is_light_queue(one.queue.topic) for one in wanted)
         if order is ScanOrder.LOG and light:
-            raise ConfigError("scanOrder", order, f"queue or auto for topics that begin with {LIGHT_QUEUE_PREFIX}")
+            raise ConfigError("scanOrder", order, f"queue or auto for topics that begin with {LMQ_PREFIX}")
         if order is not ScanOrder.AUTO:
             return order is ScanOrder.LOG
         if light or self._options.records_per_partition_max is not None:

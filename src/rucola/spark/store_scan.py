@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rucola.common.columns import RecordColumn
+from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
 from rucola.formats import _columns_cy
 from rucola.runtime.files import Files, MappedSegment
@@ -30,8 +31,6 @@ PREFILL_SIZE = 0x7FFFFFFF
 """Size in units before the first entry of a queue; they point at nothing."""
 PHYSICAL_OFFSET_AT = 28
 """Position of the field in a record."""
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-"""Its units hold the due time where others hold the hash of the tag."""
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +61,7 @@ def scan_queue(options: SourceOptions, builder: BatchBuilder, piece: UnitRange) 
     """
     scanner = Scanner(builder, RowChooser(options.expression))
     codes = None
+    # Units of the schedule topic hold the due time where others hold the hash of the tag.
     if not options.expression.matches_all and piece.wanted.queue.topic != SCHEDULE_TOPIC:
         codes = np.array(sorted(options.expression.codes), dtype=np.int64)
     with (

@@ -1,0 +1,91 @@
+"""A connection to the brokers for one process of a query, which goes on when a broker is killed and comes back.
+
+The client's event loop runs in a thread of its own; ``ask`` may be called from any other thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rucola.client.config import PullConsumerConfig
+from rucola.client.loop_thread import shared_loop
+from rucola.client.pull_consumer import PullConsumer
+from rucola.errors import ClientError, RucolaError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.spark.options import SourceOptions
+
+PAUSE_FIRST_S = 0.05
+PAUSE_MAX_S = 1.0
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class BrokerLink:
+    """A pull consumer with patience.
+
+    Life cycle: ``with BrokerLink(options)``, or ``close`` at the end.
+
+    Args:
+        options: name servers, group and time limits.
+        clock: measures the patience.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
+        self._clock = clock if clock is not None else SystemClock()
+        self._patience_s = options.retry_timeout_ms / 1000
+        self._loop = shared_loop()
+        config = PullConsumerConfig(
+            consumer_pull_timeout_ms=options.pull_timeout_ms, mq_client_api_timeout_ms=options.pull_timeout_ms
+        )
+        self._consumer = PullConsumer(options.consumer_group, options.name_server, config)
+        self._loop.run(self._consumer.start())
+
+    def __enter__(self) -> BrokerLink:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def ask(self, question: Callable[[PullConsumer], Awaitable[T]], *, known: bool = True) -> T:
+        """The answer to ``question``, asked again while it fails in a way that may pass.
+
+        Args:
+            question: makes the calls; runs on the client's event loop, possibly several times.
+            known: the topics in it exist for sure: a name server that does not know them yet has just been started.
+
+        Raises:
+            RucolaError: the last failure, when it cannot pass or the patience is at its end.
+        """
+
+        async def asked() -> T:
+            return await question(self._consumer)
+
+        deadline_s = self._clock.monotonic() + self._patience_s
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                return self._loop.run(asked())
+            except RucolaError as error:
+                passes = error.retriable or (known and isinstance(error, ClientError))
+                if not passes or self._clock.monotonic() >= deadline_s:
+                    raise
+                log.info("asked again in %.2f s: %s", pause_s, error)
+            self.wait(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass."""
+        threading.Event().wait(seconds)
+
+    def seconds(self) -> float:
+        """Seconds from an arbitrary start."""
+        return self._clock.monotonic()
+
+    def close(self) -> None:
+        """Leaves the brokers."""
+        self._loop.run(self._consumer.shutdown())

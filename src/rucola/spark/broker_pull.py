@@ -1,0 +1,134 @@
+"""Pulling one piece of a queue through its broker, in a task.
+
+A broker gives at most some 32 messages per pull whatever is asked for, so several pulls are under way at a time, each
+for its own stretch of the queue. When one fails the stretches are asked for again: rows leave only in order and once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rucola.client.pull_consumer import PullConsumer
+from rucola.client.pull_result import PullStatus
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import DataLossError
+from rucola.spark.broker_link import BrokerLink
+from rucola.spark.catalog import Bounds, clamp
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.offsets import queue_text
+from rucola.spark.options import SourceOptions
+from rucola.spark.ranges import QueueRange
+from rucola.spark.scan import BATCH_ROWS, RowChooser, Scanner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PULLS_AT_A_TIME = 8
+CHUNK_BYTES = 8 << 20
+"""Records gathered before batches are built from them."""
+MISSING_PATIENCE_S = 10.0
+"""How long planned messages that are not there are waited for: a broker just started may still be catching up."""
+PAUSE_S = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class _Missing(Exception):  # noqa: N818 - never leaves this module
+    """The broker has no message at ``queue_offset``; ``bounds`` is what it has."""
+
+    def __init__(self, queue_offset: int, bounds: Bounds) -> None:
+        super().__init__(queue_offset, bounds)
+        self.queue_offset, self.bounds = queue_offset, bounds
+
+
+def pull_queue(options: SourceOptions, builder: BatchBuilder, piece: QueueRange) -> Iterator[pa.RecordBatch]:
+    """The rows of ``piece``.
+
+    Raises:
+        DataLossError: messages are gone, and ``failOnDataLoss`` is set.
+        RucolaError: the broker did not answer in time, or refused.
+    """
+    # With tags a pull may run past the piece's end over messages that do not match.
+    wanted = None if options.expression.matches_all else [piece]
+    scanner = Scanner(builder, RowChooser(options.expression, wanted))
+    name = f"{queue_text(piece.queue)} through {options.name_server}"
+    with BrokerLink(options) as link:
+        puller = _Puller(options, link, piece)
+        while puller.queue_offset < piece.end:
+            chunk = puller.chunk()
+            yield from scanner.batches(chunk, 0, len(chunk), 0, name, 0)
+
+
+class _Puller:
+    """Goes through a piece of a queue from ``queue_offset`` on."""
+
+    def __init__(self, options: SourceOptions, link: BrokerLink, piece: QueueRange) -> None:
+        self.queue_offset = piece.start
+        self._options = options
+        self._link = link
+        self._piece = piece
+        self._stretch = 0
+        """Messages the broker gives in one pull; 0 until the first answer."""
+
+    def chunk(self) -> bytearray:
+        """The next records behind each other, and ``queue_offset`` moved behind them."""
+        chunk = bytearray()
+        target = min(self.queue_offset + BATCH_ROWS, self._piece.end)
+        while self.queue_offset < target and len(chunk) < CHUNK_BYTES:
+            for body in self._patient_pulls():
+                chunk += body
+        return chunk
+
+    def _patient_pulls(self) -> list[bytes]:
+        deadline_s = self._link.seconds() + min(MISSING_PATIENCE_S, self._options.retry_timeout_ms / 1000)
+        while True:
+            try:
+                bodies, self.queue_offset = self._link.ask(self._pulls)
+                return bodies
+            except _Missing as missing:
+                too_old = missing.queue_offset < missing.bounds.min
+                if too_old or self._link.seconds() >= deadline_s:
+                    self._skip_missing(missing)
+                    return []
+            self._link.wait(PAUSE_S)
+
+    def _skip_missing(self, missing: _Missing) -> None:
+        """Moves on to the next message there is, if that is allowed."""
+        left = QueueRange(self._piece.queue, missing.queue_offset, self._piece.end)
+        kept = clamp(left, missing.bounds, self._options.fail_on_data_loss)
+        if kept == left:
+            # The broker holds the offset and yet does not give it.
+            raise DataLossError(queue_text(left.queue), left.start, left.end, left.start, left.start)
+        self.queue_offset = kept.start if kept.count > 0 else self._piece.end
+
+    async def _pulls(self, consumer: PullConsumer) -> tuple[list[bytes], int]:
+        """Bodies from ``queue_offset`` on, and the offset behind them."""
+        queue, end, at = self._piece.queue, self._piece.end, self.queue_offset
+        if not self._stretch or not self._options.expression.matches_all:
+            body, after = await self._pull(consumer, queue, at, end)
+            self._stretch = after - at
+            return [body], after
+        cuts = range(at, min(end, at + PULLS_AT_A_TIME * self._stretch), self._stretch)
+        stretches = [self._fill(consumer, queue, cut, min(cut + self._stretch, end)) for cut in cuts]
+        filled = await asyncio.gather(*stretches)
+        return [body for bodies in filled for body in bodies], min(cuts[-1] + self._stretch, end)
+
+    async def _fill(self, consumer: PullConsumer, queue: MessageQueue, start: int, end: int) -> list[bytes]:
+        bodies = []
+        while start < end:
+            body, start = await self._pull(consumer, queue, start, end)
+            bodies.append(body)
+        return bodies
+
+    async def _pull(self, consumer: PullConsumer, queue: MessageQueue, start: int, end: int) -> tuple[bytes, int]:
+        count = min(self._options.pull_batch_size, end - start)
+        result = await consumer.pull_raw(queue, start, count, self._options.expression.sub_string)
+        moved = result.next_begin_offset > start
+        if result.status is PullStatus.FOUND and moved:
+            return result.body, result.next_begin_offset
+        if result.status is PullStatus.NO_MATCHED_MSG and moved:
+            return b"", result.next_begin_offset
+        raise _Missing(start, Bounds(result.min_offset, result.max_offset))
