@@ -20,6 +20,18 @@ BEGIN_PHYSICAL_OFFSET = cython.declare(cython.int, 16)
 END_PHYSICAL_OFFSET = cython.declare(cython.int, 24)
 HASH_SLOT_COUNT = cython.declare(cython.int, 32)
 INDEX_COUNT = cython.declare(cython.int, 36)
+ROW_WIDTH = cython.declare(cython.int, 40)
+RECORD_POS = cython.declare(cython.int, 0)
+RECORD_SYS_FLAG = cython.declare(cython.int, 7)
+RECORD_STORE_TIMESTAMP = cython.declare(cython.int, 10)
+RECORD_TOPIC_POS = cython.declare(cython.int, 16)
+RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
+RECORD_KEYS_POS = cython.declare(cython.int, 23)
+RECORD_KEYS_LEN = cython.declare(cython.int, 24)
+RECORD_UNIQ_KEY_POS = cython.declare(cython.int, 25)
+RECORD_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
+TRANSACTION_MASK = cython.declare(cython.int, 12)
+TRANSACTION_ROLLBACK = cython.declare(cython.int, 12)
 INT32_MAX = cython.declare(cython.longlong, 2147483647)
 # A literal above 31 bits is a Python object to Cython; these are C integers.
 SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
@@ -178,6 +190,55 @@ def put_key(
     return _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms)
 
 
+@cython.cfunc
+@cython.exceptval(-9223372036854775807)
+def _put_keys(
+    index: cython.uchar[::1],
+    slot_count: cython.longlong,
+    entry_max: cython.longlong,
+    source: cython.const[cython.uchar][::1],
+    topic_pos: cython.Py_ssize_t,
+    topic_len: cython.Py_ssize_t,
+    uniq_pos: cython.Py_ssize_t,
+    uniq_len: cython.Py_ssize_t,
+    keys_pos: cython.Py_ssize_t,
+    keys_len: cython.Py_ssize_t,
+    physical_offset: cython.longlong,
+    store_timestamp_ms: cython.longlong,
+    skip: cython.Py_ssize_t,
+) -> cython.longlong:
+    """See ``put_record_keys``; the file was checked."""
+    _check_span(source, topic_pos, topic_len)
+    _check_span(source, uniq_pos, uniq_len)
+    _check_span(source, keys_pos, keys_len)
+    topic_hash: cython.longlong = _hash(source, topic_pos, topic_pos + max(topic_len, 0), 0) * 31 + 35  # '#'
+    done: cython.longlong = 0
+    start: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    key_hash: cython.longlong
+    if uniq_len > 0:
+        if skip <= 0:
+            key_hash = _hash(source, uniq_pos, uniq_pos + uniq_len, topic_hash)
+            if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
+                return ~done
+        done += 1
+    if keys_len > 0:
+        start = at = keys_pos
+        end = keys_pos + keys_len
+        while at <= end:
+            if at == end or source[at] == 32:
+                if at > start:
+                    if done >= skip:
+                        key_hash = _hash(source, start, at, topic_hash)
+                        if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
+                            return ~done
+                    done += 1
+                start = at + 1
+            at += 1
+    return done
+
+
 def put_record_keys(
     index: cython.uchar[::1],
     slot_count: cython.longlong,
@@ -206,32 +267,77 @@ def put_record_keys(
         ValueError: if the file is too short for its geometry, or a span does not lie in ``source``.
     """
     _check_file(index, slot_count, entry_max)
-    _check_span(source, topic_pos, topic_len)
-    _check_span(source, uniq_pos, uniq_len)
-    _check_span(source, keys_pos, keys_len)
-    topic_hash: cython.longlong = _hash(source, topic_pos, topic_pos + max(topic_len, 0), 0) * 31 + 35  # '#'
-    done: cython.Py_ssize_t = 0
-    start: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    key_hash: cython.longlong
-    if uniq_len > 0:
-        if skip <= 0:
-            key_hash = _hash(source, uniq_pos, uniq_pos + uniq_len, topic_hash)
-            if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
-                return ~done
-        done += 1
-    if keys_len > 0:
-        start = at = keys_pos
-        end = keys_pos + keys_len
-        while at <= end:
-            if at == end or source[at] == 32:
-                if at > start:
-                    if done >= skip:
-                        key_hash = _hash(source, start, at, topic_hash)
-                        if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
-                            return ~done
-                    done += 1
-                start = at + 1
-            at += 1
-    return done
+    return _put_keys(
+        index,
+        slot_count,
+        entry_max,
+        source,
+        topic_pos,
+        topic_len,
+        uniq_pos,
+        uniq_len,
+        keys_pos,
+        keys_len,
+        physical_offset,
+        store_timestamp_ms,
+        skip,
+    )
+
+
+def put_rows(
+    index: cython.uchar[::1],
+    slot_count: cython.longlong,
+    entry_max: cython.longlong,
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    from_offset: cython.longlong,
+    skip: cython.Py_ssize_t = 0,
+) -> tuple[int, int]:
+    """Puts the keys of the records in rows ``first`` up to ``last``; those of rollback records are passed over.
+
+    Args:
+        entry_max: as if the file had so many entries; one that grows step by step is full before its end.
+        source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
+        table: rows of ``walk_records``.
+        from_offset: records that start below it are passed over.
+        skip: keys of row ``first`` that are stored already.
+
+    Returns:
+        The first row not completed and how many of its keys are stored: ``(last, 0)`` when all are.
+
+    Raises:
+        ValueError: if rows or spans lie outside of what was given, or the file is too short for its geometry.
+    """
+    _check_file(index, slot_count, entry_max)
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    physical_offset: cython.longlong
+    done: cython.longlong
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        physical_offset = base_offset + table[row + RECORD_POS]
+        if physical_offset >= from_offset and table[row + RECORD_SYS_FLAG] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            done = _put_keys(
+                index,
+                slot_count,
+                entry_max,
+                source,
+                table[row + RECORD_TOPIC_POS],
+                table[row + RECORD_TOPIC_LEN],
+                table[row + RECORD_UNIQ_KEY_POS],
+                table[row + RECORD_UNIQ_KEY_LEN],
+                table[row + RECORD_KEYS_POS],
+                table[row + RECORD_KEYS_LEN],
+                physical_offset,
+                table[row + RECORD_STORE_TIMESTAMP],
+                skip,
+            )
+            if done < 0:
+                return i, ~done
+        skip = 0
+    return last, 0

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel over consume-queue units of 20 bytes: physical offset i64, record size i32, tags code i64, big-endian.
 
-Bounds checks are off: both functions check the positions they were given against the buffer first.
+Bounds checks are off: every function checks the positions it was given against the buffer first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,14 @@ from __future__ import annotations
 import cython
 
 UNIT_BYTES = cython.declare(cython.int, 20)
+ROW_WIDTH = cython.declare(cython.int, 40)
+RECORD_POS = cython.declare(cython.int, 0)
+RECORD_SIZE = cython.declare(cython.int, 1)
+RECORD_QUEUE_ID = cython.declare(cython.int, 3)
+RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
+RECORD_SYS_FLAG = cython.declare(cython.int, 7)
+RECORD_TAGS_CODE = cython.declare(cython.int, 22)
+TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # its bit is set for rollback too
 # A literal above 31 bits is a Python object to Cython; these are C integers.
 SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
@@ -69,6 +77,61 @@ def put_unit(
     _put32(units, position + 8, size)
     _put32(units, position + 12, tags_code >> 32)
     _put32(units, position + 16, tags_code)
+
+
+def gather_units(
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    queue_id: cython.longlong,
+    queue_offset: cython.longlong,
+    base_offset: cython.longlong,
+    units_out: cython.uchar[::1],
+) -> tuple[int, int, bool]:
+    """Makes the units of one queue from records: rows ``first`` up to ``last``, all of one topic.
+
+    Args:
+        table: rows of ``walk_records``; prepared and rollback records are passed over.
+        queue_id: the queue wanted; rows of others are passed over.
+        queue_offset: of the next entry; the entries must follow it without a gap.
+        base_offset: physical offset of byte 0 of the segment.
+        units_out: receives the units, from byte 0 on; has room for one unit per row.
+
+    Returns:
+        The number of units, or -1 when an entry is not the next one; the tags code of the last; whether all have it.
+
+    Raises:
+        ValueError: if the rows do not lie in the table or there is not enough room.
+    """
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    if len(units_out) < (last - first) * UNIT_BYTES:
+        raise ValueError(f"no room for {last - first} units in {len(units_out)} bytes")
+    count: cython.longlong = 0
+    tags_code: cython.longlong = 0
+    same: cython.bint = True
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    physical_offset: cython.longlong
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        if table[row + RECORD_QUEUE_ID] != queue_id or table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED:
+            continue
+        if table[row + RECORD_QUEUE_OFFSET] != queue_offset + count:
+            return -1, tags_code, same
+        if count > 0 and table[row + RECORD_TAGS_CODE] != tags_code:
+            same = False
+        tags_code = table[row + RECORD_TAGS_CODE]
+        physical_offset = base_offset + table[row + RECORD_POS]
+        at = count * UNIT_BYTES
+        _put32(units_out, at, physical_offset >> 32)
+        _put32(units_out, at + 4, physical_offset)
+        _put32(units_out, at + 8, table[row + RECORD_SIZE])
+        _put32(units_out, at + 12, tags_code >> 32)
+        _put32(units_out, at + 16, tags_code)
+        count += 1
+    return count, tags_code, same
 
 
 def select_units(

@@ -17,10 +17,19 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from rucola.common.ids import PhysicalOffset
-from rucola.formats._queue_cy import put_unit, select_units
+from rucola.formats._queue_cy import gather_units, put_unit, select_units
 from rucola.formats.layout import Field, Layout
 
-__all__ = ["PRE_FILL_UNIT", "UNIT", "UNIT_BYTES", "ConsumeQueueUnit", "put_unit", "read_units", "select_units"]
+__all__ = [
+    "PRE_FILL_UNIT",
+    "UNIT",
+    "UNIT_BYTES",
+    "ConsumeQueueUnit",
+    "gather_units",
+    "put_unit",
+    "read_units",
+    "select_units",
+]
 
 UNIT_BYTES: Final = 20
 UNIT: Final = Layout(

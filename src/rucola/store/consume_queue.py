@@ -164,6 +164,26 @@ class ConsumeQueue:
         self._position = position + UNIT_BYTES
         self.max_offset = queue_offset + 1
 
+    def put_units(self, units: bytearray, count: int) -> None:
+        """Writes the units of the next ``count`` entries.
+
+        Raises:
+            DiskFullError: no space for all of them; those before are written.
+        """
+        done = 0
+        while done < count:
+            position = self._position
+            if position >= self._allocated:
+                position = self._extend()
+            file = self._file
+            assert file is not None
+            take = min(count - done, (self._allocated - position) // UNIT_BYTES)
+            end = position + take * UNIT_BYTES
+            file.segment.view[position:end] = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
+            self._position = end
+            self.max_offset += take
+            done += take
+
     def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         if queue_offset < self.max_offset:
             if self.unit(queue_offset) != (physical_offset, size, tags_code):

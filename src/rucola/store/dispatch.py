@@ -12,6 +12,7 @@ from collections.abc import Callable
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
+from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
 from rucola.store.consume_queue import ConsumeQueue
@@ -22,6 +23,9 @@ from rucola.store.mapped_file import MappedFile
 
 ROWS_MAX = 512
 """Records of one batch; their rows fit into the processor's cache."""
+
+_ROWS_PER_QUEUE_MIN = 4
+"""Below it, going record by record is cheaper than looking at all rows once per queue."""
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 OnArrival = Callable[[bytes, int, int, int | None], None]
@@ -67,6 +71,7 @@ class Dispatcher:
         self._index = index
         self._levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
+        self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._touched: list[ConsumeQueue] = []
 
     def dispatch(self, end: int, index_from: int = 0) -> int:
@@ -119,28 +124,58 @@ class Dispatcher:
         return rows
 
     def _put_units(self, file: MappedFile, table: array[int], rows: int) -> None:
-        view, start = file.segment.view, file.start
-        touched = self._touched
-        queues: dict[int, ConsumeQueue] = {}
-        topic = b""
-        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            if not table[row + _SAME_TOPIC]:
-                position = table[row + _TOPIC_POS]
-                topic = bytes(view[position : position + table[row + _TOPIC_LEN]])
-                queues = self._queues.queues_of(topic)
+        """Gives each record of the batch its unit: runs of one topic, and in them one queue at a time."""
+        same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
+        view, first = file.segment.view, 0
+        while first < rows:
+            try:
+                last = same_topic.index(0, first + 1)
+            except ValueError:
+                last = rows
+            position = table[first * ROW_WIDTH + _TOPIC_POS]
+            topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+            few = len(queue_ids) * _ROWS_PER_QUEUE_MIN <= last - first and topic != SCHEDULE_TOPIC
+            if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
+                self._put_rows(topic, file, table, first, last)
+            first = last
+
+    def _put_queues(
+        self, topic: bytes, queue_ids: set[int], table: array[int], first: int, last: int, start: int
+    ) -> bool:
+        """Queue by queue; False, with some of them done, when an entry is not the next one of its queue."""
+        for queue_id in queue_ids:
+            queue = self._queues.get(topic, queue_id)
+            count, tags_code, same = gather_units(table, first, last, queue_id, queue.max_offset, start, self._units)
+            if count < 0:
+                return False
+            if count:
+                queue.put_units(self._units, count)
+                self._touch(queue, tags_code if same else None)
+        return True
+
+    def _put_rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
+        """Record by record."""
+        queues = self._queues.queues_of(topic)
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + _SYS_FLAG] & _PREPARED_BIT:
                 continue
             queue = queues.get(table[row + _QUEUE_ID])
             if queue is None:
                 queue = self._queues.get(topic, table[row + _QUEUE_ID])
-            tags_code = table[row + _TAGS_CODE] if topic != SCHEDULE_TOPIC else self._due_time(view, table, row)
-            queue.put(table[row + _QUEUE_OFFSET], start + table[row], table[row + _RECORD_SIZE], tags_code)
-            if not queue.touched:
-                queue.touched = True
-                queue.tags_code = tags_code
-                touched.append(queue)
-            elif queue.tags_code != tags_code:
-                queue.tags_code = None
+            tags_code = table[row + _TAGS_CODE]
+            if topic == SCHEDULE_TOPIC:
+                tags_code = self._due_time(file.segment.view, table, row)
+            queue.put(table[row + _QUEUE_OFFSET], file.start + table[row], table[row + _RECORD_SIZE], tags_code)
+            self._touch(queue, tags_code)
+
+    def _touch(self, queue: ConsumeQueue, tags_code: int | None) -> None:
+        if not queue.touched:
+            queue.touched = True
+            queue.tags_code = tags_code
+            self._touched.append(queue)
+        elif queue.tags_code != tags_code:
+            queue.tags_code = None
 
     def _notify(self) -> None:
         touched, self._touched = self._touched, []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from array import array
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.columns import ROW_WIDTH
 from rucola.common.ids import PhysicalOffset
 from rucola.errors import StoreDamagedError
 from rucola.formats.index_file import (
@@ -21,7 +21,7 @@ from rucola.formats.index_file import (
     IndexHeader,
     index_file_bytes,
     key_hash,
-    put_record_keys,
+    put_rows,
     query,
 )
 from rucola.runtime.clock import Clock, local_time_digits
@@ -32,7 +32,6 @@ from rucola.store.mapped_file import MappedFile
 
 _log = logging.getLogger(__name__)
 _NAME_DIGITS = 17
-_ROLLBACK = 12
 _SECOND_MS = 1000
 
 
@@ -73,15 +72,15 @@ class IndexFile:
         self._file.allocate_to(self._entries_at)
 
     def room(self, entries: int) -> int:
-        """Allocates blocks for ``entries`` more entries at least; returns how many are possible without asking again.
+        """Allocates blocks for ``entries`` more entries at least, as far as the file reaches.
 
-        Near the end of the file that number counts entries beyond its end: the kernel itself sees that it is full.
+        Returns:
+            The number of entries the file may hold now, at most ``maxIndexNum``.
         """
-        written_to = self._entries_at + INDEX_ENTRY.size * self.header().index_count
-        self._file.allocated = max(self._file.allocated, written_to)
-        wanted = written_to + INDEX_ENTRY.size * entries
-        self._file.allocate_to(min(wanted, self._file.size))
-        return max(self._file.allocated - written_to, wanted - written_to) // INDEX_ENTRY.size
+        count = self.header().index_count
+        self._file.allocated = max(self._file.allocated, self._entries_at + INDEX_ENTRY.size * count)
+        self._file.allocate_to(min(self._entries_at + INDEX_ENTRY.size * (count + entries), self._file.size))
+        return (self._file.allocated - self._entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
         """Begin and end of a file that follows a full one are that one's end until its first entry (5.3.3)."""
@@ -189,44 +188,18 @@ class IndexService:
         if not rows:
             return
         file = self.files[-1] if self.files else self._next_file()
-        room = file.room(2 * rows)
-        buffer, slots, entries = file.buffer, self._config.max_hash_slot_num, self._config.max_index_num
-        end_offset = self._end_offset
-        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            physical_offset = base_offset + table[row]
-            uniq_len, keys_len = table[row + _UNIQ_KEY_LEN], table[row + _KEYS_LEN]
-            if physical_offset < end_offset or (uniq_len <= 0 and keys_len <= 0):
-                continue
-            if table[row + _SYS_FLAG] & _ROLLBACK == _ROLLBACK:
-                continue
-            entries_max = 1 + (max(keys_len, 0) + 1) // 2
-            if entries_max > room:
-                room = file.room(2 * rows + entries_max)
-            room -= entries_max
-            done = 0
-            while True:
-                done = put_record_keys(
-                    buffer,
-                    slots,
-                    entries,
-                    source,
-                    table[row + _TOPIC_POS],
-                    table[row + _TOPIC_LEN],
-                    table[row + _UNIQ_KEY_POS],
-                    uniq_len,
-                    table[row + _KEYS_POS],
-                    keys_len,
-                    physical_offset,
-                    table[row + _STORE_TIMESTAMP],
-                    done,
-                )
-                if done >= 0:
-                    break
-                done = ~done
+        config, from_offset, row, done = self._config, self._end_offset, 0, 0
+        while True:
+            # Allocated for one key a record; more are asked for when they are met.
+            limit = file.room(rows + 1)
+            row, done = put_rows(
+                file.buffer, config.max_hash_slot_num, limit, source, table, row, rows, base_offset, from_offset, done
+            )
+            if row == rows:
+                break
+            if limit >= config.max_index_num:
                 file = self._next_file()
-                room = file.room(2 * rows + entries_max) - entries_max
-                buffer = file.buffer
-            self._end_offset = physical_offset + 1
+        self._end_offset = max(self._end_offset, base_offset + table[(rows - 1) * ROW_WIDTH] + 1)
         self._dirty = True
 
     def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
@@ -279,13 +252,3 @@ class IndexService:
             file.inherit(self.files[-1])
         self.files.append(file)
         return file
-
-
-_TOPIC_POS = int(RecordColumn.TOPIC_POS)
-_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
-_UNIQ_KEY_POS = int(RecordColumn.UNIQ_KEY_POS)
-_UNIQ_KEY_LEN = int(RecordColumn.UNIQ_KEY_LEN)
-_KEYS_POS = int(RecordColumn.KEYS_POS)
-_KEYS_LEN = int(RecordColumn.KEYS_LEN)
-_SYS_FLAG = int(RecordColumn.SYS_FLAG)
-_STORE_TIMESTAMP = int(RecordColumn.STORE_TIMESTAMP)
