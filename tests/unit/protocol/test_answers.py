@@ -197,3 +197,9 @@ def test_fields_are_those_of_the_official_broker() -> None:
             assert decode_frame(recorded.frame).remark == pull.remark
             seen += 1
     assert seen > 100
+
+
+def test_room_for_a_long_key_that_is_escaped(kernel: ModuleType) -> None:
+    source = bytearray(b"\x01" * 5000)
+    answer = split(SendAnswers(HOST4, "R").encode(source, table_of([{"UNIQ_KEY_LEN": 5000}]), 0, 1))
+    assert answer[0].ext_fields["transactionId"] == "\x01" * 5000

@@ -66,6 +66,10 @@ def test_depth(inner: bytes) -> None:
         fastjson.loads(b"{0:" * 100_000)
 
 
+def test_depth_counts_levels_and_not_members() -> None:
+    assert fastjson.loads(b"[" + b",".join([b"{0:1}"] * 100) + b"]") == [{"0": 1}] * 100
+
+
 def test_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastjson, "BYTES_MAX", 4)
     assert fastjson.loads(b"[10]") == [10]
