@@ -136,7 +136,7 @@ class RucolaServers(Servers):
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store)]
-        command += ["--namesrv-port", "0", "--broker-port", "0", "--flush", self.flush]
+        command += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--flush", self.flush]
         process = self._spawn(command, "rucola.log", {"PYTHONPATH": str(ROOT / "src")}, capture=True)
         line = _first_line(process)
         if not line.startswith("{"):
