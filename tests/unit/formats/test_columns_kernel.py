@@ -99,6 +99,7 @@ def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
         (b"a\x01b\x01c\x02", '{"a":"b\\u0001c"}'),
         (b'q"\\\x01\b\t\n\x0b\f\r\x1f/\x7f\x02', '{"q\\"\\\\":"\\b\\t\\n\\u000b\\f\\r\\u001f/\x7f"}'),
         ("é\x01中\U0001f600\x02".encode(), '{"é":"中\U0001f600"}'),
+        (b"a\x01\xed\xa0\x80\xf0\x80\x80\x80\xf4\x90\x02", '{"a":"%s"}' % ("\ufffd" * 9)),
         (b"a\x01\xff\xc3\x28\xe4\xb8\x02", '{"a":"\ufffd\ufffd(\ufffd"}'),
     ],
 )

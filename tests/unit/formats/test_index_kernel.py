@@ -159,6 +159,16 @@ def test_what_does_not_fit_is_refused(index: ModuleType) -> None:
     assert file == new_file()
 
 
+@pytest.mark.parametrize("slot", [-1, 2, 7, 2**31 - 1])
+def test_a_slot_that_points_to_no_entry_is_empty(index: ModuleType, slot: int) -> None:
+    file = new_file()
+    at = INDEX_HEADER.size + INDEX_SLOT.size * (key_hash(TOPIC, b"a") % SLOTS)
+    file[at : at + 4] = slot.to_bytes(4, "big", signed=True)
+    put(index, file, b"a", 1)
+    assert entries(file)[0][3] == 0
+    assert IndexHeader.decode(file).hash_slot_count == 1
+
+
 @given(st.binary(min_size=40, max_size=40), st.binary(min_size=40, max_size=40))
 def test_damaged_counts_and_slots_stay_within_the_file(header: bytes, slots: bytes) -> None:
     files = []

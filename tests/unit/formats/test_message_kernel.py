@@ -284,6 +284,14 @@ class TestWalk:
         record[at : at + len(patch) // 2] = bytes.fromhex(patch)
         assert walk(records, bytes(record) + bytes(64), check=0)[:3] == (0, 0, WalkStop.TORN)
 
+    def test_the_topic_length_of_version_1_is_a_signed_byte(self, records: ModuleType) -> None:
+        record = WORKED_RECORD[:102] + b"\x80" + b"t" * 128 + bytes(2)
+        record = len(record).to_bytes(4, "big") + record[4:]
+        assert walk(records, record)[:3] == (0, 0, WalkStop.TORN)
+        record = record[:102] + b"\x7f" + b"t" * 127 + bytes(2)
+        record = len(record).to_bytes(4, "big") + record[4:]
+        assert walk(records, record)[:3] == (1, len(record), WalkStop.LIMIT)
+
     def test_zeros_are_torn(self, records: ModuleType) -> None:
         assert walk(records, bytes(4096))[:3] == (0, 0, WalkStop.TORN)
 
@@ -342,6 +350,23 @@ class TestHash:
         for cut in (0, 4, 10, 13, 17, len(data)):
             seed = records.hash_utf8(data, 0, cut, 0)
             assert records.hash_utf8(data, cut, len(data), seed) == string_hash(data.decode())
+
+    @pytest.mark.parametrize(
+        ("data", "replacements"),
+        [
+            (b"\xff", 1),
+            (b"\xc0\x80", 2),
+            (b"\xe0\x80\x80", 3),
+            (b"\xed\xa0\x80", 1),
+            (b"\xf0\x80\x80\x80", 4),
+            (b"\xf4\x90\x80\x80", 4),
+            (b"\xf0\x9f\x98", 1),
+            (b"\xe4\xb8", 1),
+            (b"\xc3", 1),
+        ],
+    )
+    def test_bytes_that_are_no_text(self, records: ModuleType, data: bytes, replacements: int) -> None:
+        assert records.hash_utf8(data, 0, len(data), 0) == string_hash("\ufffd" * replacements)
 
     @pytest.mark.parametrize("span", [(-1, 2), (0, 5), (3, 2)])
     def test_span_outside(self, records: ModuleType, span: tuple[int, int]) -> None:

@@ -102,6 +102,12 @@ def test_units_outside_the_log_are_passed_over(queue: ModuleType) -> None:
     assert select(queue, units[200:], memory_bytes_max=1 << 40, max_bytes=1 << 40, physical_max=1 << 20) == ([], 3, 3)
 
 
+def test_reached_bytes_end_the_choice_before_the_next_unit_is_looked_at(queue: ModuleType) -> None:
+    units = units_of(queue, (0, 100, 0), (100, 100, 0), (200, 0, 0))
+    assert select(queue, units, max_bytes=200) == ([0, 100], 2, 0)
+    assert select(queue, units, max_bytes=201) == ([0, 100], 3, 1)
+
+
 def test_a_full_table_ends_the_choice(queue: ModuleType) -> None:
     units = units_of(queue, *same(4))
     assert select(queue, units, room=2)[:2] == ([0, 100], 2)
