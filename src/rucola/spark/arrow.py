@@ -90,7 +90,7 @@ class Rows:
 
     def is_v6(self, bit: MessageSysFlag) -> Mask:
         """Where the host that ``bit`` of sysFlag speaks of is an IPv6 one."""
-        return (self.numbers(RecordColumn.SYS_FLAG) & int(bit)) != 0
+        return np.asarray((self.numbers(RecordColumn.SYS_FLAG) & int(bit)) != 0)
 
     def _hosts(self, column: RecordColumn) -> npt.NDArray[np.uint8]:
         source: npt.NDArray[np.uint8] = np.frombuffer(memoryview(self.source), dtype=np.uint8)

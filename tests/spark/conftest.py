@@ -1,0 +1,111 @@
+"""One Spark session for all tests here, and brokers as processes of their own, which can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rucola.spark.session import local_session
+from rucola.sync import Producer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READY_TIMEOUT_S = 60
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session; Arrow batches are held against the schema in every query."""
+    directory = tmp_path_factory.mktemp("spark")
+    # Workers import the package from where this process has it.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    session = local_session(
+        "tests",
+        **{
+            "spark.local.dir": str(directory / "local"),
+            "spark.sql.warehouse.dir": str(directory / "warehouse"),
+            "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+            "spark.python.worker.faulthandler.enabled": "true",
+        },
+    )
+    yield session
+    session.stop()
+
+
+class BrokerProcess:
+    """``rucola up`` on one directory; a restart listens where the first start did."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.store = directory / "store"
+        self.namesrv = ""
+        self._ports = ("0", "0")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._config = directory / "broker.conf"
+        self._config.write_text(
+            "mappedFileSizeCommitLog=4194304\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=20000\n"
+        )
+
+    def start(self) -> None:
+        """Starts it and waits until it is ready."""
+        ports = ["--namesrv-port", self._ports[0], "--broker-port", self._ports[1], "--http-port", "0"]
+        command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store), *ports]
+        command += ["--config", str(self._config)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with (self.directory / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, (self.directory / "broker.log").read_text()
+        ready = json.loads(line)
+        self.namesrv = ready["namesrv"]
+        self._ports = (ready["namesrv"].rpartition(":")[2], ready["brokers"][0].rpartition(":")[2])
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the process is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self._end()
+
+    def stop(self) -> None:
+        """A clean stop; does nothing when it does not run."""
+        if self._process is not None:
+            self._process.terminate()
+            self._end()
+
+    def producer(self) -> Producer:
+        """A producer, to be used in a ``with`` block."""
+        return Producer("tests", self.namesrv)
+
+    def _end(self) -> None:
+        assert self._process is not None
+        self._process.wait(READY_TIMEOUT_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that runs all the time; each test uses topics of its own."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that the test may kill."""
+    broker = BrokerProcess(tmp_path)
+    broker.start()
+    yield broker
+    broker.stop()

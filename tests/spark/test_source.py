@@ -1,0 +1,194 @@
+"""The ``rocketmq`` format in Spark: batches over a store directory and through a broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.types import LongType, StructField, StructType
+
+from rucola.common.hosts import host_bytes, host_text
+from rucola.common.message import Message, StoreMessage
+from rucola.formats.properties import encode_properties
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.spark.options import parse_options
+from rucola.spark.schema import all_columns
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.offline import OfflineStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .conftest import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+COUNT = 5000
+
+
+def put(store: MessageStore, topic: str, numbers: range) -> None:
+    for number in numbers:
+        properties = {"TAGS": f"T{number % 3}", "KEYS": f"k{number}", "origin": "Zürich" if number % 2 else 'a"b'}
+        if number % 4:
+            properties["UNIQ_KEY"] = f"{number:032X}"
+        store.put_message(
+            StoreMessage(
+                topic=topic.encode(),
+                queue_id=number % 4,
+                body=f"body {number}".encode() * (number % 9 + 1),
+                properties=encode_properties(properties),
+                born_timestamp_ms=1_700_000_000_000 + number,
+                born_host=host_bytes("10.1.2.3" if number % 5 else "2001:db8::1", 40_000 + number % 7),
+                flag=number,
+                reconsume_times=number % 2,
+            )
+        )
+    store.dispatch()
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("source") / "store"
+    config = MessageStoreConfig(
+        store_path_root_dir=str(path),
+        mapped_file_size_commit_log=512 * 1024,
+        mapped_file_size_consume_queue=20 * 1000,
+        max_hash_slot_num=100,
+        max_index_num=20_000,
+    )
+    store = MessageStore(config, Files(), SystemClock())
+    store.store_host = host_bytes("127.0.0.1", 10911)
+    store.load()
+    store.start()
+    put(store, "flights", range(COUNT))
+    put(store, "other", range(100))
+    store.shutdown()
+    return path
+
+
+def load(spark: SparkSession, schema: StructType | str | None = None, **options: str) -> DataFrame:
+    reader = spark.read.format("rocketmq").options(**options)
+    return (reader.schema(schema) if schema is not None else reader).load()
+
+
+def expected(directory: Path) -> list[dict[str, Any]]:
+    store = OfflineStore(str(directory))
+    rows = [
+        {
+            "topic": one.topic,
+            "flag": one.flag,
+            "body": one.body,
+            "properties": one.properties,
+            "brokerName": "broker-a",
+            "queueId": one.queue_id,
+            "queueOffset": one.queue_offset,
+            "bornTimestamp": one.born_timestamp_ms,
+            "storeTimestamp": one.store_timestamp_ms,
+            "msgId": one.msg_id,
+            "tags": one.tags,
+            "keys": one.keys,
+            "sysFlag": one.sys_flag,
+            "reconsumeTimes": one.reconsume_times,
+            "bornHost": host_text(one.born_host),
+            "storeHost": host_text(one.store_host),
+            "bodyCrc": one.body_crc,
+            "physicalOffset": one.physical_offset,
+            "storeSize": one.store_size,
+            "preparedTransactionOffset": one.prepared_transaction_offset,
+        }
+        for queue_id in store.queues("flights")
+        for one in store.messages("flights", queue_id, 0, COUNT)
+    ]
+    store.close()
+    return sorted(rows, key=lambda row: int(row["physicalOffset"]))
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+def test_all_columns_of_a_store_directory(spark: SparkSession, directory: Path, order: str) -> None:
+    rows = load(spark, storePath=str(directory), topic="flights", scanOrder=order, maxBytesPerPartition="300000")
+    millis = [f"cast(unix_millis({name}) as bigint) as {name}" for name in ("bornTimestamp", "storeTimestamp")]
+    others = [name for name in rows.columns if not name.endswith("Timestamp")]
+    assert rows.columns == [column.name for column in all_columns(parse_options({"storePath": "d", "topic": "t"}))]
+    assert rows.rdd.getNumPartitions() > 2 if order == "log" else rows.rdd.getNumPartitions() >= 4
+    found = [row.asDict() for row in rows.selectExpr(*others, *millis).collect()]
+    for row in found:
+        row["properties"] = json.loads(row["properties"])
+        row["body"] = bytes(row["body"])
+    assert sorted(found, key=lambda row: int(row["physicalOffset"])) == expected(directory)
+
+
+def test_map_and_kafka_styles(spark: SparkSession, directory: Path) -> None:
+    given = {"storePath": str(directory), "topic": "flights"}
+    row = load(spark, **given, propertiesAsMap="true").where("keys = 'k7'").select("properties").first()
+    assert row is not None
+    properties = {name: value for name, value in row.properties.items() if name != "__CRC32#"}
+    assert properties == {"TAGS": "T1", "KEYS": "k7", "origin": "Zürich", "UNIQ_KEY": f"{7:032X}"}
+    kafka = load(spark, **given, schemaStyle="kafka", includeHeaders="true")
+    assert kafka.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    row = kafka.where("key = cast('k7' as binary)").first()
+    assert row is not None
+    assert (bytes(row.value), row.partition, row.offset) == (b"body 7" * 8, 3, 1)
+    assert {header.key: bytes(header.value) for header in row.headers}["origin"] == "Zürich".encode()
+
+
+def test_narrow_schemas(spark: SparkSession, directory: Path) -> None:
+    given = {"storePath": str(directory), "topic": "flights"}
+    narrow = load(spark, "queueOffset bigint, topic string", **given)
+    assert narrow.columns == ["queueOffset", "topic"]
+    assert narrow.selectExpr("sum(queueOffset)", "count(*)").first() == (4 * sum(range(COUNT // 4)), COUNT)
+    assert load(spark, **given, columns="tags,queueId").where("tags = 'T1'").count() == len(range(1, COUNT, 3))
+    # A column that may not be null keeps that in Arrow's schema as well.
+    strict = StructType([StructField("queueOffset", LongType(), nullable=False)])
+    assert load(spark, strict, **given).count() == COUNT
+
+
+def test_sql_view_and_limit(spark: SparkSession, directory: Path) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW flights USING rocketmq "
+        f"OPTIONS (storePath '{directory}', topic 'flights', subExpression 'T0 || T2')"
+    )
+    row = spark.sql("SELECT count(*) AS n, count(DISTINCT msgId) AS ids FROM flights").first()
+    assert row is not None
+    assert (row.n, row.ids) == (COUNT - len(range(1, COUNT, 3)),) * 2
+    assert len(spark.sql("SELECT * FROM flights LIMIT 3").collect()) == 3
+
+
+def test_an_empty_range_gives_no_rows(spark: SparkSession, directory: Path) -> None:
+    assert load(spark, storePath=str(directory), topic="flights", startingOffsets="latest").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"topik": "flights"}, "the nearest is topic"),
+        ({"nameServer": "h:1"}, "exactly one of the two"),
+        ({"topic": "fligths"}, "existing ones: flights, other"),
+        (
+            {"startingOffsets": '{"flights":{"broker-a":{"0":9999,"1":0,"2":0,"3":0}}}'},
+            r"queue flights@broker-a:0: offsets 9999 to 9999 are wanted, 0 to 1250 exist",
+        ),
+    ],
+)
+def test_mistakes_are_told(spark: SparkSession, directory: Path, given: dict[str, str], text: str) -> None:
+    with pytest.raises((AnalysisException, PySparkException), match=text):
+        load(spark, **{"storePath": str(directory), "topic": "flights", **given}).count()
+
+
+def test_through_a_broker(spark: SparkSession, shared_broker: BrokerProcess) -> None:
+    with shared_broker.producer() as producer:
+        for number in range(3000):
+            producer.submit(Message("batch", f"body {number}".encode(), tags="T", keys=str(number)))
+        producer.flush()
+    rows = load(spark, nameServer=shared_broker.namesrv, topic="batch", maxRecordsPerPartition="500")
+    row = rows.selectExpr("count(*)", "count(distinct keys)", "count(distinct brokerName, queueId)").first()
+    assert row is not None
+    assert tuple(row)[:2] == (3000, 3000)
+    assert rows.where("cast(body as string) = 'body 17'").select("keys").first() == ("17",)
+    # The same messages in place, under the running broker.
+    in_place = load(spark, storePath=str(shared_broker.store), topic="batch")
+    assert in_place.exceptAll(rows).count() == 0
