@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kernels import FORMS, kernel
 
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.errors import FormatError
 from rucola.formats.index_file import (
     INDEX_ENTRY,
@@ -143,6 +146,63 @@ def test_a_record_goes_on_in_the_next_file(index: ModuleType) -> None:
     assert put_record(index, third, b"u", keys, skip=~done) == 16
     hashes = [entry[0] for file in (first, second, third) for entry in entries(file)]
     assert hashes == [key_hash(TOPIC, key) for key in [b"u", *keys.split()]]
+
+
+class TestRows:
+    KEYS = ((b"u0", b"a b"), (None, b"c"), (b"u2", None), (b"u3", b"d e f"), (None, None), (b"u5", b"g"))
+    SOURCE = TOPIC + b"".join((uniq or b"") + (keys or b"") for uniq, keys in KEYS)
+
+    def table(self) -> array[int]:
+        table = new_table(len(self.KEYS))
+        at = len(TOPIC)
+        for row, (uniq, keys) in enumerate(self.KEYS):
+            base = row * ROW_WIDTH
+            table[base + RecordColumn.RECORD_POS] = 100 * row
+            table[base + RecordColumn.SYS_FLAG] = 12 if row == 2 else 4
+            table[base + RecordColumn.STORE_TIMESTAMP] = BEGIN_MS
+            table[base + RecordColumn.TOPIC_LEN] = len(TOPIC)
+            for text, column in ((uniq, RecordColumn.UNIQ_KEY_POS), (keys, RecordColumn.KEYS_POS)):
+                table[base + column] = at
+                table[base + column + 1] = -1 if text is None else len(text)
+                at += len(text or b"")
+        return table
+
+    def put(self, index: ModuleType, file: bytearray, entry_max: int, first: int, skip: int, start: int = 0) -> Any:
+        table = self.table()
+        last = len(self.KEYS)
+        return index.put_rows(file, SLOTS, entry_max, self.SOURCE, table, first, last, 1 << 40, start, skip)
+
+    def test_rows_go_on_where_a_file_was_full(self, index: ModuleType) -> None:
+        first, second = new_file(), new_file()
+        assert self.put(index, first, ENTRIES, 0, 0) == (3, 3)
+        assert self.put(index, second, ENTRIES, 3, 3) == (6, 0)
+        found = [(entry[0], entry[1]) for file in (first, second) for entry in entries(file)]
+        keys = [(b"u0", 0), (b"a", 0), (b"b", 0), (b"c", 1), (b"u3", 3), (b"d", 3), (b"e", 3), (b"f", 3)]
+        keys += [(b"u5", 5), (b"g", 5)]
+        assert found == [(key_hash(TOPIC, key), (1 << 40) + 100 * row) for key, row in keys]
+
+    def test_a_file_that_grows_is_full_before_its_end(self, index: ModuleType) -> None:
+        file, whole = new_file(), new_file()
+        row, done = 0, 0
+        for entry_max in range(1, ENTRIES + 1):
+            row, done = self.put(index, file, entry_max, row, done)
+        assert (row, done) == self.put(index, whole, ENTRIES, 0, 0) == (3, 3)
+        assert file == whole
+
+    def test_rows_that_are_known_are_passed_over(self, index: ModuleType) -> None:
+        file = new_file()
+        assert self.put(index, file, ENTRIES, 0, 0, (1 << 40) + 301) == (6, 0)
+        assert [entry[0] for entry in entries(file)] == [key_hash(TOPIC, key) for key in (b"u5", b"g")]
+
+    def test_rows_and_spans_outside(self, index: ModuleType) -> None:
+        table = self.table()
+        for first, last in ((-1, 1), (2, 1), (0, 7)):
+            with pytest.raises(ValueError, match="outside"):
+                index.put_rows(new_file(), SLOTS, ENTRIES, self.SOURCE, table, first, last, 0, 0)
+        with pytest.raises(ValueError, match="outside"):
+            index.put_rows(new_file(), SLOTS, ENTRIES, self.SOURCE[:-1], table, 5, 6, 0, 0)
+        with pytest.raises(ValueError, match="do not hold"):
+            index.put_rows(new_file()[:-1], SLOTS, ENTRIES, self.SOURCE, table, 0, 1, 0, 0)
 
 
 def test_what_does_not_fit_is_refused(index: ModuleType) -> None:

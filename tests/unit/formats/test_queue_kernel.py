@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels import FORMS, kernel
 
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.consume_queue import PRE_FILL_UNIT, ConsumeQueueUnit, read_units
 
 LIMITS: dict[str, Any] = {
@@ -152,3 +153,58 @@ def test_both_forms_agree_on_any_bytes(units: bytes, max_messages: int, max_byte
         for form in FORMS
     ]
     assert all(result == results[0] for result in results)
+
+
+def record_rows(*records: tuple[int, int, int, int, int, int]) -> array[int]:
+    """Rows of position, size, queue id, queue offset, sysFlag and tags code."""
+    table = new_table(len(records))
+    columns = (
+        RecordColumn.RECORD_POS,
+        RecordColumn.RECORD_SIZE,
+        RecordColumn.QUEUE_ID,
+        RecordColumn.QUEUE_OFFSET,
+        RecordColumn.SYS_FLAG,
+        RecordColumn.TAGS_CODE,
+    )
+    for row, record in enumerate(records):
+        for column, value in zip(columns, record, strict=True):
+            table[row * ROW_WIDTH + column] = value
+    return table
+
+
+class TestGatherUnits:
+    ROWS = (
+        (0, 100, 1, 7, 0, 5),
+        (100, 90, 2, 0, 0, -9),
+        (190, 80, 1, 0, 4, 5),  # prepared
+        (270, 70, 1, 0, 12, 5),  # rollback
+        (340, 60, 1, 8, 8, 5),  # commit
+        (400, 50, 1, 9, 0, -6),
+    )
+
+    def units(
+        self, queue: ModuleType, first: int, last: int, queue_id: int, queue_offset: int
+    ) -> tuple[list[ConsumeQueueUnit], int, int, bool]:
+        out = bytearray(20 * (last - first))
+        table = record_rows(*self.ROWS)
+        count, code, same_code = queue.gather_units(table, first, last, queue_id, queue_offset, 4096, out)
+        return list(read_units(out[: 20 * max(count, 0)])), count, code, same_code
+
+    def test_units_of_one_queue(self, queue: ModuleType) -> None:
+        assert self.units(queue, 0, 6, 1, 7) == ([(4096, 100, 5), (4436, 60, 5), (4496, 50, -6)], 3, -6, False)
+        assert self.units(queue, 0, 5, 1, 7)[1:] == (2, 5, True)
+        assert self.units(queue, 0, 6, 2, 0) == ([(4196, 90, -9)], 1, -9, True)
+        assert self.units(queue, 2, 4, 1, 0)[:2] == ([], 0)
+        assert self.units(queue, 0, 6, 3, 0)[:2] == ([], 0)
+
+    @pytest.mark.parametrize(("first", "queue_offset"), [(0, 6), (0, 8), (4, 7), (5, 8)])
+    def test_an_entry_that_is_not_the_next(self, queue: ModuleType, first: int, queue_offset: int) -> None:
+        assert self.units(queue, first, 6, 1, queue_offset)[1] == -1
+
+    def test_what_does_not_fit_is_refused(self, queue: ModuleType) -> None:
+        table = record_rows(*self.ROWS)
+        with pytest.raises(ValueError, match="no room"):
+            queue.gather_units(table, 0, 6, 1, 7, 0, bytearray(119))
+        for first, last in ((-1, 1), (2, 1), (0, 7)):
+            with pytest.raises(ValueError, match="outside"):
+                queue.gather_units(table, first, last, 1, 7, 0, bytearray(200))
