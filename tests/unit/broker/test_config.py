@@ -1,0 +1,66 @@
+"""broker.conf: known keys count, keys of the reference are named once, anything else stops the start."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rucola.broker.config import BrokerConfig, broker_options, parse_broker_conf
+from rucola.errors import ConfigError
+from rucola.store.config import FlushDiskType
+
+
+def test_a_usual_file_is_obeyed():
+    text = """
+    # what the reference ships
+    brokerClusterName = DefaultCluster
+    brokerName = broker-b
+    brokerId = 0
+    deleteWhen = 04
+    fileReservedTime = 48
+    brokerRole = ASYNC_MASTER
+    flushDiskType = SYNC_FLUSH
+    namesrvAddr=127.0.0.1:9876; 127.0.0.2:9876
+    """
+    config, store_config = broker_options(parse_broker_conf(text))
+    assert config.broker_name == "broker-b"
+    assert config.namesrv_addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]
+    assert store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+
+def test_the_reference_s_other_keys_are_reported_once(caplog):
+    with caplog.at_level(logging.WARNING, "rucola.broker.config"):
+        parse_broker_conf("deleteWhen=04\nfileReservedTime=48\nlistenPort=1")
+    assert len(caplog.records) == 1
+    assert caplog.records[0].rucola_fields == {"keys": "deleteWhen,fileReservedTime"}
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("flushDiskTyp=SYNC_FLUSH", "flushDiskTyp", "SYNC_FLUSH"),
+        ("listenPort=70000", "listenPort", "70000"),
+        ("listenPort=abc", "listenPort", "abc"),
+        ("traceOn=yes", "traceOn", "yes"),
+        ("flushDiskType=LAZY", "flushDiskType", "LAZY"),
+        ("brokerName=a b", "brokerName", "a b"),
+        ("brokerId=1", "brokerId", "1"),
+        ("brokerRole=SLAVE", "brokerRole", "SLAVE"),
+        ("namesrvAddr=localhost", "namesrvAddr", "localhost"),
+        ("bindAddress=0.0.0.0", "bindAddress", "0.0.0.0"),
+        ("bindAddress=0.0.0.0\ninsecure=true", "brokerIP1", ""),
+        ("bindAddress=nowhere", "bindAddress", "nowhere"),
+    ],
+)
+def test_what_is_not_allowed_names_key_and_value(text, key, value):
+    with pytest.raises(ConfigError) as caught:
+        broker_options(parse_broker_conf(text))
+    assert (caught.value.key, caught.value.value) == (key, value)
+    assert caught.value.allowed
+
+
+def test_other_addresses_are_possible_when_asked_for():
+    config, _ = broker_options(parse_broker_conf("bindAddress=0.0.0.0\ninsecure=true\nbrokerIP1=10.0.0.1"))
+    assert config.bind_address == "0.0.0.0"
+    assert BrokerConfig(bind_address="::1").bind_address == "::1"

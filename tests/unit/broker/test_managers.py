@@ -1,0 +1,196 @@
+"""Topics, groups, members, offsets and locks as state, without sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.consumer_manager import ConsumerGroup, ConsumerManager
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.client.rebalance_lock import RebalanceLockManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.config_files import ConfigFiles
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
+from rucola.broker.topic.topic_validator import validate_topic
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError, FormatError, StoreDamagedError
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.runtime.files import Files
+from rucola.testing.clock import ManualClock
+
+
+def topic_manager(written: list[bytes], **options: object) -> TopicConfigManager:
+    return TopicConfigManager(BrokerConfig(**options), written.append, lambda: 1_700_000_000_000)
+
+
+def test_the_first_send_makes_a_topic_after_the_pattern():
+    written: list[bytes] = []
+    changes: list[int] = []
+    topics = topic_manager(written)
+    topics.on_change(lambda: changes.append(1))
+    created = topics.create_on_send("T", "TBW102", 4)
+    assert created is not None
+    assert created[0] == TopicConfig("T", 4, 4, 6)
+    assert topics.create_on_send("Wide", "TBW102", 100)[0].write_queue_nums == 8
+    assert topics.create_on_send("T2", "SELF_TEST_TOPIC", 4) is None
+    assert topics.create_on_send("T2", "unknown", 4) is None
+    assert (len(written), len(changes), topics.data_version.counter) == (2, 2, 2)
+    again = topic_manager([])
+    again.load(written[-1])
+    assert again.table == topics.table
+    assert again.data_version == topics.data_version
+
+
+def test_automatic_topics_are_this_start_s_choice():
+    written: list[bytes] = []
+    topic_manager(written).update(TopicConfig("T"))
+    topics = topic_manager([], auto_create_topic_enable=False)
+    topics.load(written[-1])
+    assert topics.create_on_send("T2", "TBW102", 4) is None
+
+
+def test_a_topic_in_the_reference_s_words():
+    config = TopicConfig("T_err", 2, 2, 6)
+    assert describe(config) == (
+        "TopicConfig [topicName=T_err, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
+        "topicSysFlag=0, order=false, attributes={}]"
+    )
+
+
+@pytest.mark.parametrize("topic", ["", "  ", "bad topic!", "ümlaut", "a" * 128, "a/b", "T\n"])
+def test_names_no_topic_may_have(topic):
+    with pytest.raises(BrokerError) as caught:
+        validate_topic(topic)
+    assert caught.value.code == 29
+
+
+def test_names_a_topic_may_have():
+    for topic in ("T", "%RETRY%g", "a|b", "a" * 127):
+        validate_topic(topic)
+
+
+def test_groups_are_made_when_allowed():
+    written: list[bytes] = []
+    groups = SubscriptionGroupManager(True, written.append, lambda: 1)
+    assert groups.find("g").group_name == "g"
+    assert groups.find("bad group!") is None
+    assert groups.find("g" * 121) is None
+    assert SubscriptionGroupManager(False, written.append, lambda: 1).find("g") is None
+    assert len(written) == 1
+    again = SubscriptionGroupManager(False, written.append, lambda: 1)
+    again.load(written[0])
+    assert again.find("g") is not None
+    assert groups.delete("g")
+    assert not groups.delete("g")
+
+
+class Members:
+    def __init__(self) -> None:
+        self.changed: list[ConsumerGroup] = []
+        self.manager = ConsumerManager(self.changed.append)
+
+    def beat(self, channel: object, versions: dict[str, int] | None, model: str = "CLUSTERING") -> bool:
+        client = ClientChannel(channel, f"id-{id(channel)}", "JAVA", 479, 10.0)
+        data = None if versions is None else [SubscriptionData(t, "*", sub_version=v) for t, v in versions.items()]
+        return self.manager.register(client, "g", "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", data)
+
+
+def test_members_come_and_go_and_each_change_is_told():
+    members, first, second = Members(), object(), object()
+    assert members.beat(first, {"T": 1})
+    assert not members.beat(first, {"T": 1})
+    assert members.beat(second, {"T": 1})
+    assert len(members.manager.group("g").client_ids()) == 2
+    members.manager.unregister("g", second)
+    members.manager.unregister("g", second)
+    members.manager.channel_closed(first)
+    assert members.manager.group("g") is None
+    assert len(members.changed) == 4
+
+
+def test_subscriptions_follow_the_newest_version():
+    members, channel = Members(), object()
+    members.beat(channel, {"T": 5})
+    assert not members.beat(channel, {"T": 4})
+    assert members.manager.group("g").subscriptions["T"].sub_version == 5
+    assert not members.beat(channel, {"T": 6})
+    assert members.manager.group("g").subscriptions["T"].sub_version == 6
+    assert not members.beat(channel, None)
+    assert members.beat(channel, {"U": 1})
+    assert list(members.manager.group("g").subscriptions) == ["U"]
+
+
+def test_silent_clients_are_found():
+    members, channel = Members(), object()
+    members.beat(channel, {})
+    producers = ProducerManager()
+    producers.register("p", ClientChannel(channel, "id", "JAVA", 479, 20.0))
+    assert members.manager.silent_since(9.0) == []
+    assert members.manager.silent_since(11.0) == [channel]
+    assert producers.silent_since(11.0) == []
+    producers.channel_closed(channel)
+    assert producers.clients("p") == []
+
+
+def test_offsets_are_written_when_they_changed():
+    written: list[bytes] = []
+    offsets = ConsumerOffsetManager(written.append, lambda: 1)
+    offsets.persist()
+    offsets.commit("g", "T", 0, 7)
+    offsets.commit("g", "T", 1, 0)
+    offsets.commit("h", "U", 0, 9)
+    offsets.persist()
+    offsets.persist()
+    assert len(written) == 1
+    again = ConsumerOffsetManager(written.append, lambda: 1)
+    again.load(written[0])
+    assert (again.query("g", "T", 0), again.query("g", "T", 1), again.query("g", "T", 2)) == (7, 0, None)
+    again.remove_topic("T")
+    again.remove_group("h")
+    assert again.table == {}
+
+
+def test_offsets_that_could_not_be_written_are_tried_again():
+    def refuse(_content: bytes) -> None:
+        raise OSError("disk full")
+
+    offsets = ConsumerOffsetManager(refuse, lambda: 1)
+    offsets.commit("g", "T", 0, 7)
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full"):
+            offsets.persist()
+
+
+def test_locks_expire_and_are_renewed():
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock.monotonic)
+    assert locks.try_lock("g", ["q1", "q2"], "a") == ["q1", "q2"]
+    assert locks.try_lock("g", ["q1", "q3"], "b") == ["q3"]
+    clock.advance(40_000)
+    assert locks.try_lock("g", ["q1"], "a") == ["q1"]
+    clock.advance(30_000)
+    assert locks.try_lock("g", ["q1", "q2"], "b") == ["q2"]
+    locks.unlock("g", ["q1"], "b")
+    assert locks.try_lock("g", ["q1"], "b") == []
+    locks.unlock("g", ["q1"], "a")
+    assert locks.try_lock("g", ["q1"], "b") == ["q1"]
+
+
+def test_a_damaged_table_never_counts_as_an_empty_one(tmp_path):
+    def take(text: bytes | None) -> None:
+        taken.append(text)
+        if text == b"damaged":
+            raise FormatError("topics.json", 3, "JSON", "damaged")
+
+    taken: list[bytes | None] = []
+    tables = ConfigFiles(Files(), str(tmp_path))
+    tables.load("topics.json", take)
+    assert taken == [None]
+    tables.replacer("topics.json")(b"damaged")
+    with pytest.raises(StoreDamagedError, match=r"topics\.json"):
+        tables.load("topics.json", take)
+    (tmp_path / "config/topics.json.bak").write_bytes(b"spare")
+    tables.load("topics.json", take)
+    assert taken[-1] == b"spare"

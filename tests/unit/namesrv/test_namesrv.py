@@ -1,0 +1,176 @@
+"""The name server over loopback TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from rucola.common.data_version import DataVersion
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import AddressInUseError, FormatError
+from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.route import RegisterBrokerRequestHeader
+from rucola.remoting.client import RemotingClient
+
+VERSION = DataVersion(0, 5, 1)
+
+
+class Asker:
+    def __init__(self, server: NameServer) -> None:
+        self.server = server
+        self.client = RemotingClient()
+
+    async def ask(self, code: int, body: bytes = b"", version: int = 479, **fields: str) -> RemotingCommand:
+        command = RemotingCommand(code, ext_fields=fields, body=body, version=version)
+        return await self.client.invoke(self.server.address, command)
+
+    async def register(self, body: bytes | None = None, crc: int | None = None) -> RemotingCommand:
+        table = {name: TopicConfig(name, 4, 4, 6) for name in ("T", "U")}
+        if body is None:
+            body = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION)).encode()
+        crc32 = body_crc32(body) if crc is None else crc
+        header = RegisterBrokerRequestHeader("broker-a", "10.0.0.1:10911", "C", "10.0.0.1:10912", 0, body_crc32=crc32)
+        return await self.ask(RequestCode.REGISTER_BROKER, body, **header.to_ext_fields())
+
+
+@asynccontextmanager
+async def asking(path: Path | None = None) -> AsyncIterator[Asker]:
+    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(path) if path else ""))
+    await server.start()
+    asker = Asker(server)
+    try:
+        yield asker
+    finally:
+        await asker.client.close()
+        await server.shutdown()
+
+
+@pytest.mark.parametrize("version", [479, 317, 0], ids=["java5", "go", "unknown"])
+def test_a_route_has_quoted_keys_for_every_client(version):
+    async def scene() -> None:
+        async with asking() as asker:
+            assert (await asker.register()).code == 0
+            route = await asker.ask(105, version=version, topic="T")
+            assert orjson.loads(route.body) == {
+                "brokerDatas": [
+                    {
+                        "brokerAddrs": {"0": "10.0.0.1:10911"},
+                        "brokerName": "broker-a",
+                        "cluster": "C",
+                        "enableActingMaster": False,
+                    }
+                ],
+                "filterServerTable": {},
+                "queueDatas": [
+                    {"brokerName": "broker-a", "perm": 6, "readQueueNums": 4, "topicSysFlag": 0, "writeQueueNums": 4}
+                ],
+            }
+            missing = await asker.ask(105, topic="none")
+            assert missing.code == 17
+            assert missing.remark.startswith("No topic route info in name server for the topic: none\nSee https://")
+
+    asyncio.run(scene())
+
+
+def test_registrations_are_checked_and_both_body_forms_read():
+    async def scene() -> None:
+        async with asking() as asker:
+            assert (await asker.register(crc=12345)).remark == "crc32 not match"
+            assert (await asker.register(b"\x00nonsense", crc=0)).code == 1
+            table = {name: TopicConfig(name, 4, 4, 6) for name in ("T", "U")}
+            deflated = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION)).encode_deflated()
+            assert (await asker.register(deflated)).code == 0
+            assert sorted(orjson.loads((await asker.ask(206)).body)["topicList"]) == ["T", "U"]
+
+    asyncio.run(scene())
+
+
+def test_what_else_can_be_asked():
+    async def scene() -> None:
+        async with asking() as asker:
+            await asker.register()
+            broker = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
+            info = orjson.loads((await asker.ask(106)).body)
+            assert info["clusterAddrTable"] == {"C": ["broker-a"]}
+            assert info["brokerAddrTable"]["broker-a"]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
+            same = await asker.ask(322, orjson.dumps(VERSION.to_dict()), **broker)
+            assert (same.ext_fields, orjson.loads(same.body)) == ({"changed": "false"}, VERSION.to_dict())
+            assert (await asker.ask(322, b'{"counter":9}', **broker)).ext_fields == {"changed": "true"}
+            assert (await asker.ask(904, **broker)).code == 0
+            members = orjson.loads((await asker.ask(901, clusterName="C", brokerName="broker-a")).body)
+            assert members["brokerMemberGroup"]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
+            assert orjson.loads((await asker.ask(304)).body)["topicList"] == ["C", "broker-a"]
+            assert sorted(orjson.loads((await asker.ask(224, cluster="C")).body)["topicList"]) == ["T", "U"]
+            assert (await asker.ask(205, brokerName="broker-a")).ext_fields == {"wipeTopicCount": "2"}
+            assert (await asker.ask(327, brokerName="broker-a")).ext_fields == {"addTopicCount": "2"}
+            route = (await asker.ask(105, topic="T")).body
+            assert (await asker.ask(217, route, topic="Copy")).code == 0
+            assert (await asker.ask(105, topic="Copy")).code == 0
+            assert (await asker.ask(216, topic="Copy")).code == 0
+            assert (await asker.ask(105, topic="Copy")).code == 17
+            assert (await asker.ask(104, **broker)).code == 0
+            assert (await asker.ask(105, topic="T")).code == 17
+            assert (await asker.ask(103)).code == 1
+            assert (await asker.ask(4242)).code == 3
+
+    asyncio.run(scene())
+
+
+def test_a_closed_connection_unregisters_its_broker():
+    async def scene() -> None:
+        async with asking() as asker:
+            await asker.register()
+            other = Asker(asker.server)
+            asker.client.disconnect(asker.server.address)
+            while (await other.ask(105, topic="T")).code != 17:
+                await asyncio.sleep(0)
+            await other.client.close()
+
+    asyncio.run(scene())
+
+
+def test_key_value_configuration_outlives_a_restart(tmp_path):
+    async def scene() -> None:
+        path = tmp_path / "kvConfig.json"
+        async with asking(path) as asker:
+            assert (await asker.ask(100, namespace="N", key="k", value="v")).code == 0
+            assert (await asker.ask(100, namespace="N", key="k2", value="v2")).code == 0
+            assert (await asker.ask(102, namespace="N", key="k2")).code == 0
+            assert (await asker.ask(100, namespace="N")).code == 1
+        async with asking(path) as asker:
+            assert (await asker.ask(101, namespace="N", key="k")).ext_fields == {"value": "v"}
+            missing = await asker.ask(101, namespace="N", key="k2")
+            assert (missing.code, missing.remark) == (22, "No config item, Namespace: N Key: k2")
+            assert orjson.loads((await asker.ask(219, namespace="N")).body) == {"table": {"k": "v"}}
+            assert (await asker.ask(219, namespace="none")).code == 22
+            await asker.ask(100, namespace="ORDER_TOPIC_CONFIG", key="T", value="broker-a:4")
+            assert orjson.loads((await asker.register()).body) == {"table": {"T": "broker-a:4"}}
+        path.write_text("damaged")
+        with pytest.raises(FormatError, match=r"kvConfig\.json"):
+            async with asking(path):
+                pass
+
+    asyncio.run(scene())
+
+
+def test_a_taken_port_is_told():
+    async def scene() -> None:
+        async with asking() as asker:
+            port = int(asker.server.address.rpartition(":")[2])
+            second = NameServer(NamesrvConfig(listen_port=port))
+            with pytest.raises(AddressInUseError) as caught:
+                await second.start()
+            assert caught.value.address == asker.server.address
+            assert isinstance(caught.value.__cause__, OSError)
+            assert caught.value.__cause__.errno == errno.EADDRINUSE
+
+    asyncio.run(scene())

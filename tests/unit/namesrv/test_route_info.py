@@ -1,0 +1,163 @@
+"""The name server's tables, without sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from rucola.common.data_version import DataVersion
+from rucola.common.topic_config import TopicConfig
+from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager
+from rucola.protocol.bodies.route import QueueData
+from rucola.testing.clock import ManualClock
+
+V1, V2 = DataVersion(0, 1, 1), DataVersion(0, 2, 2)
+MASTER = BrokerRegistration("C", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
+SLAVE = BrokerRegistration("C", "broker-a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
+OTHER = BrokerRegistration("C", "broker-b", 0, "10.0.0.3:10911")
+
+
+def topics(*names: str, queues: int = 4) -> dict[str, TopicConfig]:
+    return {name: TopicConfig(name, queues, queues, 6) for name in names}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def routes(clock: ManualClock) -> RouteInfoManager:
+    return RouteInfoManager(clock.monotonic)
+
+
+def test_a_route_names_queues_and_addresses(routes):
+    assert routes.route("T") is None
+    assert routes.register(MASTER, topics("T", "U"), V1, "ch1") == RegistrationResult()
+    routes.register(OTHER, topics("T", "V", queues=2), V1, "ch2")
+    route = routes.route("T")
+    assert [(data.broker_name, data.write_queue_nums) for data in route.queue_datas] == [
+        ("broker-a", 4),
+        ("broker-b", 2),
+    ]
+    assert [data.broker_addrs for data in route.broker_datas] == [{0: MASTER.address}, {0: OTHER.address}]
+    assert routes.clusters() == {"C": ["broker-a", "broker-b"]}
+    assert sorted(routes.topics()) == ["T", "U", "V"]
+    assert sorted(routes.topics_of_cluster("C")) == ["T", "U", "V"]
+    assert routes.system_topics() == (["C", "broker-a", "broker-b"], MASTER.address)
+
+
+def test_queue_data_follow_the_version(routes):
+    routes.register(MASTER, topics("T", "U"), V1, "ch")
+    routes.register(MASTER, topics("T", "U", queues=9), V1, "ch")
+    assert routes.route("T").queue_datas[0].write_queue_nums == 4
+    routes.register(MASTER, topics("T", queues=9), V2, "ch")
+    assert routes.route("T").queue_datas[0].write_queue_nums == 9
+    assert routes.route("U").queue_datas[0].write_queue_nums == 4
+    assert routes.data_version("C", MASTER.address) == V2
+
+
+def test_one_topic_from_an_unknown_address_is_refused(routes):
+    assert routes.register(MASTER, topics("T"), V1, "ch") is None
+    assert routes.brokers() == {}
+    routes.register(MASTER, topics("T", "U"), V1, "ch")
+    assert routes.register(MASTER, topics("New"), V2, "ch") is not None
+    assert routes.route("New") is not None
+
+
+def test_a_slave_hears_of_its_master_and_does_not_speak_for_topics(routes):
+    assert routes.register(SLAVE, topics("T", "U"), V1, "s") == RegistrationResult()
+    assert routes.route("T") is None
+    routes.register(MASTER, topics("T", "U"), V1, "m")
+    result = routes.register(SLAVE, topics("T", "X"), V2, "s")
+    assert result == RegistrationResult(MASTER.address, MASTER.ha_address)
+    assert routes.route("X") is None
+    assert routes.route("T").broker_datas[0].broker_addrs == {0: MASTER.address, 1: SLAVE.address}
+
+
+def test_an_address_has_one_id_and_an_id_with_a_newer_state_keeps_its_holder(routes):
+    routes.register(MASTER, topics("T", "U"), DataVersion(5, 1, 1), "m")
+    usurper = BrokerRegistration("C", "broker-a", 0, "10.0.0.9:1")
+    assert routes.register(usurper, topics("T", "U"), DataVersion(4, 1, 1), "x") == RegistrationResult()
+    assert routes.members("broker-a").broker_addrs == {0: MASTER.address}
+    moved = BrokerRegistration("C", "broker-a", 2, MASTER.address)
+    routes.register(moved, topics("T", "U"), DataVersion(5, 1, 1), "m")
+    assert routes.members("broker-a").broker_addrs == {2: MASTER.address}
+
+
+@pytest.mark.parametrize("way", ["goodbye", "channel", "silence"])
+def test_a_lost_broker_takes_its_routes_with_it(routes, clock, way):
+    routes.register(MASTER, topics("T", "U"), V1, "m")
+    clock.advance(100_000)
+    routes.register(OTHER, topics("T", "V"), V1, "o")
+    if way == "goodbye":
+        routes.unregister("C", MASTER.address, "broker-a", 0)
+    elif way == "channel":
+        assert routes.channel_closed("m") == [MASTER.address]
+    else:
+        assert routes.scan() == []
+        clock.advance(20_001)
+        assert routes.scan() == [MASTER.address]
+    assert [data.broker_name for data in routes.route("T").queue_datas] == ["broker-b"]
+    assert routes.route("U") is None
+    assert routes.clusters() == {"C": ["broker-b"]}
+    routes.channel_closed("o")
+    assert (routes.brokers(), routes.clusters(), routes.topics()) == ({}, {}, [])
+
+
+def test_a_master_that_leaves_its_slave_behind_keeps_the_route(routes):
+    routes.register(MASTER, topics("T", "U"), V1, "m")
+    routes.register(SLAVE, topics("T", "U"), V1, "s")
+    routes.channel_closed("m")
+    assert routes.route("T").broker_datas[0].broker_addrs == {1: SLAVE.address}
+
+
+def test_signs_of_life_and_own_timeouts_count(routes, clock):
+    brief = BrokerRegistration("C", "broker-a", 0, "10.0.0.1:1", timeout_ms=1000)
+    routes.register(brief, topics("T", "U"), V1, "m")
+    clock.advance(900)
+    routes.refresh("C", "10.0.0.1:1")
+    clock.advance(900)
+    assert routes.scan() == []
+    clock.advance(101)
+    assert routes.scan() == ["10.0.0.1:1"]
+    routes.refresh("C", "10.0.0.1:1")
+    assert routes.data_version("C", "10.0.0.1:1") is None
+
+
+def test_write_permission_can_be_taken_and_given(routes):
+    routes.register(MASTER, topics("T", "U"), V1, "m")
+    assert routes.wipe_write_perm("broker-a") == 2
+    assert routes.route("T").queue_datas[0].perm == 4
+    assert routes.add_write_perm("broker-a") == 2
+    assert routes.route("T").queue_datas[0].perm == 6
+    assert routes.wipe_write_perm("nobody") == 0
+
+
+def test_a_lost_master_with_an_acting_one_takes_no_sends(routes):
+    acting = {"enable_acting_master": True}
+    routes.register(BrokerRegistration("C", "b", 0, "m:1", **acting), topics("T", "U"), V1, "m")
+    routes.register(BrokerRegistration("C", "b", 1, "s:1", **acting), topics("T", "U"), V1, "s")
+    routes.channel_closed("m")
+    assert routes.route("T").queue_datas[0].perm == 4
+    routes.register(BrokerRegistration("C", "b", 1, "s:1", **acting), topics("T", "New"), V2, "s")
+    assert routes.route("New") is not None
+
+
+def test_topics_by_hand(routes):
+    routes.register(MASTER, topics("T", "U"), V1, "m")
+    routes.register(OTHER, topics("T", "V"), V1, "o")
+    routes.register_topic("Hand", [QueueData("broker-a", 1, 1, 6), QueueData("nobody", 1, 1, 6)])
+    assert [data.broker_name for data in routes.route("Hand").queue_datas] == ["broker-a"]
+    routes.delete_topic("Hand", "C")
+    routes.delete_topic("T")
+    routes.delete_topic("unknown")
+    assert routes.route("Hand") is None
+    assert routes.route("T") is None
+
+
+def test_zones_leave_out_brokers_elsewhere(routes):
+    routes.register(BrokerRegistration("C", "a", 0, "a:1", zone_name="East"), topics("T", "U"), V1, 1)
+    routes.register(BrokerRegistration("C", "b", 0, "b:1", zone_name="west"), topics("T", "U"), V1, 2)
+    assert [data.broker_name for data in routes.route("T", "east").broker_datas] == ["a"]
+    assert routes.route("T", "north").broker_datas == []
+    assert len(routes.route("T").broker_datas) == 2
