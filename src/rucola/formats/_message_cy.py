@@ -708,7 +708,7 @@ def _span_properties(
     start: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
     end: cython.Py_ssize_t = start + table[row + RECORD_PROPERTIES_LEN]
     stop: cython.Py_ssize_t
-    equals: cython.Py_ssize_t
+    value: cython.Py_ssize_t
     word: cython.longlong
     column: cython.int
     table[row + RECORD_TAGS_POS] = table[row + RECORD_KEYS_POS] = table[row + RECORD_UNIQ_KEY_POS] = 0
@@ -716,21 +716,22 @@ def _span_properties(
     table[row + RECORD_TAGS_CODE] = 0
     while start < end:
         stop = _find(segment, 2, start, end)
-        equals = _find(segment, 1, start, stop)
-        if start < equals < stop - 1:  # a name, and at least one byte of value
-            column = -1
-            if equals - start == 4:
-                word = _uint32(segment, start)
-                if word == 0x54414753:  # TAGS
-                    column = RECORD_TAGS_POS
-                elif word == 0x4B455953:  # KEYS
-                    column = RECORD_KEYS_POS
-            elif equals - start == 8 and _uint32(segment, start) == 0x554E4951:  # UNIQ
-                if _uint32(segment, start + 4) == 0x5F4B4559:  # _KEY
+        column = -1
+        value = start + 5
+        # The separator is not searched for, it can only stand behind one of the three names; a value has a byte or more.
+        if value < stop:
+            word = _uint32(segment, start)
+            if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
+                column = RECORD_TAGS_POS
+            elif word == 0x4B455953 and segment[start + 4] == 1:  # KEYS
+                column = RECORD_KEYS_POS
+            elif word == 0x554E4951 and start + 9 < stop:  # UNIQ
+                if _uint32(segment, start + 4) == 0x5F4B4559 and segment[start + 8] == 1:  # _KEY
                     column = RECORD_UNIQ_KEY_POS
-            if column >= 0:
-                table[row + column] = equals + 1
-                table[row + column + 1] = stop - equals - 1
+                    value = start + 9
+        if column >= 0:
+            table[row + column] = value
+            table[row + column + 1] = stop - value
         start = stop + 1
     if table[row + RECORD_TAGS_LEN] > 0:
         start = table[row + RECORD_TAGS_POS]
