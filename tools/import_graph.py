@@ -1,7 +1,7 @@
 """Draws the import graph of the packages, as the code has it, into docs/ARCHITECTURE.md.
 
-    python tools/import_graph.py           rewrites the picture
-    python tools/import_graph.py --check   exit 1 when the picture is not that of the code
+python tools/import_graph.py           rewrites the picture
+python tools/import_graph.py --check   exit 1 when the picture is not that of the code
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ import grimp
 PAGE = Path(__file__).parent.parent / "docs" / "ARCHITECTURE.md"
 BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
-    ["cli"],
-    ["broker", "namesrv", "spark"],
-    ["sync"],
-    ["client"],
-    ["store", "remoting"],
-    ["runtime"],
-    ["formats", "protocol", "filter"],
-    ["common"],
-    ["errors"],
+    (7, ["cli"]),
+    (5, ["broker", "namesrv", "spark"]),
+    (4, ["sync"]),
+    (4, ["client"]),
+    (3, ["store", "remoting"]),
+    (2, ["runtime"]),
+    (1, ["formats", "protocol", "filter"]),
+    (0, ["common"]),
+    (0, ["errors"]),
 ]
+"""Rows from the top, each with its number in the table of layers; a row may import the rows below it."""
+EVERYWHERE = {"common", "errors"}
+"""Imported by nearly all: their arrows would hide the others and stand in the table only."""
 
 
-def edges() -> dict[tuple[str, str], int]:
-    """Number of importing modules for each pair of packages below ``rucola``."""
+def edges() -> set[tuple[str, str]]:
+    """Pairs of packages below ``rucola`` of which the first imports the second."""
     graph = grimp.build_graph("rucola")
-    found: dict[tuple[str, str], int] = {}
-    for module in sorted(graph.modules):
-        for imported in graph.find_modules_directly_imported_by(module):
-            pair = (package(module), package(imported))
-            if "" not in pair and pair[0] != pair[1]:
-                found[pair] = found.get(pair, 0) + 1
-    return found
+    pairs = {
+        (package(module), package(imported))
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+    }
+    return {(a, b) for a, b in pairs if a and b and a != b}
 
 
 def package(module: str) -> str:
@@ -45,24 +47,23 @@ def package(module: str) -> str:
 
 
 def picture() -> str:
-    """A Mermaid graph, one row per layer, the number of importing modules on each arrow; then the layers as a table."""
+    """A Mermaid graph, one row per layer; then the same as a table, with the packages that all import."""
     found = edges()
-    rank = {name: level for level, row in enumerate(LAYERS) for name in row}
+    rank = {name: place for place, (_, row) in enumerate(LAYERS) for name in row}
     unknown = sorted({name for pair in found for name in pair} - rank.keys())
     if unknown:
         sys.exit(f"import_graph: packages without a layer: {', '.join(unknown)}")
     lines = ["```mermaid", "graph TD"]
-    for level, row in enumerate(LAYERS):
-        lines.append(f'  subgraph L{len(LAYERS) - level}[" "]')
-        lines.extend(f"    {name}" for name in row)
-        lines.append("  end")
-    lines.extend(f"  {a} -->|{n}| {b}" for (a, b), n in sorted(found.items(), key=lambda e: (rank[e[0][0]], e[0])))
-    lines.append("```")
-    lines += ["", "| layer | package | imports |", "|---|---|---|"]
-    for level, row in enumerate(LAYERS):
+    for place, (number, row) in enumerate(LAYERS):
+        drawn = [name for name in row if name not in EVERYWHERE]
+        if drawn:
+            lines += [f'  subgraph row{place}["layer {number}"]', *(f"    {name}" for name in drawn), "  end"]
+    lines += [f"  {a} --> {b}" for a, b in sorted(found) if b not in EVERYWHERE]
+    lines += ["```", "", "| layer | package | imports |", "|---|---|---|"]
+    for number, row in LAYERS:
         for name in row:
-            below = sorted((b for a, b in found if a == name), key=lambda b: rank[b])
-            lines.append(f"| {len(LAYERS) - level - 1} | `{name}` | {', '.join(below) or '-'} |")
+            below = sorted((b for a, b in found if a == name), key=lambda b: (rank[b], b))
+            lines.append(f"| {number} | `{name}` | {', '.join(below) or '-'} |")
     return "\n".join(lines)
 
 
