@@ -78,7 +78,7 @@ def test_every_record_reads_as_the_reference_reads_it(case: Case, form: str) -> 
 
 
 def as_expected(message: MessageExt, record: bytes) -> dict[str, Any]:
-    body = {"length": len(message.body)}
+    body: dict[str, Any] = {"length": len(message.body)}
     body |= {"body": message.body} if len(message.body) <= 48 else {"sha256": sha256(message.body).hexdigest()}
     return {
         "physicalOffset": message.physical_offset,
