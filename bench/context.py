@@ -27,7 +27,7 @@ class Context:
     @property
     def seconds(self) -> float:
         """Length of one round."""
-        return 1.0 if self.quick else 3.0
+        return 1.0 if self.quick else 2.0
 
     @property
     def rounds(self) -> int:

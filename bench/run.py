@@ -34,6 +34,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "start": start.measure,
     "store": store.measure,
     "send": send.measure_client,
+    "send-frames": send.measure_frames,
     "send-java": send.measure_java,
     "pull": receive.measure,
     "send-sync": send.measure_sync,

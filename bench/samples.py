@@ -28,12 +28,12 @@ def body_of(size: int) -> bytes:
     return random.Random(1).randbytes(size)
 
 
-def send_frames(count: int, body_bytes: int) -> bytes:
+def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode()) -> bytes:
     """``count`` send requests, one behind the other, spread over four queues."""
     body = body_of(body_bytes)
     frames = []
     for number in range(count):
-        queue = MessageQueue(TOPIC.decode(), "broker-a", number % QUEUES)
+        queue = MessageQueue(topic, "broker-a", number % QUEUES)
         head = header_head(RequestCode.SEND_MESSAGE_V2, "bench", queue, "TBW102", QUEUES)
         properties = {"KEYS": f"key{number}", "TAGS": "TagA", "UNIQ_KEY": f"7F000001000A{number:020X}", "WAIT": "true"}
         text = properties_json(properties_text(properties))

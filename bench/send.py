@@ -9,6 +9,7 @@ from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.program import Program, Round, alternate, java_load, median, python_load
 
 CLIENT_GROUP = "send over TCP, our client pipelined, async flush"
+FRAMES_GROUP = "send over TCP, frames prepared before the round: the broker's own limit, async flush"
 JAVA_GROUP = "send over TCP, official Java client 5.3.3, blocking, async flush"
 SYNC_GROUP = "send over TCP, official Java client 5.3.3, blocking, sync flush"
 CPU_US_MAX = 8.0
@@ -41,6 +42,24 @@ def measure_client(context: Context) -> Iterator[Figure]:
                     "Java broker",
                     *_budgets(pipelined and body_bytes == 1024, bound),
                 )
+
+
+def measure_frames(context: Context) -> Iterator[Figure]:
+    """Prepared frames at 1, 16 and 64 in flight with 1 KiB, at 256 with 128 B: no client in the way."""
+    ours, java = context.both()
+    for body_bytes, windows in ((1024, (1, 16, 64)), (128, (256,))):
+        arguments = (f"bench_frames_{body_bytes}", str(body_bytes))
+        with (
+            python_load("load_frames", ours.namesrv, ours.broker, *arguments, servers=ours) as on_ours,
+            python_load("load_frames", java.namesrv, java.broker, *arguments, servers=java) as on_java,
+        ):
+            on_java.round(f"64 {context.warm_up}")
+            for in_flight in windows:
+                what = f"{_size(body_bytes)}, {in_flight} in flight"
+                context.show(f"send, prepared frames: {what}")
+                mine, theirs = _turns(context, on_ours, on_java, f"{in_flight} {{}}")
+                yield rate(FRAMES_GROUP, what, *_rates(mine, theirs), "Java broker")
+                yield cost(FRAMES_GROUP, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker")
 
 
 def measure_java(context: Context) -> Iterator[Figure]:
