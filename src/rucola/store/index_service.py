@@ -151,23 +151,31 @@ class IndexService:
         # The newest by name need not know the newest record: the clock may have stepped back.
         self._end_offset = max((file.header().end_physical_offset for file in self.files), default=0)
 
-    def drop_newest(self) -> int:
-        """Removes the newest file, whose entries may be damaged after a crash; returns where to index again from.
+    def drop(self, physical_end: int, newest: bool) -> int:
+        """Removes the files that know records behind the end of the log, and the newest one if that is wished.
+
+        A file is removed whole: its keys are put again.
+
+        Args:
+            physical_end: end of the log.
+            newest: the newest file may be damaged, by a crash.
 
         Returns:
-            Physical offset of the last record the file before it knows, 0 without one; lower when the removed file
-            began lower.
+            Physical offset of the first record whose keys may be missing now.
         """
-        begin = 0
-        if self.files:
-            newest = self.files.pop()
-            begin = newest.header().begin_physical_offset
-            newest.close()
-            self._files.remove(newest.path)
+        dropped = [file for file in self.files if file.header().end_physical_offset >= physical_end]
+        if newest and self.files and self.files[-1] not in dropped:
+            dropped.append(self.files[-1])
+        # A header may be damaged as well; its begin only lowers the offset where keys are put again.
+        begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
+        self.files = [file for file in self.files if file not in dropped]
+        for file in dropped:
+            file.close()
+            self._files.remove(file.path)
+        if dropped:
             self._files.sync_directory(self.path)
-        self._end_offset = self.files[-1].header().end_physical_offset if self.files else 0
-        if 0 < begin < self._end_offset:
-            self._end_offset = begin
+            kept = max((file.header().end_physical_offset for file in self.files), default=0)
+            self._end_offset = min([kept, *begins])
         return self._end_offset
 
     @property

@@ -201,15 +201,12 @@ class Recovery:
         return min(watermark.queues_offset, end)
 
     def _index_from(self, end: int) -> int:
-        """Records from here on may lack their keys; removes an index file that a crash may have damaged."""
-        index = self._index
-        if index is None:
+        """Records from here on may lack their keys; removes index files that a crash or a cut has made wrong."""
+        if self._index is None:
             return end
-        if self.unclean:
-            return index.drop_newest()
-        if not index.files:
-            return self._log.min_offset
-        return end if self.trusted else index.end_offset
+        if self.trusted:
+            return end if self._index.files else self._log.min_offset
+        return self._index.drop(end, self.unclean)
 
     def _segment_start(self, offset: int) -> int:
         """Start of the segment that holds ``offset``; the nearest one when none does."""

@@ -1,0 +1,196 @@
+"""The door to the disk, with what Linux offers and with its replacements."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rucola.errors import DiskError, DiskFullError, StoreLockedError
+from rucola.runtime.files import Files
+
+
+class Portable(Files):
+    """As on a system that has none of Linux's calls."""
+
+    fallocate = None
+    data_sync = staticmethod(os.fsync)
+    populate_write = False
+
+
+class Refusing(Files):
+    """A file system that does not support ``posix_fallocate``."""
+
+    @staticmethod
+    def fallocate(descriptor: int, position: int, length: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+
+class Full(Files):
+    """A full disk."""
+
+    @staticmethod
+    def fallocate(descriptor: int, position: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture(params=[Files, Portable, Refusing])
+def files(request: pytest.FixtureRequest) -> Files:
+    made: Files = request.param()
+    return made
+
+
+def test_a_segment_is_zero_and_has_all_its_blocks(files: Files, tmp_path: Path) -> None:
+    path = f"{tmp_path}/segment"
+    files.create_segment(path, f"{tmp_path}/making", 3 << 20)
+    assert Path(path).read_bytes() == bytes(3 << 20)
+    assert Path(path).stat().st_blocks * 512 >= 3 << 20
+    assert [entry.name for entry in tmp_path.iterdir()] == ["segment"]
+
+
+def test_a_segment_can_get_its_blocks_piece_by_piece(files: Files, tmp_path: Path) -> None:
+    path = f"{tmp_path}/segment"
+    files.create_segment(path, f"{tmp_path}/making", 1 << 20, allocated=0)
+    before = Path(path).stat().st_blocks
+    segment = files.open_segment(path)
+    segment.buffer[:5] = b"known"
+    segment.allocate(65536, 65536)
+    segment.sync()
+    segment.close()
+    assert Path(path).stat().st_size == 1 << 20
+    assert Path(path).stat().st_blocks - before >= 65536 // 512
+    assert Path(path).read_bytes()[:5] == b"known"
+
+
+def test_stores_reach_the_file_and_slices_outlive_the_segment(files: Files, tmp_path: Path) -> None:
+    path = f"{tmp_path}/segment"
+    files.create_segment(path, f"{tmp_path}/making", 8192)
+    segment = files.open_segment(path)
+    segment.populate(0, 8192)
+    segment.buffer[4096:4101] = b"hello"
+    segment.sync()
+    part = segment.view[4096:4101]
+    assert Path(path).read_bytes()[4096:4101] == b"hello"
+    segment.close()
+    segment.close()
+    assert part == b"hello"
+
+
+def test_data_ranges_cover_everything_that_is_set(files: Files, tmp_path: Path) -> None:
+    path = f"{tmp_path}/segment"
+    files.create_segment(path, f"{tmp_path}/making", 1 << 20)
+    segment = files.open_segment(path)
+    for position in (0, 70_000, (1 << 20) - 1):
+        segment.buffer[position] = 1
+    for start in (0, 1, 70_000, 70_001):
+        ranges = segment.data_ranges(start)
+        assert all(start <= first < last <= 1 << 20 for first, last in ranges)
+        for position in (0, 70_000, (1 << 20) - 1):
+            assert position < start or any(first <= position < last for first, last in ranges)
+    segment.close()
+
+
+def test_read_only_segments_cannot_be_stored_to(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 100)
+    segment = Files().open_segment(str(path), writable=False)
+    with pytest.raises(TypeError):
+        segment.buffer[0] = 1
+    segment.close()
+
+
+def test_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(DiskFullError, match="segment: allocate failed: No space"):
+        Full().create_segment(f"{tmp_path}/segment", f"{tmp_path}/making", 4096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replace_file_leaves_old_or_new(tmp_path: Path) -> None:
+    files, path = Files(), f"{tmp_path}/table.json"
+    files.replace_file(path, b"old")
+
+    class Stuck(Files):
+        def sync_directory(self, path: str) -> None:
+            raise DiskError(path, "sync directory", "Input/output error")
+
+    with pytest.raises(DiskError):
+        Stuck().replace_file(path, b"new")
+    assert files.read_file(path) in (b"old", b"new")
+    files.replace_file(path, b"newer")
+    assert files.read_file(path) == b"newer"
+    assert files.list_files(str(tmp_path)) == ["table.json"]
+
+
+def test_parts_and_names(tmp_path: Path) -> None:
+    files = Files()
+    files.make_directory(f"{tmp_path}/a/b/c")
+    files.write_file(f"{tmp_path}/a/file", b"0123456789")
+    files.write_at(f"{tmp_path}/a/file", 4, b"xy")
+    assert files.read_at(f"{tmp_path}/a/file", 3, 100) == b"3xy6789"
+    assert files.size(f"{tmp_path}/a/file") == 10
+    assert files.list_files(f"{tmp_path}/a") == ["file"]
+    assert files.list_directories(f"{tmp_path}/a") == ["b"]
+    assert files.list_files(f"{tmp_path}/nothing") == []
+    assert files.read_file(f"{tmp_path}/nothing") is None
+    files.rename(f"{tmp_path}/a/file", f"{tmp_path}/a/b/moved")
+    files.remove(f"{tmp_path}/a/b/moved")
+    assert not files.exists(f"{tmp_path}/a/b/moved")
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        (lambda files, path: files.size(path), "stat"),
+        (lambda files, path: files.remove(path), "remove"),
+        (lambda files, path: files.read_at(path, 0, 1), "read"),
+        (lambda files, path: files.open_segment(path), "map"),
+        (lambda files, path: files.sync_directory(path), "sync directory"),
+        (lambda files, path: files.read_file(path.rpartition("/")[0]), "read"),
+    ],
+)
+def test_errors_name_path_operation_and_reason(call, operation: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(DiskError) as caught:
+        call(Files(), f"{tmp_path}/none")
+    assert caught.value.operation == operation
+    assert caught.value.path.startswith(str(tmp_path))
+    assert not isinstance(caught.value, DiskFullError)
+
+
+def test_a_link_is_not_opened_as_a_segment(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"x" * 16)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(DiskError):
+        Files().open_segment(f"{tmp_path}/link")
+
+
+LOCKER = """
+import sys
+from rucola.errors import StoreLockedError
+from rucola.runtime.files import Files
+try:
+    Files().lock_directory(sys.argv[1])
+except StoreLockedError:
+    sys.exit(4)
+"""
+
+
+def locked_elsewhere(path: Path) -> bool:
+    return subprocess.run([sys.executable, "-c", LOCKER, str(path)], timeout=60, check=False).returncode == 4
+
+
+def test_the_lock_holds_within_and_between_processes(tmp_path: Path) -> None:
+    files = Files()
+    lock = files.lock_directory(str(tmp_path))
+    with pytest.raises(StoreLockedError):
+        files.lock_directory(str(tmp_path))
+    assert locked_elsewhere(tmp_path)
+    lock.release()
+    lock.release()
+    assert not locked_elsewhere(tmp_path)
+    files.lock_directory(str(tmp_path)).release()
+    # Read at the end only: closing any descriptor of the file would drop a lock that is held.
+    assert (tmp_path / "lock").read_bytes() == b"lock"

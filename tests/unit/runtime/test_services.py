@@ -1,0 +1,126 @@
+"""Start and stop order, background work, log lines, clocks."""
+
+from __future__ import annotations
+
+import io
+import logging
+import threading
+
+import pytest
+
+from rucola.runtime import logs
+from rucola.runtime.background import Worker
+from rucola.runtime.clock import SystemClock, local_time_digits
+from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
+from rucola.runtime.service import ServiceGroup
+from rucola.testing.clock import ManualClock
+
+
+class Part:
+    def __init__(self, name: str, history: list[str], fails: str = "") -> None:
+        self.name, self.history, self.fails = name, history, fails
+
+    def start(self) -> None:
+        self.history.append(f"start {self.name}")
+        if self.fails == "start":
+            raise RuntimeError(self.name)
+
+    def stop(self) -> None:
+        self.history.append(f"stop {self.name}")
+        if self.fails == "stop":
+            raise RuntimeError(self.name)
+
+
+def group(history: list[str], **fails: str) -> ServiceGroup:
+    services = ServiceGroup()
+    for name in "abc":
+        services.add(name, Part(name, history, fails.get(name, "")))
+    return services
+
+
+def test_stop_order_is_the_reverse_of_the_start_order() -> None:
+    history: list[str] = []
+    services = group(history)
+    services.start()
+    services.stop()
+    services.stop()
+    assert history == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+
+
+def test_a_failed_start_stops_what_ran() -> None:
+    history: list[str] = []
+    with pytest.raises(RuntimeError, match="b"):
+        group(history, b="start").start()
+    assert history == ["start a", "start b", "stop a"]
+
+
+def test_a_failed_stop_does_not_keep_the_others() -> None:
+    history: list[str] = []
+    services = group(history, c="stop", a="stop")
+    services.start()
+    with pytest.raises(RuntimeError, match="c"):
+        services.stop()
+    assert history[3:] == ["stop c", "stop b", "stop a"]
+
+
+def test_worker_works_when_woken_and_survives_a_defect() -> None:
+    called = threading.Semaphore(0)
+    count = 0
+
+    def work() -> None:
+        nonlocal count
+        count += 1
+        called.release()
+        if count == 1:
+            raise ValueError("defect")
+
+    worker = Worker("test", work)
+    worker.start()
+    for _ in range(3):
+        worker.wake()
+        assert called.acquire(timeout=30)
+    worker.stop()
+    assert count == 3
+    worker.wake()
+    assert not called.acquire(blocking=False)
+
+
+def test_worker_works_at_its_interval() -> None:
+    called = threading.Event()
+    worker = Worker("test", called.set, 0.01)
+    worker.start()
+    assert called.wait(30)
+    worker.stop()
+
+
+def test_a_worker_that_never_started_can_be_stopped() -> None:
+    Worker("test", lambda: None).stop()
+
+
+def test_a_log_line_stays_one_line_and_shows_its_fields() -> None:
+    stream = io.StringIO()
+    handler = logs.set_up("INFO", stream)
+    logger = logging.getLogger("rucola.test")
+    logs.event(logger, logging.INFO, "store loaded", path="/a b", offset=17, forged="x\nERROR fake", empty="")
+    logs.event(logger, logging.DEBUG, "not written", offset=1)
+    logging.getLogger("rucola").removeHandler(handler)
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith('INFO rucola.test "store loaded" path="/a b" offset=17 forged="x\\nERROR fake" empty=""')
+
+
+def test_clocks() -> None:
+    system, manual = SystemClock(), ManualClock(1_700_000_000_123)
+    assert system.monotonic() <= system.monotonic()
+    assert system.wall_ms() > 1_700_000_000_000
+    manual.advance(1500)
+    assert (manual.wall_ms(), manual.monotonic()) == (1_700_000_001_623, 1.5)
+    manual.set_wall_ms(5)
+    assert (manual.wall_ms(), manual.monotonic()) == (5, 1.5)
+    assert len(local_time_digits(1_700_000_000_123)) == 17
+    assert local_time_digits(1_700_000_000_123).endswith("20123")
+
+
+def test_machine() -> None:
+    assert memory_bytes() > 1 << 20
+    assert process_id() > 0
+    assert raise_file_limit() >= 0

@@ -1,0 +1,365 @@
+"""The store as the broker sees it: put, dispatch, get, query, reopen."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+from tests.unit.store.stores import HOST, SEGMENT, config, everything, fill, message, opened, read
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
+from rucola.common.message import StoreMessage
+from rucola.formats.message import decode_message
+from rucola.runtime.files import Files
+from rucola.store.message_store import MessageStore
+from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
+from rucola.testing.clock import ManualClock
+
+T = b"TopicTest"
+
+
+def rows(bodies: list[bytes], queue_id: int = 0, properties: bytes = b"") -> tuple[bytearray, array[int]]:
+    source, table = bytearray(), new_table(len(bodies))
+    for row, body in enumerate(bodies):
+        base = row * ROW_WIDTH
+        table[base + FrameColumn.QUEUE_ID] = queue_id
+        table[base + FrameColumn.BODY_POS] = len(source)
+        table[base + FrameColumn.BODY_LEN] = len(body)
+        source += body
+        table[base + FrameColumn.PROPERTIES_POS] = len(source)
+        table[base + FrameColumn.PROPERTIES_LEN] = len(properties)
+        source += properties
+    return source, table
+
+
+def column(table: array[int], name: FrameColumn) -> list[int]:
+    return list(table[name::ROW_WIDTH])
+
+
+def test_what_was_put_is_read_over_many_segments_and_restarts(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 1500)
+    seen = everything(store)
+    assert sum(map(len, seen.values())) == 1500
+    assert store.max_offset > 4 * SEGMENT
+    store.shutdown()
+    assert not (tmp_path / "abort").exists()
+    for first in (1500, 1600):
+        store = opened(tmp_path)
+        assert everything(store) == seen
+        fill(store, 100, first=first)
+        seen = everything(store)
+        store.shutdown()
+    assert [body for _, _, body in seen[b"T1", 0]][-1] == message(1697, size=80 + 1697 % 200).body
+    assert len(list((tmp_path / "index").iterdir())) > 5
+
+
+def test_put_result_and_stored_fields(tmp_path: Path) -> None:
+    store = opened(tmp_path, clock=ManualClock(1_700_000_000_123))
+    store.store_host = b"\x0a\x00\x00\x05\x00\x00\x2a\x9f"
+    sent = StoreMessage(
+        T, 3, b"body", b"A\x01b\x02", 17, HOST, flag=7, sys_flag=8, reconsume_times=2, prepared_transaction_offset=99
+    )
+    result = store.put_message(sent)
+    store.dispatch()
+    record = store.message_at(result.physical_offset)
+    assert record is not None and len(record) == result.size
+    got = decode_message(record)
+    assert (result.status, result.queue_offset, result.store_timestamp_ms) == (
+        PutMessageStatus.PUT_OK,
+        0,
+        1700000000123,
+    )
+    assert (got.topic, got.body, got.queue_id, got.flag, got.sys_flag) == ("TopicTest", b"body", 3, 7, 8)
+    assert (got.born_timestamp_ms, got.born_host, got.store_host) == (17, HOST, store.store_host)
+    assert (got.reconsume_times, got.prepared_transaction_offset) == (2, 99)
+    assert got.properties["A"] == "b" and "__CRC32#" in got.properties
+    assert store.message_at(result.physical_offset + 1) is None
+    store.shutdown()
+
+
+def test_rows_get_their_places_and_the_suffix(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.property_suffix = b"CLUSTER\x01c\x02"
+    source, table = rows([b"x" * 9000] * 20, properties=b"TAGS\x01a\x02")
+    status = store.append_rows(source, memoryview(source), table, 0, 20, T, HOST)
+    assert status is PutMessageStatus.PUT_OK
+    assert column(table, FrameColumn.QUEUE_OFFSET) == list(range(20))
+    places = column(table, FrameColumn.PHYSICAL_OFFSET)
+    assert [place // SEGMENT for place in places] == [0] * 7 + [1] * 7 + [2] * 6
+    assert store.dispatch() == 20
+    assert [found.physical_offset for found in read(store, T, 0)] == places
+    assert read(store, T, 0)[0].properties["CLUSTER"] == "c"
+    store.append_rows(source, memoryview(source), table, 0, 1, T, HOST, suffix=b"")
+    store.dispatch()
+    assert "CLUSTER" not in read(store, T, 0)[-1].properties
+    store.shutdown()
+
+
+def test_batch_lies_in_one_segment(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    source, table = rows([b"x" * 9000] * 5)
+    for _ in range(3):
+        assert store.append_rows(source, memoryview(source), table, 0, 5, T, HOST, together=True).value == "PUT_OK"
+        assert len({place // SEGMENT for place in column(table, FrameColumn.PHYSICAL_OFFSET)}) == 1
+    assert column(table, FrameColumn.QUEUE_OFFSET) == [10, 11, 12, 13, 14]
+    store.dispatch()
+    assert len(read(store, T, 0)) == 15
+    assert [result.queue_offset for result in store.put_messages([message(i) for i in range(3)])] == [15, 16, 17]
+    store.shutdown()
+
+
+def test_batch_that_fits_no_segment_changes_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 3)
+    end = store.max_offset
+    source, table = rows([b"x" * 9000] * 8)
+    status = store.append_rows(source, memoryview(source), table, 0, 8, T, HOST, together=True)
+    assert (status, store.max_offset) == (PutMessageStatus.MESSAGE_ILLEGAL, end)
+    assert column(table, FrameColumn.PHYSICAL_OFFSET) == [-1] * 8
+    assert store.put_message(message(1)).queue_offset == 0
+    store.shutdown()
+
+
+def test_illegal_rows_do_not_touch_their_neighbours(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    source, table = rows([b"a", b"b" * (SEGMENT - 100), b"c", b"d"])
+    table[3 * ROW_WIDTH + FrameColumn.QUEUE_ID] = -1
+    status = store.append_rows(source, memoryview(source), table, 0, 4, T, HOST)
+    assert status is PutMessageStatus.MESSAGE_ILLEGAL
+    assert [place >= 0 for place in column(table, FrameColumn.PHYSICAL_OFFSET)] == [True, False, True, False]
+    assert store.dispatch() == 2
+    assert [found.body for found in read(store, T, 0)] == [b"a", b"c"]
+    store.shutdown()
+
+
+def test_queue_ids_beyond_those_known_make_their_queue(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for queue_id in (0, 700, 3, 700):
+        assert store.put_message(message(1, queue_id=queue_id)).status is PutMessageStatus.PUT_OK
+    store.dispatch()
+    assert [store.max_queue_offset(T, queue_id) for queue_id in (0, 3, 4, 700)] == [1, 1, 0, 2]
+    store.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (StoreMessage(b"t" * 128, 0, b"b", b"", 0, HOST), PutMessageStatus.MESSAGE_ILLEGAL),
+        (StoreMessage(b"%RETRY%" + b"t" * 248, 0, b"b", b"", 0, HOST), PutMessageStatus.PUT_OK),
+        (StoreMessage(b"%RETRY%" + b"t" * 249, 0, b"b", b"", 0, HOST), PutMessageStatus.MESSAGE_ILLEGAL),
+        (StoreMessage(b"", 0, b"b", b"", 0, HOST), PutMessageStatus.MESSAGE_ILLEGAL),
+        (StoreMessage(T, 0, b"b" * 1001, b"", 0, HOST), PutMessageStatus.MESSAGE_ILLEGAL),
+        (StoreMessage(T, 0, b"b", b"a\x01" + b"b" * 32744 + b"\x02", 0, HOST), PutMessageStatus.PUT_OK),
+        (
+            StoreMessage(T, 0, b"b", b"a\x01" + b"b" * 32745 + b"\x02", 0, HOST),
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+        ),
+    ],
+)
+def test_limits_of_a_message(sent: StoreMessage, status: PutMessageStatus, tmp_path: Path) -> None:
+    store = opened(tmp_path, max_message_size=1000)
+    assert store.put_message(sent).status is status
+    store.shutdown()
+
+
+def test_a_checksum_of_another_record_is_not_stored(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.put_message(StoreMessage(T, 0, b"b", b"__CRC32#\x015430369000\x02A\x01b\x02", 0, HOST))
+    store.dispatch()
+    (found,) = read(store, T, 0)
+    assert list(found.properties) == ["A", "__CRC32#"] and found.properties["__CRC32#"] != "5430369000"
+    store.shutdown()
+
+
+def test_status_and_next_offset_of_reads(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in range(150):
+        store.put_message(message(number))
+    store.dispatch()
+
+    def get(offset: int, count: int = 32, tags: list[int] | None = None) -> tuple[str, int, int]:
+        result = store.get_message(T, 0, offset, count, 1 << 20, tags)
+        return result.status.value, result.next_offset, result.message_count
+
+    tag0, tag1 = 2598902, 2598903  # hashes of Tag0, Tag1
+    assert get(0) == ("FOUND", 32, 32)
+    assert get(0, 5) == ("FOUND", 5, 5)
+    assert get(95) == ("FOUND", 100, 5), "a read ends with its segment of the queue"
+    assert get(140) == ("FOUND", 150, 10)
+    assert get(-1) == ("OFFSET_TOO_SMALL", 0, 0)
+    assert get(150) == ("OFFSET_OVERFLOW_ONE", 150, 0)
+    assert get(151) == ("OFFSET_OVERFLOW_BADLY", 150, 0)
+    assert get(0, 8, [tag0]) == ("FOUND", 22, 8)
+    assert get(1, 4, [tag0, tag1]) == ("FOUND", 7, 4)
+    assert get(0, 32, [1]) == ("NO_MATCHED_MESSAGE", 100, 0)
+    assert get(0, 32, []) == ("FOUND", 32, 32)
+    result = store.get_message(b"Unknown", 0, 0, 32, 1000)
+    assert (result.status, result.next_offset, result.max_offset) == (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0)
+    assert store.queue_names() == [(T, 0)]
+    store.shutdown()
+
+
+def test_reads_obey_byte_limits_but_give_one_message(tmp_path: Path) -> None:
+    store = opened(tmp_path, max_transfer_bytes_on_message_in_memory=2000)
+    for number in range(20):
+        store.put_message(message(number, size=900))
+    store.put_message(message(20, size=5000))
+    store.dispatch()
+    assert store.get_message(T, 0, 0, 32, 1 << 20).message_count == 1
+    assert store.get_message(T, 0, 20, 32, 10).message_count == 1
+    store.shutdown()
+
+
+def test_neighbouring_records_come_as_one_slice(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number, queue_id in enumerate([0, 0, 0, 1, 0, 0]):
+        store.put_message(message(number, queue_id=queue_id))
+    store.dispatch()
+    assert len(store.get_message(T, 0, 0, 32, 1 << 20).views) == 2
+    store.shutdown()
+
+
+def test_arrivals_are_told_once_per_queue_with_the_tag_they_share(tmp_path: Path) -> None:
+    arrivals: list[tuple[bytes, int, int, int | None]] = []
+    appended: list[int] = []
+    store = MessageStore(
+        config(tmp_path),
+        Files(),
+        ManualClock(),
+        on_append=lambda: appended.append(1),
+        on_arrival=lambda *arrival: arrivals.append(arrival),
+    )
+    store.load()
+    store.start()
+    for number in (0, 3, 6):
+        store.put_message(message(number))
+    for number in range(9):
+        store.put_message(message(number, queue_id=1))
+    assert (store.dispatch(), store.dispatch()) == (12, 0)
+    assert sorted(arrivals) == [(T, 0, 3, 2598902), (T, 1, 9, None)]
+    assert len(appended) == 12
+    store.shutdown()
+
+
+def test_query_by_key_compares_the_key_itself(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for key, body in ((b"Aa", b"right"), (b"BB", b"wrong"), (b"x Aa y", b"right too")):
+        store.put_message(StoreMessage(T, 0, body, b"KEYS\x01" + key + b"\x02", 0, HOST))
+    store.put_message(StoreMessage(b"Other", 0, b"other", b"KEYS\x01Aa\x02", 0, HOST))
+    store.dispatch()
+    result = store.query_by_key(T, b"Aa")
+    assert [decode_message(view).body for view in result.views] == [b"right", b"right too"]
+    assert result.index_physical_offset > 0
+    assert len(store.query_by_key(T, b"y").views) == 1
+    assert store.query_by_key(T, b"x Aa y").views == []
+    assert store.query_by_key(T, b"").views == []
+    store.shutdown()
+
+
+def test_query_finds_keys_in_every_index_file_and_at_their_time(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    results = fill(store, 900, topics=1)
+    for number in (0, 400, 899):
+        for key in (b"key-%d" % number, b"ID%08d" % number):
+            (view,) = store.query_by_key(b"T0", key).views
+            assert decode_message(view).physical_offset == results[number].physical_offset
+    at = results[400].store_timestamp_ms
+    assert len(store.query_by_key(b"T0", b"key-400", 32, at, at).views) == 1
+    assert store.query_by_key(b"T0", b"key-400", 32, at + 1).views == []
+    assert store.query_by_key(b"T0", b"key-400", 32, 0, at - 1).views == []
+    newest = [decode_message(view).physical_offset for view in store.query_by_key(b"T0", b"all", 3).views]
+    assert newest == [result.physical_offset for result in results[-3:]]
+    store.shutdown()
+
+
+def test_index_can_be_switched_off(tmp_path: Path) -> None:
+    store = opened(tmp_path, message_index_enable=False)
+    fill(store, 10)
+    assert store.query_by_key(b"T0", b"all").views == []
+    assert not (tmp_path / "index").exists()
+    store.shutdown()
+
+
+def test_search_by_time(tmp_path: Path) -> None:
+    clock = ManualClock(1000)
+    store = opened(tmp_path, clock=clock)
+    for time_ms in (1000, 1000, 2000, 2000, 3000):
+        clock.set_wall_ms(time_ms)
+        store.put_message(message(0))
+    store.dispatch()
+    lower = [store.offset_by_time(T, 0, at) for at in (0, 1000, 1001, 2000, 3000, 3001)]
+    upper = [store.offset_by_time(T, 0, at, Boundary.UPPER) for at in (0, 1000, 1001, 2000, 3000, 9999)]
+    assert (lower, upper) == ([0, 0, 2, 2, 4, 5], [0, 1, 1, 3, 4, 4])
+    assert [store.store_time_at(T, 0, offset) for offset in (-1, 0, 2, 4, 5)] == [-1, 1000, 2000, 3000, -1]
+    assert store.offset_by_time(b"Unknown", 0, 0) == 0
+    store.shutdown()
+
+
+def test_store_time_never_decreases_also_over_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock(5000)
+    store = opened(tmp_path, clock=clock)
+    times = [store.put_message(message(0)).store_timestamp_ms]
+    clock.set_wall_ms(4000)
+    times.append(store.put_message(message(1)).store_timestamp_ms)
+    store.shutdown()
+    store = opened(tmp_path, clock=ManualClock(3000))
+    times.append(store.put_message(message(2)).store_timestamp_ms)
+    store.shutdown()
+    assert times == [5000, 5000, 5000]
+
+
+def test_prepared_and_rollback_messages_have_no_place_in_a_queue(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for sys_flag in (0, 4, 8, 12, 0):
+        sent = message(sys_flag)
+        sent.sys_flag = sys_flag
+        store.put_message(sent)
+    store.dispatch()
+    assert [found.sys_flag for found in read(store, T, 0)] == [0, 8, 0]
+    assert len(store.query_by_key(T, b"key-4").views) == 1
+    assert store.query_by_key(T, b"key-12").views == []
+    store.shutdown()
+
+
+def test_delayed_messages_carry_their_due_time(tmp_path: Path) -> None:
+    store = opened(tmp_path, clock=ManualClock(1_000_000))
+    topic = b"SCHEDULE_TOPIC_XXXX"
+    for level in (b"1", b"3", b"99", b"x"):
+        store.put_message(StoreMessage(topic, 2, b"b", b"DELAY\x01" + level + b"\x02", 0, HOST))
+    store.dispatch()
+    due = [1_001_000, 1_010_000, 1_000_000 + 7_200_000, 0]
+    units = (tmp_path / "consumequeue" / topic.decode() / "2" / f"{0:020d}").read_bytes()
+    assert [int.from_bytes(units[20 * n + 12 : 20 * n + 20], "big") for n in range(4)] == due
+    store.shutdown()
+
+
+def test_calls_before_start_and_after_shutdown_are_refused(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.shutdown()
+    store.shutdown()
+    source, table = rows([b"a"])
+    assert store.put_message(message(0)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert store.append_rows(source, memoryview(source), table, 0, 1, T, HOST).value == "SERVICE_NOT_AVAILABLE"
+    assert table[FrameColumn.PHYSICAL_OFFSET] == -1
+    with pytest.raises(ValueError, match="one topic"):
+        opened(tmp_path).put_messages([message(0), message(1, b"Other")])
+
+
+def test_views_outlive_the_store(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 1)
+    (view,) = store.get_message(b"T0", 0, 0, 1, 1000).views
+    store.shutdown()
+    assert decode_message(view).body == message(0, size=80).body
+
+
+def test_a_small_store_takes_one_segment_and_a_clean_stop_leaves_no_spare_one(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 10)
+    store.shutdown()
+    store = opened(tmp_path)
+    fill(store, 150)  # past the half: the next segment is made in the background
+    store.shutdown()
+    assert [file.name for file in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]

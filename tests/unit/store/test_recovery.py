@@ -1,0 +1,361 @@
+"""Stores that were left by a crash, damaged, or written by nobody we know."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.store.stores import SEGMENT, config, contents, crashed, everything, fill, opened, read, snapshot
+
+from rucola.errors import StoreDamagedError, StoreLockedError
+from rucola.formats.message import MAGIC_BLANK
+from rucola.runtime.files import Files
+from rucola.store.message_store import MessageStore
+from rucola.store.watermark import Watermark, WatermarkFile
+from rucola.testing.clock import ManualClock
+
+COUNT = 700
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store killed with everything dispatched and nothing synced on purpose since its start."""
+    base = tmp_path_factory.mktemp("killed")
+    store = opened(base / "live")
+    fill(store, COUNT)
+    return crashed(store, base / "live", base / "image")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store stopped cleanly."""
+    path = tmp_path_factory.mktemp("stopped") / "image"
+    store = opened(path)
+    fill(store, COUNT)
+    store.shutdown()
+    return path
+
+
+@pytest.fixture
+def image(killed: Path, tmp_path: Path) -> Path:
+    snapshot(killed, tmp_path / "image")
+    return tmp_path / "image"
+
+
+def segment(path: Path, start: int) -> Path:
+    return path / "commitlog" / f"{start:020d}"
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def log_end(path: Path) -> tuple[int, list[int]]:
+    """End of the log and start of each record, by a plain look at sizes and magics."""
+    starts, offset = [], 0
+    while segment(path, offset - offset % SEGMENT).exists():
+        data = segment(path, offset - offset % SEGMENT).read_bytes()
+        position = offset % SEGMENT
+        size = int.from_bytes(data[position : position + 4], "big")
+        magic = int.from_bytes(data[position + 4 : position + 8], "big", signed=True)
+        if size == 0:
+            break
+        if magic != MAGIC_BLANK:
+            starts.append(offset)
+        offset += size
+    return offset, starts
+
+
+def units(path: Path) -> dict[str, bytes]:
+    """Content of all queue files without the zeros behind."""
+    return {
+        name: data.rstrip(b"\0")
+        for name, data in contents(path).items()
+        if name.startswith("consumequeue") and data.rstrip(b"\0")
+    }
+
+
+def recovered(path: Path) -> tuple[MessageStore, dict[tuple[bytes, int], list[tuple[int, int, bytes]]]]:
+    store = opened(path)
+    return store, everything(store)
+
+
+def test_a_killed_store_has_everything(killed: Path, image: Path) -> None:
+    end, _ = log_end(image)
+    store, seen = recovered(image)
+    assert store.max_offset == store.flushed_offset == end
+    assert sum(map(len, seen.values())) == COUNT
+    for number in (0, 350, COUNT - 1):
+        assert len(store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views) == 1
+    store.shutdown()
+    assert units(image) == units(killed)
+
+
+def test_recovery_of_recovery_ends_in_the_same_bytes(image: Path, tmp_path: Path) -> None:
+    overwrite(segment(image, 0), 30_000, b"\xff" * 50)
+    first = MessageStore(config(image), Files(), ManualClock())
+    first.load()
+    snapshot(image, tmp_path / "again")
+    first.shutdown()
+    second = MessageStore(config(tmp_path / "again"), Files(), ManualClock())
+    second.load()
+    second.shutdown()
+    ours, theirs = contents(image), contents(tmp_path / "again")
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name] and not name.startswith("rucola")] == []
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 8, 30, 100])
+def test_a_half_record_is_cut_and_zeroed_and_kept_aside(keep: int, image: Path) -> None:
+    end, starts = log_end(image)
+    last = starts[-1]
+    file = segment(image, last - last % SEGMENT)
+    position = last % SEGMENT
+    torn = file.read_bytes()[position : position + keep]
+    overwrite(file, position, torn + bytes(end - last - keep))
+    store, seen = recovered(image)
+    assert store.max_offset == last
+    assert sum(map(len, seen.values())) == COUNT - 1
+    assert file.read_bytes()[position:] == bytes(SEGMENT - position)
+    kept = torn.rstrip(b"\0")
+    assert not kept or (image / "quarantine" / f"{last:020d}").read_bytes() == kept
+    if kept:
+        manifest = json.loads((image / "quarantine" / f"{last:020d}.json").read_bytes())
+        assert (manifest["physicalOffset"], manifest["length"]) == (last, len(kept))
+    (number,) = (fill(store, 1, first=5000),)
+    assert number[0].physical_offset == last
+    store.shutdown()
+
+
+def test_damage_in_the_middle_of_a_foreign_killed_store_cuts_there(image: Path) -> None:
+    _, starts = log_end(image)
+    victim = starts[300]
+    for name in ("rucola-watermark",):
+        (image / name).unlink()
+    file = segment(image, victim - victim % SEGMENT)
+    overwrite(file, victim % SEGMENT + 100, b"\xff")
+    store, seen = recovered(image)
+    assert store.max_offset == victim
+    assert sum(map(len, seen.values())) == 300
+    assert len(store._log.queue.segments) <= 2
+    assert store.query_by_key(b"T0", b"key-300").views == []
+    assert len(store.query_by_key(b"T1", b"key-299").views) == 1
+    fill(store, 100, first=5000)
+    for number in (5000, 5099):
+        assert len(store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views) == 1
+    seen = everything(store)
+    store.shutdown()
+    store, again = recovered(image)
+    assert again == seen, "queue units from before the crash came back"
+    store.shutdown()
+    assert sorted(file.name for file in (image / "quarantine").iterdir() if file.suffix == "")[0] == f"{victim:020d}"
+
+
+def test_damage_below_the_watermark_refuses_the_start_and_changes_nothing(image: Path) -> None:
+    end, starts = log_end(image)
+    WatermarkFile(Files(), str(image)).write(Watermark(end, 0))
+    victim = starts[300]
+    overwrite(segment(image, victim - victim % SEGMENT), victim % SEGMENT + 100, b"\xff")
+    before = contents(image)
+    with pytest.raises(StoreDamagedError) as caught:
+        opened(image)
+    assert caught.value.path == str(segment(image, victim - victim % SEGMENT))
+    assert caught.value.position == victim % SEGMENT
+    assert contents(image) == before
+    overwrite(
+        segment(image, victim - victim % SEGMENT),
+        victim % SEGMENT + 100,
+        before["commitlog/" + segment(image, victim - victim % SEGMENT).name][
+            victim % SEGMENT + 100 : victim % SEGMENT + 101
+        ],
+    )
+    with pytest.raises(StoreDamagedError):
+        opened(image)
+
+
+def test_a_missing_last_segment_below_the_watermark_refuses(stopped: Path, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    snapshot(stopped, path)
+    last = sorted((path / "commitlog").iterdir())[-1]
+    last.unlink()
+    with pytest.raises(StoreDamagedError, match="were on the disk"):
+        opened(path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped: Path, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    snapshot(stopped if clean else killed, path)
+    whole = units(path)
+    shutil.rmtree(path / "consumequeue" / "T0" / "1")
+    shutil.rmtree(path / "index")
+    store, seen = recovered(path)
+    assert sum(map(len, seen.values())) == COUNT
+    assert len(store.query_by_key(b"T0", b"key-0").views) == 1
+    store.shutdown()
+    assert units(path) == whole
+
+
+def test_a_damaged_queue_is_repaired(image: Path) -> None:
+    whole = units(image)
+    name = image / "consumequeue" / "T1" / "0" / f"{0:020d}"
+    overwrite(name, 20 * 50, bytes(20 * 10))
+    overwrite(name, 20 * 80 + 3, b"\x01")
+    (image / "rucola-watermark").unlink()
+    store, seen = recovered(image)
+    assert sum(map(len, seen.values())) == COUNT
+    store.shutdown()
+    assert units(image) == whole
+
+
+def test_an_unreadable_watermark_means_that_everything_is_checked(image: Path) -> None:
+    (image / "rucola-watermark").write_bytes(b"\xff" * 1024)
+    store, seen = recovered(image)
+    assert sum(map(len, seen.values())) == COUNT
+    store.shutdown()
+    assert WatermarkFile(Files(), str(image)).read() is not None
+
+
+def test_a_blank_at_the_end_without_a_next_segment(image: Path) -> None:
+    """The process ended between the blank record and the first record of the next segment."""
+    end, starts = log_end(image)
+    first_of_last = end - end % SEGMENT
+    segment(image, first_of_last).unlink()
+    segment(image, first_of_last + SEGMENT).unlink(missing_ok=True)
+    (image / "rucola-watermark").unlink()
+    store, seen = recovered(image)
+    kept = [start for start in starts if start < first_of_last]
+    assert sum(map(len, seen.values())) == len(kept)
+    assert kept[-1] < store.max_offset < first_of_last
+    fill(store, 50, first=9000)
+    store.shutdown()
+    store, seen = recovered(image)
+    assert sum(map(len, seen.values())) == len(kept) + 50
+    store.shutdown()
+
+
+def test_a_spare_zero_segment_is_accepted(image: Path) -> None:
+    end, _ = log_end(image)
+    spare = segment(image, end - end % SEGMENT + SEGMENT)
+    if not spare.exists():
+        spare.write_bytes(bytes(SEGMENT))
+    store, seen = recovered(image)
+    assert store.max_offset == end
+    assert sum(map(len, seen.values())) == COUNT
+    store.shutdown()
+
+
+def test_an_empty_last_segment_is_removed(image: Path) -> None:
+    end, _ = log_end(image)
+    spare = segment(image, end - end % SEGMENT + SEGMENT)
+    spare.write_bytes(b"")
+    store, _ = recovered(image)
+    assert store.max_offset == end
+    store.shutdown()
+    assert not spare.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [
+        ("commitlog/00000000000000000000", 60_000),
+        ("consumequeue/T0/0/00000000000000000000", 1999),
+        ("index/20231114221320000", 40),
+    ],
+)
+def test_a_file_of_wrong_size_refuses_the_start_and_changes_nothing(name: str, position: int, image: Path) -> None:
+    path = image / name
+    if name.startswith("index"):
+        path.write_bytes(bytes(position))
+    else:
+        path.write_bytes(path.read_bytes()[:position])
+    before = contents(image)
+    with pytest.raises(StoreDamagedError) as caught:
+        opened(image)
+    assert (caught.value.path, caught.value.position) == (str(path), position)
+    assert contents(image) == before
+
+
+def test_a_stray_file_or_a_hole_refuses_the_start(image: Path) -> None:
+    (image / "commitlog" / "notes.txt").write_text("mine")
+    with pytest.raises(StoreDamagedError, match=r"notes\.txt"):
+        opened(image)
+    (image / "commitlog" / "notes.txt").unlink()
+    segment(image, SEGMENT).unlink()
+    with pytest.raises(StoreDamagedError, match="is missing"):
+        opened(image)
+
+
+def test_a_clean_start_reads_only_the_end(stopped: Path, tmp_path: Path) -> None:
+    """Nothing is dispatched again, and no queue is opened, until somebody asks."""
+    path = tmp_path / "image"
+    snapshot(stopped, path)
+    before = contents(path)
+    store = MessageStore(config(path), Files(), ManualClock())
+    store.load()
+    assert list(store._queues.open_queues()) == []
+    store.shutdown()
+    assert contents(path) == before
+
+
+def test_min_offset_follows_a_log_whose_first_segments_are_gone(image: Path) -> None:
+    _, starts = log_end(image)
+    segment(image, 0).unlink()
+    (image / "rucola-watermark").unlink()
+    shutil.rmtree(image / "consumequeue" / "T0")
+    gone = sum(start < SEGMENT for start in starts)
+    store = opened(image)
+    mins = [store.min_queue_offset(topic, queue_id) for topic, queue_id in sorted(store.queue_names())]
+    assert sum(mins) == gone
+    assert sum(len(read(store, *name)) for name in store.queue_names()) == COUNT - gone
+    results = fill(store, 4, first=COUNT)
+    assert {result.queue_offset for result in results} == {COUNT // 4}
+    store.shutdown()
+
+
+LOADER = """
+import sys
+from rucola.errors import StoreLockedError
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+try:
+    MessageStore(MessageStoreConfig(store_path_root_dir=sys.argv[1]), Files(), SystemClock()).load()
+except StoreLockedError as error:
+    print(error)
+    sys.exit(4)
+"""
+
+
+def test_a_second_process_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    before = contents(tmp_path)
+    other = subprocess.run(
+        [sys.executable, "-c", LOADER, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert other.returncode == 4, other.stderr
+    assert str(tmp_path) in other.stdout
+    with pytest.raises(StoreLockedError):
+        opened(tmp_path)
+    assert contents(tmp_path) == before
+    fill(store, 1)
+    store.shutdown()
+    opened(tmp_path).shutdown()
+
+
+def test_the_commit_log_may_lie_elsewhere(tmp_path: Path) -> None:
+    options = {"store_path_commit_log": str(tmp_path / "log")}
+    store = opened(tmp_path / "store", **options)
+    fill(store, COUNT)
+    store.shutdown()
+    assert not (tmp_path / "store" / "commitlog").exists()
+    store = opened(tmp_path / "store", **options)
+    assert sum(map(len, everything(store).values())) == COUNT
+    store.shutdown()
