@@ -718,7 +718,7 @@ def _span_properties(
         stop = _find(segment, 2, start, end)
         column = -1
         value = start + 5
-        # The separator is not searched for: it can only stand behind one of the three names. A value has a byte or more.
+        # The separator is not searched for: it can only stand behind one of the names. A value has a byte or more.
         if value < stop:
             word = _uint32(segment, start)
             if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
