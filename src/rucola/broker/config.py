@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from rucola.broker.reference_keys import REFERENCE_KEYS
 from rucola.common.hosts import check_bind_address
-from rucola.common.java import parse_properties
 from rucola.common.options import check_options, option, parse_options, unknown_keys
 from rucola.errors import ConfigError
 from rucola.runtime.logs import event
@@ -28,6 +27,7 @@ class BrokerConfig:
     broker_name: str = option("brokerName", "broker-a", "Name of the broker; masters and slaves of one set share it.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
     broker_id: int = option("brokerId", 0, "0 is a master. Slaves are not supported yet.", minimum=0, maximum=0)
+    broker_role: str = option("brokerRole", "ASYNC_MASTER", "There is no replication yet.", choices=("ASYNC_MASTER",))
     bind_address: str = option(
         "bindAddress",
         "127.0.0.1",
@@ -133,13 +133,12 @@ class BrokerConfig:
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
 
 
-def parse_broker_conf(text: str) -> dict[str, str]:
-    """The entries of a ``broker.conf`` (Java properties), checked for keys that nobody knows.
+def check_broker_conf(values: Mapping[str, str]) -> None:
+    """Look for keys that nobody knows in the entries of a ``broker.conf``.
 
     Raises:
         ConfigError: a key is unknown to RocketMQ and to this broker.
     """
-    values = parse_properties(text)
     not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
     unknown = [key for key in not_ours if key not in REFERENCE_KEYS]
     if unknown:
@@ -148,7 +147,6 @@ def parse_broker_conf(text: str) -> dict[str, str]:
         )
     if not_ours:
         event(_log, logging.WARNING, "options without effect here", keys=",".join(not_ours))
-    return values
 
 
 def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStoreConfig]:
@@ -157,6 +155,4 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     Raises:
         ConfigError: a value is not allowed.
     """
-    if values.get("brokerRole", "ASYNC_MASTER") != "ASYNC_MASTER":
-        raise ConfigError("brokerRole", values["brokerRole"], "ASYNC_MASTER (replication is not supported yet)")
     return parse_options(BrokerConfig, values), parse_options(MessageStoreConfig, values)

@@ -65,9 +65,9 @@ def up(
         raise ConfigError("--store", store, "nothing, with --ephemeral")
     options = UpOptions(store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config)
     with temporary_store() if ephemeral else nullcontext(store) as directory:
-        servers = UpServers(replace(options, store=directory))
 
         async def start() -> Stop:
+            servers = UpServers(replace(options, store=directory))
             addresses = await servers.start()
             lines = {
                 "store": addresses.store + (" (temporary)" if ephemeral else ""),
@@ -98,9 +98,8 @@ def namesrv(
     from rucola.cli.serve import Stop, run_servers
     from rucola.cli.servers import namesrv_of
 
-    server = namesrv_of(config, host, port)
-
     async def start() -> Stop:
+        server = namesrv_of(config, host, port)
         await server.start()
         _say_ready(json, "rucola namesrv", {"name server": server.address}, {"namesrv": server.address})
         return server.shutdown
@@ -120,9 +119,8 @@ def broker(
     from rucola.cli.serve import Stop, run_servers
     from rucola.cli.servers import broker_of
 
-    server = broker_of(config, namesrv)
-
     async def start() -> Stop:
+        server = broker_of(config, namesrv)
         await server.start()
         root, namesrv_addr = server.store.root, server.config.namesrv_addr
         lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}

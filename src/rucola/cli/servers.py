@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rucola.broker import Broker
-from rucola.broker.config import broker_options, parse_broker_conf
+from rucola.broker.config import broker_options, check_broker_conf
 from rucola.cli.http import HttpServer
 from rucola.common.java import parse_properties
 from rucola.common.options import parse_options, unknown_keys
@@ -110,26 +110,21 @@ def read_broker_conf(path: str | None) -> dict[str, str]:
     """The entries of a ``broker.conf``, none without a file.
 
     Raises:
-        ConfigError: no such file, no text, or a key that nobody knows.
+        ConfigError: no such file, not such a file, or a key that nobody knows.
     """
-    return parse_broker_conf(_read_text(path)) if path is not None else {}
+    values = _read_properties(path) if path is not None else {}
+    check_broker_conf(values)
+    return values
 
 
 def _read_properties(path: str) -> dict[str, str]:
-    try:
-        return parse_properties(_read_text(path))
-    except ValueError as error:
-        raise ConfigError("config", path, f"a Java properties file ({error})") from None
-
-
-def _read_text(path: str) -> str:
     content = Files().read_file(path)
     if content is None:
         raise ConfigError("config", path, "an existing file")
     try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError("config", path, f"a text in UTF-8 ({error})") from None
+        return parse_properties(content.decode())
+    except ValueError as error:  # not UTF-8, or an escape that is none
+        raise ConfigError("config", path, f"a Java properties file in UTF-8 ({error})") from None
 
 
 def _flush_type(options: UpOptions) -> str | None:

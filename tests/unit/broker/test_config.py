@@ -6,9 +6,16 @@ import logging
 
 import pytest
 
-from rucola.broker.config import BrokerConfig, broker_options, parse_broker_conf
+from rucola.broker.config import BrokerConfig, broker_options, check_broker_conf
+from rucola.common.java import parse_properties
 from rucola.errors import ConfigError
-from rucola.store.config import FlushDiskType
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+
+
+def options_of(text: str) -> tuple[BrokerConfig, MessageStoreConfig]:
+    values = parse_properties(text)
+    check_broker_conf(values)
+    return broker_options(values)
 
 
 def test_a_usual_file_is_obeyed():
@@ -23,7 +30,7 @@ def test_a_usual_file_is_obeyed():
     flushDiskType = SYNC_FLUSH
     namesrvAddr=127.0.0.1:9876; 127.0.0.2:9876
     """
-    config, store_config = broker_options(parse_broker_conf(text))
+    config, store_config = options_of(text)
     assert config.broker_name == "broker-b"
     assert config.namesrv_addresses == ["127.0.0.1:9876", "127.0.0.2:9876"]
     assert store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -31,7 +38,7 @@ def test_a_usual_file_is_obeyed():
 
 def test_the_reference_s_other_keys_are_reported_once(caplog):
     with caplog.at_level(logging.WARNING, "rucola.broker.config"):
-        parse_broker_conf("deleteWhen=04\nfileReservedTime=48\nlistenPort=1")
+        options_of("deleteWhen=04\nfileReservedTime=48\nlistenPort=1")
     assert len(caplog.records) == 1
     assert caplog.records[0].rucola_fields == {"keys": "deleteWhen,fileReservedTime"}
 
@@ -55,12 +62,12 @@ def test_the_reference_s_other_keys_are_reported_once(caplog):
 )
 def test_what_is_not_allowed_names_key_and_value(text, key, value):
     with pytest.raises(ConfigError) as caught:
-        broker_options(parse_broker_conf(text))
+        options_of(text)
     assert (caught.value.key, caught.value.value) == (key, value)
     assert caught.value.allowed
 
 
 def test_other_addresses_are_possible_when_asked_for():
-    config, _ = broker_options(parse_broker_conf("bindAddress=0.0.0.0\ninsecure=true\nbrokerIP1=10.0.0.1"))
+    config, _ = options_of("bindAddress=0.0.0.0\ninsecure=true\nbrokerIP1=10.0.0.1")
     assert config.bind_address == "0.0.0.0"
     assert BrokerConfig(bind_address="::1").bind_address == "::1"

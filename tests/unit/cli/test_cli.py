@@ -1,0 +1,268 @@
+"""The command as a process: what it says, how it ends, and that a refusal changes nothing in the store."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "src"
+FREE_PORTS = ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0"]
+SMALL = "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
+TIMEOUT_S = 60
+
+
+def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rucola", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "100"},
+        **options,
+    )
+
+
+def refused(*arguments: str, **options: Any) -> tuple[int, str]:
+    """Exit code and error text of a command that must not start; the text is one line, nothing is printed."""
+    process = start(*arguments, **options)
+    output, error = process.communicate(timeout=TIMEOUT_S)
+    assert output == ""
+    assert error.startswith("rucola: ")
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+    return process.returncode, error
+
+
+@contextlib.contextmanager
+def running(*arguments: str) -> Iterator[dict[str, Any]]:
+    process = start(*arguments, "--json")
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, output, error) == (0, "", "")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def up(store: Path, *more: str) -> contextlib.AbstractContextManager[dict[str, Any]]:
+    return running("up", "--store", str(store), "--config", str(config_file(store)), *FREE_PORTS, *more)
+
+
+def config_file(store: Path, text: str = SMALL) -> Path:
+    path = store.parent / "broker.conf"
+    path.write_text(text)
+    return path
+
+
+def content(store: Path) -> dict[str, str]:
+    """Every file below the store with the digest of its bytes."""
+    return {
+        str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(store.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that was used once."""
+    path = tmp_path / "store"
+    with up(path):
+        pass
+    return path
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+
+
+def test_up_says_where_everything_is_and_stops_on_ctrl_c(tmp_path):
+    store = tmp_path / "store"
+    with up(store) as facts:
+        assert facts.keys() == {"pid", "store", "namesrv", "brokers", "http"}
+        assert facts["store"] == str(store)
+        assert len(facts["brokers"]) == 1
+        for address in (facts["namesrv"], *facts["brokers"], facts["http"]):
+            host, _, port = address.rpartition(":")
+            assert host == "127.0.0.1"
+            socket.create_connection((host, int(port)), TIMEOUT_S).close()
+        os.kill(facts["pid"], 0)
+        assert (store / "abort").exists()
+    assert not (store / "abort").exists()
+
+
+def test_health_and_metrics(tmp_path):
+    with up(tmp_path / "store") as facts:
+        base = f"http://{facts['http']}"
+        assert get(f"{base}/livez") == (200, "ok\n")
+        assert get(f"{base}/readyz") == (200, "ok\n")
+        status, text = get(f"{base}/metrics")
+        assert status == 200
+        assert "rucola_ready 1.0" in text.splitlines()
+        assert get(f"{base}/nothing")[0] == 404
+
+
+def test_a_person_gets_one_block_and_ready(tmp_path):
+    process = start("up", "--ephemeral", *FREE_PORTS)
+    assert process.stdout is not None
+    lines = []
+    while not lines or lines[-1] != "ready\n":
+        lines.append(process.stdout.readline())
+        assert lines[-1]
+    assert any("name server" in line and "127.0.0.1:" in line for line in lines)
+    (where,) = [Path(line.split()[2]) for line in lines if "(temporary)" in line]
+    assert (where / "abort").exists()
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=TIMEOUT_S) == ("", "")
+    assert process.returncode == 0
+    assert not where.exists()
+
+
+def test_the_parts_alone(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{SMALL}storePathRootDir={tmp_path}/store\nlistenPort=0\nbrokerName=b1\n")
+    names = start("namesrv", "--port", "0", "--json")
+    assert names.stdout is not None
+    facts = json.loads(names.stdout.readline())
+    broker = start("broker", "-c", str(conf), "-n", facts["namesrv"], "--json")
+    assert broker.stdout is not None
+    told = json.loads(broker.stdout.readline())
+    assert (told["store"], told["namesrv"]) == (f"{tmp_path}/store", facts["namesrv"])
+    for process in (broker, names):
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0
+        assert "broker=b1" in log or "name=b1" in log
+
+
+@pytest.mark.parametrize("which", ["--namesrv-port", "--broker-port", "--http-port"])
+def test_a_port_in_use(store, which):
+    before = content(store)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, error = refused("up", "--store", str(store), *FREE_PORTS, which, str(port))
+    assert code == 3
+    assert error == f"rucola: address 127.0.0.1:{port} is already in use\n"
+    assert content(store) == before
+
+
+def test_a_store_held_by_another_process(store):
+    with up(store) as facts:
+        before = content(store)
+        code, error = refused("up", "--store", str(store), *FREE_PORTS)
+        assert code == 4
+        assert str(store) in error
+        assert "in use by another process" in error
+        assert content(store) == before
+        os.kill(facts["pid"], 0)
+
+
+def test_a_segment_of_the_wrong_size(store):
+    (segment,) = (store / "commitlog").glob("0*")
+    os.truncate(segment, 1000)
+    before = content(store)
+    code, error = refused("up", "--store", str(store), "--config", str(config_file(store)), *FREE_PORTS)
+    assert code == 5
+    assert str(segment) in error
+    assert content(store) == before
+
+
+def test_a_damaged_table(store):
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config/topics.json").write_text("{damaged")
+    code, error = refused("up", "--store", str(store), "--config", str(config_file(store)), *FREE_PORTS)
+    assert code == 5
+    assert "topics.json" in error
+    assert (store / "config/topics.json").read_text() == "{damaged"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["up", "--bogus"], "--bogus"),
+        (["down"], "down"),
+        (["up", "--flush", "never"], "never"),
+        (["up", "--broker-port", "many"], "--broker-port"),
+        (["up", "--broker-port", "70000"], "listenPort"),
+        (["up", "--host", "0.0.0.0"], "0.0.0.0"),
+        (["up", "--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
+        (["up", "--ephemeral", "--store", "x"], "--store"),
+        (["broker", "-n", "nonsense"], "nonsense"),
+        (["namesrv", "--port", "-1"], "-1"),
+    ],
+)
+def test_a_command_line_that_is_not_understood(tmp_path, arguments, word):
+    code, error = refused(*arguments, cwd=tmp_path)
+    assert code == 2
+    assert word in error
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("flushDiskTyp=SYNC_FLUSH", "flushDiskTyp"),
+        ("flushDiskType=LAZY", "LAZY"),
+        ("brokerRole=SLAVE", "SLAVE"),
+        ("a=\\u00g", "\\u"),
+    ],
+)
+def test_a_configuration_that_is_not_allowed(store, text, word):
+    before = content(store)
+    code, error = refused("up", "--store", str(store), "--config", str(config_file(store, text)), *FREE_PORTS)
+    assert code == 2
+    assert word in error
+    assert content(store) == before
+
+
+def test_a_full_disk(tmp_path):
+    """No file may grow beyond 100 kB: what a full disk looks like to a start that must make its first segment."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    store = tmp_path / "store"
+    code, error = refused("up", "--store", str(store), *FREE_PORTS, preexec_fn=limit)
+    assert code == 6
+    assert str(store / "commitlog") in error
+    assert not any((store / "commitlog").iterdir())
+    with up(store):  # nothing of the failed start is in the way
+        pass
+
+
+def test_a_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    code, error = refused("up", "--store", str(tmp_path / "file/store"), *FREE_PORTS)
+    assert code == 6
+    assert str(tmp_path / "file") in error
+
+
+def test_a_file_given_beside_flush_is_obeyed_where_flush_is_silent():
+    from rucola.cli.servers import UpOptions, _flush_type
+
+    assert _flush_type(UpOptions()) == "SYNC_FLUSH"
+    assert _flush_type(UpOptions(config="broker.conf")) is None
+    assert _flush_type(UpOptions(config="broker.conf", flush="async")) == "ASYNC_FLUSH"
+    assert _flush_type(UpOptions(flush="SYNC_FLUSH")) == "SYNC_FLUSH"
