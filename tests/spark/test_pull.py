@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.conftest import BrokerProcess
 
 from rucola.common.message import Message
 from rucola.errors import ConfigError, DataLossError, RemotingError
@@ -19,8 +20,6 @@ from rucola.spark.columns import BatchBuilder
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.ranges import QueueRange
 from rucola.spark.schema import all_columns
-
-from .conftest import BrokerProcess
 
 TYPES = {"string": pa.string(), "binary": pa.binary(), "int": pa.int32(), "bigint": pa.int64()}
 NAMES = "topic,queueId,queueOffset,tags,keys,body,brokerName"

@@ -10,8 +10,7 @@ from demo.flights.compare import differences
 from demo.flights.data import ROWS_ALL, data_directory
 from demo.flights.expected import expected_figures
 from demo.flights.figures import FIGURES, CarrierMonth
-
-from .samples import write_sample_csv
+from tests.unit.demo.samples import write_sample_csv
 
 
 def test_figures_of_a_few_rows(tmp_path: Path) -> None:

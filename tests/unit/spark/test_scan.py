@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from tests.unit.spark.records import arrow_schema, expected_rows, log_of, starts_of
 
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError
@@ -17,8 +18,6 @@ from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.ranges import QueueRange
 from rucola.spark.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
 from rucola.spark.schema import chosen_columns
-
-from .records import arrow_schema, expected_rows, log_of, starts_of
 
 ALL = parse_tag_expression("*")
 

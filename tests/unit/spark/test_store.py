@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.spark.records import arrow_schema, message
 
 from rucola.common.hosts import host_bytes
 from rucola.common.message import MessageExt
@@ -28,8 +29,6 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.offline import OfflineStore
 from rucola.testing.clock import ManualClock
-
-from .records import arrow_schema, message
 
 COUNT = 600
 SEGMENT_BYTES = 16 * 1024

@@ -8,15 +8,14 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
+from tests.unit.spark.dict_catalog import DictCatalog
 
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import DataLossError
+from rucola.errors import ConfigError, DataLossError
 from rucola.spark.catalog import Bounds
 from rucola.spark.options import parse_options
 from rucola.spark.ranges import QueueRange
 from rucola.spark.stream import RocketMQStreamReader
-
-from .dict_catalog import DictCatalog
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
@@ -121,6 +120,12 @@ def test_retention_under_a_stream_is_data_loss() -> None:
         reader({Q0: Bounds(5, 10)})[0].partitions(document(1), document(7))
     lenient, _ = reader({Q0: Bounds(5, 10)}, failOnDataLoss="false")
     assert [partition.value for partition in lenient.partitions(document(1), document(7))] == [QueueRange(Q0, 5, 7)]
+
+
+@pytest.mark.parametrize("given", [{"endingTimestamp": "5"}, {"endingOffsets": '{"t":{"b":{"0":5}}}'}])
+def test_a_stream_has_no_end(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="a stream has no end"):
+        reader({}, **given)
 
 
 def test_stop_closes_and_the_reader_can_be_pickled() -> None:
