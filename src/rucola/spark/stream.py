@@ -20,10 +20,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
 from rucola.spark.admission import admit_bytes, admit_rows
 from rucola.spark.catalog import Bounds, Catalog, checked_ranges, clamp, starting_offsets
 from rucola.spark.offsets import OffsetDocument, QueueOffsets, from_document, to_document
-from rucola.spark.options import SourceOptions
+from rucola.spark.options import Position, SourceOptions
 from rucola.spark.ranges import QueueRange
 from rucola.spark.reading import open_catalog, read_range
 
@@ -35,6 +36,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the queues of a subscription. Queues that appear later are read from their first message."""
 
     def __init__(self, options: SourceOptions, schema: StructType, catalog: Catalog | None = None) -> None:
+        if options.ending != Position(name="latest"):
+            raise ConfigError("endingOffsets, endingTimestamp", "given", "nothing: a stream has no end")
         self.options = options
         self.schema = schema
         self._catalog = catalog
