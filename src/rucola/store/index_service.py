@@ -33,6 +33,7 @@ from rucola.store.mapped_file import MappedFile
 _log = logging.getLogger(__name__)
 _NAME_DIGITS = 17
 _SECOND_MS = 1000
+_FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
 
 
 class IndexFile:
@@ -67,9 +68,10 @@ class IndexFile:
         return IndexHeader.decode(self._file.segment.view)
 
     def begin(self) -> None:
-        """Allocates header and slots."""
+        """Allocates header and slots; the next entry is number 1."""
         self._file.allocated = 0
         self._file.allocate_to(self._entries_at)
+        self._file.segment.view[: INDEX_HEADER.size] = _FRESH.encode()
 
     def room(self, entries: int) -> int:
         """Allocates blocks for ``entries`` more entries at least, as far as the file reaches.
