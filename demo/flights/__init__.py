@@ -7,6 +7,7 @@ Spark and draws the screen. `job` is the story from start to end; the other modu
     data        rows of the packaged CSV files as messages
     produce     the producer process
     processes   start, kill and restart the processes
+    deadline    a time limit for calls that have none
     pipeline    bronze to silver to gold, as functions from DataFrame to DataFrame
     tables      where the tables lie, and one micro-batch written exactly once in effect
     figures     the gold figures as plain rows

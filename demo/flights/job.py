@@ -15,6 +15,7 @@ from rucola.sync import PullConsumer
 
 from .compare import Difference, differences
 from .data import TOPIC, data_directory
+from .deadline import deadline
 from .expected import expected_figures
 from .figures import FIGURES, CarrierMonth
 from .measure import QUANTILES, Measurements, Sample
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+MARKER = ".made-by-flights-demo"
+"""Empty file in a working directory that may be emptied."""
+
 PRODUCERS = 2
 KILL_AT_SHARE = 0.45
 """Share of the rows that is acknowledged when the broker is killed."""
 
 TRIGGER = "500 milliseconds"
 RECORDS_PER_BATCH_MAX = 100_000
-FIRST_ROWS_TIMEOUT_S = 90.0
+SPARK_TIMEOUT_S = 120.0
+FIRST_ROWS_TIMEOUT_S = 120.0
 PUBLISH_TIMEOUT_S = 180.0
 """On top of what the rate asks for."""
 
@@ -85,15 +90,13 @@ class Job:
                 outcome = self._work(processes)
         except (DemoError, RucolaError) as error:
             self._screen.error(f"{error}")
-            self._screen.error(f"everything the run left is in {self._directory}")
             return 1
         return self._conclude(outcome)
 
     def _work(self, processes: Processes) -> Outcome:
         screen, settings = self._screen, self._settings
         with screen.step("emptying the working directory"):
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory.mkdir(parents=True)
+            empty(self._directory)
         with screen.step("starting rucola up"):
             broker = BrokerProcess(processes, self._directory)
             addresses = broker.start()
@@ -103,12 +106,12 @@ class Job:
             ProducerProcess(processes, self._directory, addresses.namesrv, part, PRODUCERS, settings.rows, rate)
             for part in range(PRODUCERS)
         ]
-        with screen.step("starting Spark"):
+        with screen.step("starting Spark"), deadline("starting Spark", SPARK_TIMEOUT_S):
             spark = self._session()
         try:
             return self._follow(spark, broker, producers)
         finally:
-            with screen.step("stopping Spark"):
+            with screen.step("stopping Spark"), deadline("stopping Spark", SPARK_TIMEOUT_S):
                 spark.stop()
 
     def _follow(self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess]) -> Outcome:
@@ -120,8 +123,9 @@ class Job:
             self._publish(broker, producers, query, tables)
             records = self._catch_up(broker, query, tables)
         finally:
-            query.stop()
-        with self._screen.step("comparing gold with the CSV"):
+            with deadline("stopping the Spark stream", SPARK_TIMEOUT_S):
+                query.stop()
+        with self._screen.step("comparing gold with the CSV"), deadline("comparing", SPARK_TIMEOUT_S):
             self._check_bronze(tables, records)
             gold = tables.gold()
             wrong = differences(gold, expected_figures(data_directory(), self._settings.rows))
@@ -259,7 +263,7 @@ class Job:
             draw(page, outcome.gold, self._seen, headline)
         screen.console.print(closing_table(outcome.gold))
         screen.note(
-            f"records in the log {outcome.records:,}, sends repeated after an unknown answer {outcome.resent:,}", "none"
+            f"records in the log {outcome.records:,}, sends repeated because no answer came {outcome.resent:,}", "none"
         )
         screen.note(f"duplicates dropped by key {duplicates:,}", "none")
         self._show_latency()
@@ -288,6 +292,20 @@ class Job:
                 f"p{quantile * 100:.0f} {value:.1f} s" for quantile, value in zip(QUANTILES, middle, strict=True)
             )
             self._screen.note(f"end-to-end latency, median of {len(batches)} micro-batches: {shown}", "none")
+
+
+def empty(directory: Path) -> None:
+    """Makes ``directory`` new. One that holds things and was not made by this job is left alone.
+
+    Raises:
+        DemoError: it is such a one.
+    """
+    marker = directory / MARKER
+    if directory.exists() and not marker.exists() and any(directory.iterdir()):
+        raise DemoError(f"{directory} holds files that are not of this job; choose another with --directory")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    marker.touch()
 
 
 def _flights(tables: Tables) -> int:

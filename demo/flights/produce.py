@@ -88,14 +88,14 @@ class Publisher:
             await self._resend_or_wait()
 
     async def _resend_or_wait(self) -> None:
-        if self._again and self._in_flight < IN_FLIGHT_MAX:
-            if self._troubled:
-                # The broker is away: let it come back instead of failing the same sends over and over.
-                self._troubled = False
-                await self._pause(RESEND_PAUSE_S)
-            self._send(self._again.popleft())
-        else:
+        # While the broker is away one message at a time asks for it; failing all of them over and over helps nobody.
+        room = 1 if self._troubled else IN_FLIGHT_MAX
+        if not self._again or self._in_flight >= room:
             await self._pause(PACE_INTERVAL_S)
+            return
+        if self._troubled:
+            await self._pause(RESEND_PAUSE_S)
+        self._send(self._again.popleft())
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -120,6 +120,7 @@ class Publisher:
         error = answer.exception()
         if error is None:
             self.acknowledged += 1
+            self._troubled = False
             return
         # While broker and name server come back, the topic may have no route for a moment, which is a ClientError.
         if not (isinstance(error, ClientError) or (isinstance(error, RucolaError) and error.retriable)):
