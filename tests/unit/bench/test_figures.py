@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.kernels import WORKLOADS
-from bench.run import MEASUREMENTS, number, report
+from bench.report import markdown, number, table
+from bench.run import MEASUREMENTS
 from tools.peers.packages import ROOT
 
 
@@ -30,8 +31,9 @@ def test_ratio_and_budget(figure: Figure, ratio: float, met: bool | None) -> Non
 
 
 def test_a_missed_budget_is_shown() -> None:
-    table = report([rate("g", "slow", 1, 2, "peer", at_least(3))])
-    assert [list(column.cells)[-1] for column in table.columns][-1] == "[red]missed[/]"
+    figures = [rate("slow things", "slow", 1, 2, "peer", at_least(3))]
+    assert [list(column.cells)[-1] for column in table(figures).columns][-1] == "[red]missed[/]"
+    assert markdown(figures, "here").splitlines()[-1] == "| slow | 1/s | 2/s (peer) | 0.5× | ≥ 3× | missed |"
 
 
 def test_numbers_keep_three_digits() -> None:

@@ -1,0 +1,81 @@
+"""Figures for people: the table on the terminal and the one in ``docs/performance.md``."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from rich.table import Table
+from tools.peers.packages import ROOT
+
+from bench.figure import Figure
+
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- figures: python -m bench.run --publish -->", "<!-- end of figures -->"
+MARKS = {True: "kept", False: "missed", None: ""}
+COLOURS = {True: "green", False: "red", None: "default"}
+
+
+def machine() -> str:
+    """What the figures were taken on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    load = os.getloadavg()[0]
+    return (
+        f"{os.cpu_count()} × {model}, {memory_gib:.0f} GiB, {platform.system()} {platform.release()}, "
+        f"Python {platform.python_version()}, load before {load:.2f}"
+    )
+
+
+def table(figures: list[Figure]) -> Table:
+    """All figures, a heading for each group."""
+    shown = Table(header_style="bold")
+    for title in ("figure", "ours", "compared with", "", "ratio", "budget", ""):
+        shown.add_column(title, justify="right" if title in ("ours", "compared with", "ratio") else "left")
+    group = ""
+    for figure in figures:
+        if figure.group != group:
+            group = figure.group
+            shown.add_section()
+            shown.add_row(f"[bold]{group}[/]")
+        what, ours, peer, ratio, budget = _cells(figure)
+        mark = f"[{COLOURS[figure.met]}]{MARKS[figure.met]}[/]"
+        shown.add_row(f"  {what}", ours, peer, figure.peer_name, ratio, budget, mark)
+    return shown
+
+
+def number(value: float, unit: str) -> str:
+    """Three significant digits, thousands apart."""
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{text}{unit if unit.startswith('/') else ' ' + unit}"
+
+
+def publish(figures: list[Figure], where: str) -> None:
+    """Put the figures between the two marks of the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{markdown(figures, where)}\n{END}{after}")
+
+
+def markdown(figures: list[Figure], where: str) -> str:
+    """The figures as one table for each group."""
+    lines = [f"Machine: {where}."]
+    group = ""
+    for figure in figures:
+        if figure.group != group:
+            group = figure.group
+            lines += ["", f"**{group[0].upper()}{group[1:]}**", ""]
+            lines += ["| figure | ours | compared with | ratio | budget | |", "|---|---:|---:|---:|---|---|"]
+        cells = _cells(figure)
+        peer = f"{cells[2]} ({figure.peer_name})" if cells[2] else ""
+        lines.append(f"| {cells[0]} | {cells[1]} | {peer} | {cells[3]} | {cells[4]} | {MARKS[figure.met]} |")
+    return "\n".join(lines)
+
+
+def _cells(figure: Figure) -> tuple[str, str, str, str, str]:
+    peer = "" if figure.peer is None else number(figure.peer, figure.unit)
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.3g}×"
+    budget = ", ".join(each.text(figure.unit) for each in figure.budgets)
+    return figure.what, number(figure.ours, figure.unit), peer, ratio, budget
