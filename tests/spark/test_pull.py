@@ -29,7 +29,7 @@ def send(broker: BrokerProcess, topic: str, numbers: range) -> None:
     with broker.producer() as producer:
         for number in numbers:
             body = f"body {number} ".encode() * (number % 50 + 1)
-            producer.submit(Message(topic, body, tags="odd" if number % 2 else "even", keys=str(number)))
+            producer.submit(Message(topic, body, tags="odd" if number // 8 % 2 else "even", keys=str(number)))
         producer.flush()
 
 
@@ -86,7 +86,7 @@ def test_pieces_and_small_pulls(shared_broker: BrokerProcess, given: dict[str, s
 def test_tags_are_filtered(shared_broker: BrokerProcess) -> None:
     send(shared_broker, "tagged", range(500))
     rows = rows_of(options_of(shared_broker, "tagged", subExpression="odd", maxRecordsPerPartition="40"))
-    assert numbers_of(rows) == list(range(1, 500, 2))
+    assert numbers_of(rows) == [number for number in range(500) if number // 8 % 2]
 
 
 def test_a_topic_that_does_not_exist_names_those_that_do(shared_broker: BrokerProcess) -> None:

@@ -128,6 +128,7 @@ def test_clamp(start: int, end: int, kept: tuple[int, int]) -> None:
 def test_ranges_between_two_offsets() -> None:
     assert checked_ranges({Q0: 5}, {Q0: 7, Q1: 3}, TABLE, True) == [QueueRange(Q0, 5, 7), QueueRange(Q1, 0, 3)]
     assert checked_ranges({Q0: 5, Q1: 1}, {Q0: 5, Q1: 1}, TABLE, True) == []
+    assert checked_ranges({}, {Q0: 7}, TABLE, True) == [QueueRange(Q0, 2, 7)]
 
 
 def test_a_queue_missing_from_the_end_is_data_loss() -> None:

@@ -120,6 +120,12 @@ def test_subscriptions(given: dict[str, str], topics: Any, wanted: list[str], un
     assert not any(subscription.wants_topic(topic) for topic in unwanted)
 
 
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+def test_a_pattern_leaves_out_reserved_topics(topic: str) -> None:
+    assert not parse_options({"storePath": "d", "subscribePattern": ".*"}).subscription.wants_topic(topic)
+    assert parse_options({"storePath": "d", "topic": topic}).subscription.wants_topic(topic)
+
+
 def test_assigned_queues_are_sorted() -> None:
     options = parse_options({"storePath": "d", "assign": '{"t":{"b":[2,0],"a":[1]}}'})
     assert options.subscription.queues == (

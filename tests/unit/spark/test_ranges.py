@@ -73,6 +73,7 @@ def test_log_spans_are_cut_at_record_starts(sizes: list[int], bytes_max: int, pa
     pieces = split_log_span(1000, end, bytes_max, partitions_min, record_start_from)
     assert [piece[0] for piece in pieces[1:]] == [piece[1] for piece in pieces[:-1]]
     assert (pieces[0][0], pieces[-1][1]) == (1000, end)
+    assert all(start < stop for start, stop in pieces)
     assert all(start in starts for start, _ in pieces)
     assert all(stop - start <= bytes_max + max(sizes) for start, stop in pieces)
 
