@@ -11,7 +11,7 @@ from rucola.broker import Broker, BrokerConfig
 from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.codes import RequestCode
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.client import RemotingClient
@@ -30,6 +30,24 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def properties_text(**properties: str) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+class RawConnection:
+    """Frames to and from a broker, none of them sorted out by a client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def send(self, command: RemotingCommand, opaque: int, flag: int = 0) -> None:
+        command.opaque, command.flag = opaque, flag
+        self._writer.write(command.encode())
+
+    async def receive(self) -> RemotingCommand:
+        head = await self._reader.readexactly(4)
+        return decode_frame(head + await self._reader.readexactly(int.from_bytes(head, "big")))
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class Cluster:
@@ -74,6 +92,10 @@ class Cluster:
         if not self._stopped:
             self._stopped = True
             await self.broker.shutdown()
+
+    async def connect(self) -> RawConnection:
+        host, _, port = self.broker.address.rpartition(":")
+        return RawConnection(*await asyncio.open_connection(host, int(port)))
 
     async def ask(
         self, code: int, ext_fields: dict[str, str] | None = None, body: bytes = b"", timeout_ms: int = 10_000

@@ -197,6 +197,26 @@ def test_a_topic_made_by_a_send_is_known_to_the_name_server_when_the_answer_come
     run(scene())
 
 
+def test_sends_to_a_new_topic_wait_for_its_registration(tmp_path, monkeypatch):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            registered = asyncio.Event()
+
+            async def register_topic(*_: object) -> None:
+                await registered.wait()
+
+            monkeypatch.setattr(cluster.broker._outer_api, "register_topic", register_topic)
+            sends = [asyncio.ensure_future(cluster.send("New", b"%d" % i)) for i in range(3)]
+            for _ in range(3):  # answers that do not wait overtake
+                assert (await cluster.send("TBW102", b"x")).code == 0
+            assert not any(send.done() for send in sends)
+            assert await cluster.bodies("New") == [b"0", b"1", b"2"]
+            registered.set()
+            assert [(await send).ext_fields["queueOffset"] for send in sends] == ["0", "1", "2"]
+
+    run(scene())
+
+
 def test_a_held_pull_is_woken_by_its_tag_only(tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -451,10 +471,15 @@ def test_a_oneway_request_gets_no_answer_not_even_a_refusal(tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"0")
-            for options in ({"body": b"1"}, {"topic": "bad topic!"}, {"queue_id": 99}):
-                cluster.client.invoke_oneway(cluster.broker.address, cluster.send_command(**options))
-            cluster.client.invoke_oneway(cluster.broker.address, RemotingCommand(12345))
-            assert (await cluster.send("T", b"2")).ext_fields["queueOffset"] == "2"
+            raw = await cluster.connect()
+            for options in ({"body": b"1"}, {"topic": "bad topic!"}, {"queue_id": 99}, {"batch": True}):
+                raw.send(cluster.send_command(**options), opaque=1, flag=2)
+            raw.send(cluster.pull_command(), opaque=1, flag=2)
+            raw.send(RemotingCommand(12345), opaque=1, flag=2)
+            raw.send(cluster.send_command("T", b"2"), opaque=2)
+            answer = await raw.receive()
+            assert (answer.opaque, answer.ext_fields["queueOffset"]) == (2, "2")
+            raw.close()
 
     run(scene())
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, run
 
-from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.runtime.files import Files
 
 
@@ -22,6 +22,15 @@ class Disk:
         self.gate.set()
         self.error = 0
         self.full = False
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Syncs wait, at most until the end of the block: the broker's stop must not hang in a failed test."""
+        self.gate.clear()
+        try:
+            yield
+        finally:
+            self.gate.set()
 
     def files(self) -> Files:
         disk = self
@@ -46,8 +55,9 @@ class Disk:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 def test_nobody_hears_of_or_sees_a_message_before_its_sync(tmp_path):
@@ -55,16 +65,18 @@ def test_nobody_hears_of_or_sees_a_message_before_its_sync(tmp_path):
         disk = Disk()
         async with Cluster(tmp_path, sync_flush=True, files=disk.files()) as cluster:
             await cluster.send("T", b"0")
-            disk.gate.clear()
-            send = asyncio.ensure_future(cluster.send("T", b"1"))
-            pull = asyncio.ensure_future(cluster.pull("T", 0, 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_ms=60_000))
-            await until(lambda: cluster.broker.sends_waiting == 1 and cluster.broker.pulls_held == 1)
-            assert (await cluster.ask(30, {"topic": "T", "queueId": "0"})).ext_fields == {"offset": "1"}
-            assert not send.done()
-            assert not pull.done()
-            disk.gate.set()
-            assert (await send).code == 0
-            assert (await pull).code == 0
+            with disk.waiting():
+                send = asyncio.ensure_future(cluster.send("T", b"1"))
+                pull = asyncio.ensure_future(
+                    cluster.pull("T", 0, 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_ms=60_000)
+                )
+                await until(lambda: cluster.broker.sends_waiting == 1 and cluster.broker.pulls_held == 1)
+                assert (await cluster.ask(30, {"topic": "T", "queueId": "0"})).ext_fields == {"offset": "1"}
+                assert not send.done()
+                assert not pull.done()
+                disk.gate.set()
+                assert (await send).code == 0
+                assert (await pull).code == 0
 
     run(scene())
 
@@ -74,25 +86,19 @@ def test_a_send_not_synced_in_time_is_answered_once(tmp_path):
         disk = Disk()
         async with Cluster(tmp_path, sync_flush=True, files=disk.files(), sync_flush_timeout_ms=50) as cluster:
             await cluster.send("T", b"0")
-            disk.gate.clear()
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(cluster.broker.address.rpartition(":")[2]))
-
-            async def answer_to(opaque: int) -> RemotingCommand:
-                command = cluster.send_command("T", b"%d" % opaque)
-                command.opaque = opaque
-                writer.write(command.encode())
-                head = await reader.readexactly(4)
-                return decode_frame(head + await reader.readexactly(int.from_bytes(head, "big")))
-
-            late = await answer_to(1)
-            assert (late.code, late.opaque) == (10, 1)
-            assert {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"} <= late.ext_fields.keys()
-            disk.gate.set()
-            await until(lambda: cluster.broker.store.flushed_offset == cluster.broker.store.max_offset)
-            following = await answer_to(2)
-            assert (following.code, following.opaque) == (0, 2)
-            writer.close()
-            assert await cluster.bodies() == [b"0", b"1", b"2"]
+            with disk.waiting():
+                raw = await cluster.connect()
+                raw.send(cluster.send_command("T", b"1"), opaque=1)
+                late = await raw.receive()
+                assert (late.code, late.opaque) == (10, 1)
+                assert {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"} <= late.ext_fields.keys()
+                disk.gate.set()
+                await until(lambda: cluster.broker.store.flushed_offset == cluster.broker.store.max_offset)
+                raw.send(cluster.send_command("T", b"2"), opaque=2)
+                following = await raw.receive()
+                assert (following.code, following.opaque) == (0, 2)
+                raw.close()
+                assert await cluster.bodies() == [b"0", b"1", b"2"]
 
     run(scene())
 
@@ -100,19 +106,19 @@ def test_a_send_not_synced_in_time_is_answered_once(tmp_path):
 def test_a_failed_sync_fails_its_whole_group_and_the_store_takes_no_more(tmp_path):
     async def scene() -> None:
         disk = Disk()
-        async with Cluster(tmp_path, sync_flush=True, files=disk.files()) as cluster:
+        async with Cluster(tmp_path, sync_flush=True, files=disk.files(), sync_flush_timeout_ms=600_000) as cluster:
             await cluster.send("T", b"0")
-            disk.gate.clear()
-            disk.error = errno.EIO
-            group = [asyncio.ensure_future(cluster.send("T", b"%d" % i)) for i in range(5)]
-            await until(lambda: cluster.broker.sends_waiting > 0)
-            disk.gate.set()
-            assert [(await answer).code for answer in group] == [10] * 5
-            disk.error = 0
-            refused = await cluster.send("T", b"x")
-            assert (refused.code, refused.ext_fields["MSG_REGION"]) == (14, "DefaultRegion")
-            assert not cluster.broker.ready
-            assert await cluster.bodies() == [b"0"]
+            with disk.waiting():
+                disk.error = errno.EIO
+                group = [asyncio.ensure_future(cluster.send("T", b"%d" % i)) for i in range(5)]
+                await until(lambda: cluster.broker.sends_waiting > 0)
+                disk.gate.set()
+                assert [(await answer).code for answer in group] == [10] * 5
+                disk.error = 0
+                refused = await cluster.send("T", b"x")
+                assert (refused.code, refused.ext_fields["MSG_REGION"]) == (14, "DefaultRegion")
+                assert not cluster.broker.ready
+                assert await cluster.bodies() == [b"0"]
 
     run(scene())
 
@@ -122,14 +128,14 @@ def test_the_stop_tells_who_waits_the_truth(tmp_path):
         disk = Disk()
         async with Cluster(tmp_path, sync_flush=True, files=disk.files()) as cluster:
             await cluster.send("T", b"0")
-            disk.gate.clear()
-            send = asyncio.ensure_future(cluster.send("T", b"1"))
-            await until(lambda: cluster.broker.sends_waiting == 1)
-            opener = threading.Timer(0.05, disk.gate.set)
-            opener.start()
-            await cluster.stop_broker()
-            assert (await send).code == 0
-            opener.join()
+            with disk.waiting():
+                send = asyncio.ensure_future(cluster.send("T", b"1"))
+                await until(lambda: cluster.broker.sends_waiting == 1)
+                opener = threading.Timer(0.05, disk.gate.set)
+                opener.start()
+                await cluster.stop_broker()
+                assert (await send).code == 0
+                opener.join()
 
     run(scene())
 
