@@ -6,6 +6,7 @@ Spark and draws the screen. `job` is the story from start to end; the other modu
     java        is there a Java that Spark can run on
     data        rows of the packaged CSV files as messages
     produce     the producer process
+    workplace   the working directory, one run's only
     processes   start, kill and restart the processes
     deadline    a time limit for calls that have none
     pipeline    bronze to silver to gold, as functions from DataFrame to DataFrame

@@ -25,13 +25,11 @@ from .processes import BrokerProcess, DemoError, Processes, ProducerProcess, std
 from .produce import FIRST_ROWS
 from .screen import Screen, closing_table
 from .tables import Tables
+from .workplace import workplace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-MARKER = ".made-by-flights-demo"
-"""Empty file in a working directory that may be emptied."""
 
 PRODUCERS = 2
 KILL_AT_SHARE = 0.45
@@ -86,17 +84,16 @@ class Job:
             0 when every figure is equal, else 1.
         """
         try:
-            with Processes() as processes:
-                outcome = self._work(processes)
+            with workplace(self._directory):
+                with Processes() as processes:
+                    outcome = self._work(processes)
+                return self._conclude(outcome)
         except (DemoError, RucolaError) as error:
             self._screen.error(f"{error}")
             return 1
-        return self._conclude(outcome)
 
     def _work(self, processes: Processes) -> Outcome:
         screen, settings = self._screen, self._settings
-        with screen.step("emptying the working directory"):
-            empty(self._directory)
         with screen.step("starting rucola up"):
             broker = BrokerProcess(processes, self._directory)
             addresses = broker.start()
@@ -239,10 +236,18 @@ class Job:
         while time.monotonic() < deadline_s:
             broker.check()
             if query is not None and not query.isActive:
-                raise DemoError(f"while {what}: the Spark stream failed: {query.exception()}")
+                raise DemoError(f"while {what}: the Spark stream failed: {self._stream_error(query)}")
             yield
             time.sleep(_POLL_S)
         raise DemoError(f"{what} took longer than {timeout_s:.0f} s")
+
+    def _stream_error(self, query: StreamingQuery) -> str:
+        """The cause in one line; all of it, some pages, goes to a file."""
+        lines = str(query.exception() or "it was stopped").splitlines()
+        file = self._directory / "stream-error.txt"
+        file.write_text("\n".join(lines))
+        causes = [line.strip() for line in lines if line.startswith("Caused by:")]
+        return f"{(causes or lines)[-1 if causes else 0]} (all of it: {file})"
 
     def _conclude(self, outcome: Outcome) -> int:
         """Shows figures and picture, and tidies up.
@@ -292,20 +297,6 @@ class Job:
                 f"p{quantile * 100:.0f} {value:.1f} s" for quantile, value in zip(QUANTILES, middle, strict=True)
             )
             self._screen.note(f"end-to-end latency, median of {len(batches)} micro-batches: {shown}", "none")
-
-
-def empty(directory: Path) -> None:
-    """Makes ``directory`` new. One that holds things and was not made by this job is left alone.
-
-    Raises:
-        DemoError: it is such a one.
-    """
-    marker = directory / MARKER
-    if directory.exists() and not marker.exists() and any(directory.iterdir()):
-        raise DemoError(f"{directory} holds files that are not of this job; choose another with --directory")
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    marker.touch()
 
 
 def _flights(tables: Tables) -> int:
