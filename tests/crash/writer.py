@@ -1,8 +1,8 @@
 """The process that is killed: appends through the store and tells each message that counts as acknowledged.
 
-Usage: ``python writer.py DIRECTORY sync|async SEED``. One line on standard output per acknowledged message: its
-number, topic, queue id, queue offset and physical offset. With ``async`` a message is acknowledged when it is
-appended, with ``sync`` when the flushed offset has passed its end. It runs until it is killed.
+Usage: ``python -m tests.crash.writer DIRECTORY sync|async index|plain SEED``. One line on standard output per
+acknowledged message: its number, topic, queue id, queue offset and physical offset. With ``async`` a message is
+acknowledged when it is appended, with ``sync`` when the flushed offset has passed its end. It runs until it is killed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ TOPICS, QUEUES, RUN_MAX = 3, 4, 24
 HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 
 
-def config(path: str, mode: str) -> MessageStoreConfig:
+def config(path: str, mode: str, index: bool) -> MessageStoreConfig:
     return MessageStoreConfig(
         store_path_root_dir=path,
         mapped_file_size_commit_log=65536,
         mapped_file_size_consume_queue=2000,
         max_hash_slot_num=200,
         max_index_num=2000,
+        message_index_enable=index,
         flush_disk_type=FlushDiskType.SYNC_FLUSH if mode == "sync" else FlushDiskType.ASYNC_FLUSH,
         flush_interval_commit_log_ms=20,
         flush_interval_consume_queue_ms=20,
@@ -62,9 +63,9 @@ def run_of(numbers: range, random: Random) -> tuple[bytearray, array[int]]:
     return source, table
 
 
-def main(path: str, mode: str, seed: int) -> None:
+def main(path: str, mode: str, index: bool, seed: int) -> None:
     random, flushed = Random(seed), threading.Event()
-    store = MessageStore(config(path, mode), Files(), SystemClock(), on_flushed=flushed.set)
+    store = MessageStore(config(path, mode, index), Files(), SystemClock(), on_flushed=flushed.set)
     store.load()
     store.start()
     waiting: deque[tuple[int, str]] = deque()
@@ -97,4 +98,4 @@ def main(path: str, mode: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3] == "index", int(sys.argv[4]))

@@ -264,10 +264,12 @@ class Recovery:
 
         After a sync that failed the system may hold pages as clean which the disk never got.
         """
-        offset = self._log.min_offset if self._watermark is None else self._watermark.flushed_offset
-        offset = max(offset, self._segment_start(end - 1))
+        if self._watermark is None:
+            offset = self._segment_start(end - 1)
+        else:
+            offset = max(self._watermark.flushed_offset, self._log.min_offset)
         while offset < end and (file := self._log.queue.find(offset)) is not None:
             start = offset - file.start
             stop = min(end - file.start, file.size, start + _COPY_BYTES)
-            file.segment.view[start:stop] = bytes(file.segment.view[start:stop])
+            file.segment.rewrite(start, stop - start)
             offset = file.start + stop

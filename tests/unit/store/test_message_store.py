@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import HOST, SEGMENT, config, everything, fill, message, opened, read
+from tests.unit.store.stores import HOST, SEGMENT, config, crashed, everything, fill, message, opened, read
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
@@ -53,6 +54,26 @@ def test_what_was_put_is_read_over_many_segments_and_restarts(tmp_path: Path) ->
         store.shutdown()
     assert [body for _, _, body in seen[b"T1", 0]][-1] == message(1697, size=80 + 1697 % 200).body
     assert len(list((tmp_path / "index").iterdir())) > 5
+
+
+class Portable(Files):
+    """As on a system that has none of Linux's calls."""
+
+    fallocate = None
+    data_sync = staticmethod(os.fsync)
+    populate_write = False
+
+
+def test_without_what_only_linux_has(tmp_path: Path) -> None:
+    store = opened(tmp_path, Portable())
+    fill(store, 700)
+    seen = everything(store)
+    image = crashed(store, tmp_path, tmp_path.with_name("image"))
+    for path in (tmp_path, image):
+        store = opened(path, Portable())
+        assert everything(store) == seen
+        fill(store, 50, first=700)
+        store.shutdown()
 
 
 def test_put_result_and_stored_fields(tmp_path: Path) -> None:

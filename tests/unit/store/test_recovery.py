@@ -15,6 +15,7 @@ from rucola.errors import StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
+from rucola.store.recovery import Recovery
 from rucola.store.watermark import Watermark, WatermarkFile
 from rucola.testing.clock import ManualClock
 
@@ -150,7 +151,12 @@ def test_damage_in_the_middle_of_a_foreign_killed_store_cuts_there(image: Path) 
     for number in (5000, 5099):
         assert len(store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views) == 1
     seen = everything(store)
+    lengths = {name: store.max_queue_offset(*name) for name in store.queue_names()}
     store.shutdown()
+    for (topic, queue_id), length in lengths.items():
+        directory = image / "consumequeue" / topic.decode() / str(queue_id)
+        data = b"".join(file.read_bytes() for file in sorted(directory.iterdir()))
+        assert data[20 * length :].strip(b"\0") == b"", "units behind the end are left for others to find"
     store, again = recovered(image)
     assert again == seen, "queue units from before the crash came back"
     store.shutdown()
@@ -220,6 +226,62 @@ def test_an_unreadable_watermark_means_that_everything_is_checked(image: Path) -
     assert sum(map(len, seen.values())) == COUNT
     store.shutdown()
     assert WatermarkFile(Files(), str(image)).read() is not None
+
+
+def test_recovery_itself_runs_under_the_abort_marker(stopped: Path, tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    snapshot(stopped, path)
+    (path / "rucola-watermark").unlink()
+    seen: list[bool] = []
+
+    class Watching(Files):
+        def data_sync(self, descriptor: int) -> None:  # type: ignore[override]
+            seen.append((path / "abort").exists())
+
+    shutil.rmtree(path / "consumequeue")
+    store = MessageStore(config(path), Watching(), ManualClock())
+    store.load()
+    assert seen and all(seen)
+    store.shutdown()
+
+
+def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
+    image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed sync the system may call pages clean that the disk never got."""
+    end, starts = log_end(image)
+    flushed = starts[-400]
+    WatermarkFile(Files(), str(image)).write(Watermark(flushed, 0))
+    stored: list[tuple[int, int]] = []
+
+    class Recorder:
+        """A view that tells what is stored into it."""
+
+        def __init__(self, start: int, view: memoryview) -> None:
+            self.start, self.view = start, view
+
+        def __getitem__(self, part: slice) -> memoryview:
+            return self.view[part]
+
+        def __setitem__(self, part: slice, data: bytes) -> None:
+            stored.append((self.start + part.start, self.start + part.stop))
+            self.view[part] = data
+
+    original = Recovery._write_again
+
+    def recorded(self: Recovery, physical_end: int) -> None:
+        views = {file: file.segment.view for file in self._log.queue.segments}
+        for file, view in views.items():
+            file.segment.view = Recorder(file.start, view)  # type: ignore[assignment]
+        original(self, physical_end)
+        for file, view in views.items():
+            file.segment.view = view
+
+    monkeypatch.setattr(Recovery, "_write_again", recorded)
+    store = MessageStore(config(image), Files(), ManualClock())
+    store.load()
+    assert {offset for first, last in stored for offset in range(first, last)} == set(range(flushed, end))
+    store.shutdown()
 
 
 def test_a_blank_at_the_end_without_a_next_segment(image: Path) -> None:
@@ -326,6 +388,7 @@ from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
+from rucola.store.recovery import Recovery
 try:
     MessageStore(MessageStoreConfig(store_path_root_dir=sys.argv[1]), Files(), SystemClock()).load()
 except StoreLockedError as error:

@@ -1,0 +1,150 @@
+"""What the explored stores go through. Each is short: what a crash breaks, it breaks within a few calls."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rucola.common.message import StoreMessage
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.testing.store_life import ROOT, StoreLife
+
+HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
+
+
+def config(sync: bool, segment_bytes: int = 16384) -> MessageStoreConfig:
+    """Tiny geometry: 10 units a queue segment, 12 keys an index file."""
+    return MessageStoreConfig(
+        store_path_root_dir=ROOT,
+        mapped_file_size_commit_log=segment_bytes,
+        mapped_file_size_consume_queue=200,
+        max_hash_slot_num=7,
+        max_index_num=13,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
+        flush_commit_log_least_pages=0,
+        flush_consume_queue_thorough_interval_ms=1,
+    )
+
+
+def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: int = 300) -> StoreMessage:
+    """One with a body of its own, keys and a tag."""
+    number = random.getrandbits(40)
+    body = (b"%d " % number) * (size // 10 + 1)
+    properties = b"KEYS\x01key%d\x02TAGS\x01tag%d\x02UNIQ_KEY\x01%010x\x02" % (number % 5, number % 3, number)
+    return StoreMessage(topic, queue_id, body[: random.randrange(size // 2, size)], properties, number, HOST)
+
+
+def put(life: StoreLife, random: Random) -> None:
+    """Single messages; now and then a flush, a dispatch, a pass of the keeper."""
+    life.open()
+    for number in range(12):
+        life.put(message(random))
+        if number % 3 == 1:
+            life.flush()
+        if number % 4 == 2:
+            life.dispatch()
+        if number % 5 == 4:
+            life.keep()
+    life.turn()
+    life.put(message(random))
+
+
+def batch(life: StoreLife, random: Random) -> None:
+    """Batches that lie in one segment, and rows that go over its border."""
+    life.open()
+    for number in range(9):
+        if number % 2:
+            life.put(*(message(random, size=700) for _ in range(4)))
+        else:
+            life.put_rows(*(message(random, queue_id=i % 2, size=900) for i in range(6)))
+        if number % 3 == 2:
+            life.turn()
+    life.keep()
+
+
+def roll(life: StoreLife, random: Random) -> None:
+    """Messages of half a segment: many segments between two syncs."""
+    life.open()
+    for number in range(14):
+        life.put(message(random, queue_id=number % 2, size=7000))
+        if number % 2:
+            life.allocate()
+        if number in (3, 12):
+            life.flush()
+        if number in (4, 9):
+            life.dispatch()
+    life.turn()
+
+
+def index_roll(life: StoreLife, random: Random) -> None:
+    """Index files that fill up faster than they are synced."""
+    life.open()
+    for number in range(20):
+        life.put(message(random, size=60))
+        if number % 6 == 5:
+            life.turn()
+        if number == 11:
+            life.keep()
+    life.turn()
+    life.keep()
+
+
+def queues(life: StoreLife, random: Random) -> None:
+    """Several topics and queues; queue segments that roll."""
+    life.open()
+    for number in range(36):
+        life.put(message(random, b"T%d" % (number % 2), random.choice((0, 0, 0, 3)), size=60))
+        if number % 9 == 8:
+            life.turn()
+        if number == 17:
+            life.keep()
+    life.turn()
+
+
+def clean_stop(life: StoreLife, random: Random) -> None:
+    """Stopped and started, with little and with nothing in between."""
+    for count in (3, 0, 1):
+        life.open()
+        for _ in range(count):
+            life.put(message(random, queue_id=count))
+        if count == 3:
+            life.turn()
+            life.keep()
+            life.put(message(random))
+        life.stop()
+
+
+def kill(life: StoreLife, random: Random) -> None:
+    """Killed, so that the next process finds in memory what the disk never got; then power fails."""
+    life.open()
+    for number in range(26):
+        life.put(message(random, queue_id=number // 24, size=1200))
+        if number == 4:
+            life.turn()
+            life.keep()
+    life.dispatch()
+    life.open()
+    life.put(message(random))
+    life.turn()
+    life.open()
+    life.keep()
+
+
+def while_syncing(life: StoreLife, random: Random) -> None:
+    """Messages arrive while the disk is busy with those before them."""
+
+    def arrive() -> None:
+        life.put(message(random))
+        life.put(message(random, queue_id=1, size=6000))
+
+    life.open()
+    for _ in range(4):
+        life.put(message(random))
+        life.disk.meanwhile = arrive
+        life.flush()
+        life.dispatch()
+    life.keep()
+
+
+WORKLOADS = {
+    workload.__name__: workload for workload in (put, batch, roll, index_roll, queues, clean_stop, kill, while_syncing)
+}
