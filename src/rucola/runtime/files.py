@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -250,6 +251,24 @@ class Files:
                 os.fsync(descriptor)
         return DirectoryLock(path, descriptor, identity)
 
+    def lock_held(self, path: str) -> bool:
+        """Whether a process, perhaps this one, holds the lock of the store in ``path``; takes and changes nothing."""
+        name = f"{path}/lock"
+        if self._identity(name) in _locked_here:
+            # As above: not even opened.
+            return True
+        try:
+            with _disk(name, "look at the lock"):
+                descriptor = os.open(name, os.O_RDONLY | _BINARY | _NO_FOLLOW)
+                try:
+                    return _first_byte_locked(descriptor)
+                finally:
+                    os.close(descriptor)
+        except DiskError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return False
+            raise
+
     def _identity(self, path: str) -> tuple[int, int]:
         """Device and inode of ``path``; (0, 0) when it does not exist."""
         try:
@@ -300,6 +319,10 @@ class MappedSegment:
             except (AttributeError, OSError):
                 # Not known to this system, or refused: the stores take their faults one by one.
                 self._files.populate_write = False
+
+    def rewrite(self, position: int, length: int) -> None:
+        """Stores the bytes that are there once more: the next sync writes them, also after one that failed."""
+        self.view[position : position + length] = bytes(self.view[position : position + length])
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """The parts from ``position`` on that may hold something else than zeros, as (start, end).
@@ -369,6 +392,21 @@ def _lock_first_byte(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     else:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+def _first_byte_locked(descriptor: int) -> bool:
+    """Whether another process holds the lock; asked for, not tried, so that nobody is kept from taking it."""
+    if sys.platform == "win32":
+        try:
+            os.read(descriptor, 1)
+        except PermissionError:
+            return True
+        return False
+    # struct flock: the system's types in the system's order; only the first field, the type, is read back.
+    order = "hhqqi" if sys.platform == "linux" else "qqihh"
+    values = (fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0) if order[0] == "h" else (0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+    answer = struct.unpack(order, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(order, *values)))
+    return bool(answer[0 if order[0] == "h" else 3] != fcntl.F_UNLCK)
 
 
 def _write_all(descriptor: int, content: bytes, position: int) -> None:

@@ -93,7 +93,7 @@ class Findings:
         self.affected = 0
         self._prefix = f"{root}/"
         self._listed: dict[FindingKind, list[Finding]] = {}
-        self._ends: dict[FindingKind, int] = {}
+        self._newest: dict[tuple[FindingKind, str], tuple[int, int]] = {}
 
     def add(self, kind: FindingKind, path: str, position: int, detail: str, length: int = -1) -> None:
         """Takes one finding.
@@ -104,14 +104,16 @@ class Findings:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         listed = self._listed.setdefault(kind, [])
         file = path.removeprefix(self._prefix)
-        last = listed[-1] if listed else None
-        if last is not None and last.file == file and self._ends[kind] == position:
-            listed[-1] = Finding(kind, file, last.position, last.count + 1, last.detail)
+        number, end = self._newest.get((kind, file), (-1, -1))
+        if end == position:
+            last = listed[number]
+            listed[number] = Finding(kind, file, last.position, last.count + 1, last.detail)
         elif len(listed) < LISTED_MAX:
+            number = len(listed)
             listed.append(Finding(kind, file, position, 1, detail))
         else:
             return
-        self._ends[kind] = position + length if length >= 0 else -1
+        self._newest[kind, file] = (number, position + length if length >= 0 else -1)
 
     def note(self, text: str) -> None:
         """Takes one note."""

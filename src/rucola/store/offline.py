@@ -139,8 +139,11 @@ class OfflineStore:
             if size != PREFILL_SIZE:
                 yield queue_offset, physical_offset, size, tags_code
 
-    def messages(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[MessageExt]:
+    def messages(self, topic: str, queue_id: int, first: int, last: int, unpack: bool = True) -> Iterator[MessageExt]:
         """The messages of a queue from ``first`` up to ``last``.
+
+        Args:
+            unpack: whether to give compressed bodies as they were before compression.
 
         Raises:
             StoreDamagedError: a record is not what its unit says.
@@ -157,12 +160,16 @@ class OfflineStore:
                     f"entry {queue_offset} of {topic}/{queue_id} points at no whole record",
                     "verify the store",
                 )
-            yield decode_message(record)
+            yield decode_message(record, unpack)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Queue offset of the message at a store time; see ``Boundary``."""
         queue = self._queue(topic, queue_id)
         return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
+
+    def release_queues(self) -> None:
+        """Gives up the maps of all queues; those asked for later are mapped again. For walks over very many queues."""
+        self._queues.close()
 
     def close(self) -> None:
         """Gives up all maps."""

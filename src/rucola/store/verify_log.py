@@ -24,8 +24,8 @@ from rucola.store.mapped_file import MappedFile
 ROWS_MAX = 512
 """Records of one batch."""
 
-OnRows = Callable[[MappedFile, array[int], int], None]
-"""Called with a segment, a table and the number of its rows."""
+Batch = tuple[MappedFile, "array[int]", int]
+"""A segment, a table and the number of its rows; the table is overwritten by the next batch."""
 
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = RECORD_HEAD.position("magic")
@@ -71,7 +71,7 @@ class LogCheck:
     Attributes:
         records: read so far.
         end: physical offset behind the last record.
-        last_timestamp_ms: newest store time.
+        newest_timestamp_ms: latest store time of all records.
         sound_tail: nothing that may have been a record lies behind the end.
 
     Args:
@@ -92,28 +92,32 @@ class LogCheck:
     ) -> None:
         self.records = 0
         self.end = segments[0].start if segments else 0
-        self.last_timestamp_ms = 0
+        self.newest_timestamp_ms = 0
         self.sound_tail = True
         self._segments = segments
         self._found = found
         self._unclean = unclean
         self._live_end = live_end
         self._progress = progress
+        self._last_timestamp_ms = 0
+        self._ended = False
         self._damaged: list[tuple[int, int]] = []
         self._table = new_table(ROWS_MAX)
         self._one_row = new_table(1)
+        self._faulty_row = new_table(1)
 
     @property
     def start(self) -> int:
         """Physical offset of the oldest byte."""
         return self._segments[0].start if self._segments else 0
 
-    def run(self, on_rows: OnRows) -> None:
-        """Walks; ``on_rows`` gets every record whose place and size are known, those with a wrong checksum too."""
+    def batches(self) -> Iterator[Batch]:
+        """Walks, once; gives every record whose place and size are known, those with a wrong checksum too."""
         for number, file in enumerate(self._segments):
             if number and self._segments[number - 1].end < file.start:
                 self._damaged.append((self._segments[number - 1].end, file.start))
-            if not self._walk_segment(number, file, on_rows):
+            yield from self._walk_segment(number, file)
+            if self._ended:
                 return
             self._progress(file.end - self.start)
 
@@ -132,9 +136,8 @@ class LogCheck:
 
     # -- one segment --------------------------------------------------------------------------------------------------
 
-    def _walk_segment(self, number: int, file: MappedFile, on_rows: OnRows) -> bool:
-        """False when the log ends in this segment."""
-        segment, position, stop = file.segment, 0, WalkStop.TABLE_FULL
+    def _walk_segment(self, number: int, file: MappedFile) -> Iterator[Batch]:
+        segment, position = file.segment, 0
         limit = file.size if self._live_end < 0 else min(max(self._live_end - file.start, 0), file.size)
         while True:
             rows, position, stop = walk_records(
@@ -149,13 +152,18 @@ class LogCheck:
                 CHECK_ALL,
             )
             if rows:
-                self._take(file, self._table, rows, on_rows)
+                self._take(file, self._table, rows)
+                yield file, self._table, rows
                 self._progress(file.start + position - self.start)
             if stop == WalkStop.TORN:
-                behind = self._over_damage(number, file, position, on_rows)
+                behind = self._one_fault(file, position)
+                if behind >= 0:
+                    yield file, self._faulty_row, 1
+                else:
+                    behind = self._over_damage(number, file, position)
                 if behind < 0:
                     self._end_in(number, file, position)
-                    return False
+                    return
                 position = behind
             elif stop != WalkStop.TABLE_FULL:
                 break
@@ -163,19 +171,20 @@ class LogCheck:
             self._check_blank(file, position)
         last = number + 1 == len(self._segments) or limit < file.size
         self.end = file.start + position if last else file.end
-        return not last
+        self._ended = last
 
-    def _take(self, file: MappedFile, table: array[int], rows: int, on_rows: OnRows) -> None:
+    def _take(self, file: MappedFile, table: array[int], rows: int) -> None:
         self.records += rows
-        newest = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
-        self.last_timestamp_ms = max(self.last_timestamp_ms, newest)
-        self.end = file.start + table[(rows - 1) * ROW_WIDTH] + table[(rows - 1) * ROW_WIDTH + RecordColumn.RECORD_SIZE]
-        on_rows(file, table, rows)
+        last = (rows - 1) * ROW_WIDTH
+        self._last_timestamp_ms = table[last + RecordColumn.STORE_TIMESTAMP]
+        newest = max(table[RecordColumn.STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH])
+        self.newest_timestamp_ms = max(self.newest_timestamp_ms, newest)
+        self.end = file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
 
     def _parse(self, file: MappedFile, position: int, check: int) -> bool:
         """Reads the record at ``position`` into the one row."""
         segment, row = file.segment, self._one_row
-        return 0 < walk_records(segment.buffer, segment.view, position, file.size, file.start, row, 1, crc32, check)[0]
+        return walk_records(segment.buffer, segment.view, position, file.size, file.start, row, 1, crc32, check)[0] > 0
 
     def _check_blank(self, file: MappedFile, position: int) -> None:
         (space, _) = BLANK.unpack(file.segment.view, position)
@@ -185,11 +194,8 @@ class LogCheck:
 
     # -- damage -------------------------------------------------------------------------------------------------------
 
-    def _over_damage(self, number: int, file: MappedFile, position: int, on_rows: OnRows) -> int:
-        """Position behind what is wrong at ``position``; -1 when the log ends there."""
-        behind = self._one_fault(file, position, on_rows)
-        if behind >= 0:
-            return behind
+    def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
+        """Position behind what is no record at ``position``; -1 when the log ends there."""
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
             return behind if behind < 0 else position
@@ -199,8 +205,12 @@ class LogCheck:
         self._damaged.append((file.start + position, file.start + behind))
         return behind
 
-    def _one_fault(self, file: MappedFile, position: int, on_rows: OnRows) -> int:
-        """Passes over a record of which only a checksum or its own offset is wrong; -1 for anything else."""
+    def _one_fault(self, file: MappedFile, position: int) -> int:
+        """Puts a record of which only a checksum or its own offset is wrong into the faulty row.
+
+        Returns:
+            The position behind it; -1 for anything else.
+        """
         if self._parse(file, position, CHECK_PHYSICAL_OFFSET):
             body = not self._parse(file, position, CHECK_BODY_CRC)
             kind = FindingKind.BODY_CRC if body else FindingKind.RECORD_CRC
@@ -211,9 +221,10 @@ class LogCheck:
             detail = f"the record says it lies at {self._one_row[RecordColumn.PHYSICAL_OFFSET]}"
         else:
             return -1
-        row = self._one_row
+        row = self._faulty_row
+        row[:] = self._one_row
         self._found.add(kind, file.path, position, f"{detail} (physical offset {file.start + position})")
-        self._take(file, row, 1, on_rows)
+        self._take(file, row, 1)
         return position + row[RecordColumn.RECORD_SIZE]
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
@@ -222,11 +233,11 @@ class LogCheck:
         -1 when there is none.
         """
         for start in self._intact(file, position + 1):
-            if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self.last_timestamp_ms:
+            if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self._last_timestamp_ms:
                 return start
         for later in self._segments[number + 1 :]:
             for _ in self._intact(later, 0):
-                if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self.last_timestamp_ms:
+                if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self._last_timestamp_ms:
                     return file.size
         return -1
 
@@ -248,6 +259,7 @@ class LogCheck:
 
     def _end_in(self, number: int, file: MappedFile, position: int) -> None:
         """The log ends at ``position``: says what lies behind it, unless somebody is writing there."""
+        self._ended = True
         self.end = file.start + position
         if self._live_end >= 0:
             return

@@ -1,0 +1,254 @@
+"""Takes the bytes of a store's files apart field by field, for people: position, bytes, name, value and meaning.
+
+The fields come from the declared layouts of the other modules here; variable parts follow from the values read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import calcsize
+
+from rucola.common.hosts import host_text
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats.checkpoint import CHECKPOINT
+from rucola.formats.checksum import crc32
+from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT
+from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from rucola.formats.layout import Layout
+from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, RECORD_MIDDLE
+
+Bytes = bytes | bytearray | memoryview
+_MAGICS = {MAGIC_V1: "record, version 1", MAGIC_V2: "record, version 2", MAGIC_BLANK: "end of file"}
+_FLAGS = (
+    (MessageSysFlag.COMPRESSED, "COMPRESSED"),
+    (0x002, "MULTI_TAGS"),
+    (MessageSysFlag.BORN_HOST_V6, "BORNHOST_V6"),
+    (MessageSysFlag.STORE_HOST_V6, "STOREHOST_V6"),
+    (0x040, "NEED_UNWRAP"),
+    (0x080, "INNER_BATCH"),
+)
+_TRANSACTIONS = {0x4: "PREPARED", 0x8: "COMMIT", 0xC: "ROLLBACK"}
+_COMPRESSIONS = {0x100: "LZ4", 0x200: "ZSTD"}
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedField:
+    """One field.
+
+    Attributes:
+        position: of its first byte, counted as the caller asked for.
+        data: its bytes.
+        name: of the field.
+        value: a number or text; None when the bytes say it all.
+        meaning: what the value stands for, empty when there is nothing to add. Times are left to the caller: the names
+            of times in milliseconds end with ``timestamp_ms``.
+    """
+
+    position: int
+    data: bytes
+    name: str
+    value: int | str | None
+    meaning: str = ""
+
+
+def annotate_layout(layout: Layout, data: Bytes, position: int = 0, base: int = 0) -> list[AnnotatedField]:
+    """The fields of ``layout`` from ``position`` of ``data`` on; ``base`` is added to all positions.
+
+    Raises:
+        FormatError: ``data`` ends before.
+    """
+    if position + layout.size > len(data):
+        got = f"{max(len(data) - position, 0)} bytes"
+        raise FormatError(layout.what, base + position, f"{layout.size} bytes", got)
+    fields, at = [], position
+    for field, value in zip(layout.fields, layout.unpack(data, position), strict=True):
+        size = calcsize(">" + field.code)
+        fields.append(AnnotatedField(base + at, bytes(data[at : at + size]), field.name, value))
+        at += size
+    return fields
+
+
+def annotate_record(record: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of the commit-log record, or end-of-file record, that begins ``record``.
+
+    Of a damaged record all that can be read is given, and a last field ``rest`` that says where reading ended.
+
+    Args:
+        base: position of the first byte, as it is to be shown.
+
+    Raises:
+        FormatError: there are not even the fixed fields at the begin of a record.
+    """
+    if len(record) >= BLANK.size and BLANK.unpack(record)[1] == MAGIC_BLANK:
+        space, magic = annotate_layout(BLANK, record, 0, base)
+        return [space, _with(magic, "end of file: the next record is in the next segment")]
+    reader = _Reader(record, base)
+    for field in reader.layout(RECORD_HEAD):
+        meaning = ""
+        if field.name == "magic":
+            meaning = _MAGICS.get(int(field.value or 0), "no magic of a record")
+        elif field.name == "sys_flag":
+            meaning = sys_flag_text(int(field.value or 0))
+        reader.fields.append(_with(field, meaning))
+    try:
+        _annotate_variable_part(reader)
+    except FormatError as error:
+        reader.rest(f"no record: expected {error.expected}, got {error.got}")
+    else:
+        reader.rest("the lengths do not add up to total_size")
+    return reader.fields
+
+
+def _annotate_variable_part(reader: _Reader) -> None:
+    sys_flag = reader.value("sys_flag")
+    reader.host("born_host", bool(sys_flag & MessageSysFlag.BORN_HOST_V6))
+    reader.number("store_timestamp_ms", 8)
+    reader.host("store_host", bool(sys_flag & MessageSysFlag.STORE_HOST_V6))
+    reader.fields += reader.layout(RECORD_MIDDLE)
+    body = reader.take(reader.value("body_length"))
+    reader.blob("body", body)
+    reader.judge_body_crc(body)
+    reader.text("topic", reader.number("topic_length", 2 if reader.value("magic") == MAGIC_V2 else 1))
+    reader.properties(reader.number("properties_length", 2))
+
+
+def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of a consume-queue unit."""
+    fields = annotate_layout(UNIT, unit, 0, base)
+    if bytes(unit[: UNIT.size]) == PRE_FILL_UNIT:
+        fields[1] = _with(fields[1], "no entry: before the first of the queue")
+    elif not any(unit[: UNIT.size]):
+        fields[1] = _with(fields[1], "never written")
+    return fields
+
+
+def annotate_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of the file ``checkpoint``; the zeros behind them are left out."""
+    return annotate_layout(CHECKPOINT, data, 0, base)
+
+
+def annotate_index_header(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The header of an index file."""
+    fields = annotate_layout(INDEX_HEADER, data, 0, base)
+    fields[-1] = _with(fields[-1], f"{max(int(fields[-1].value or 0) - 1, 0)} entries")
+    return fields
+
+
+def annotate_index_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """A slot of an index file."""
+    return annotate_layout(INDEX_SLOT, data, 0, base)
+
+
+def annotate_index_entry(data: Bytes, begin_timestamp_ms: int, base: int = 0) -> list[AnnotatedField]:
+    """An entry of an index file whose header says ``begin_timestamp_ms``."""
+    fields = annotate_layout(INDEX_ENTRY, data, 0, base)
+    time_ms = begin_timestamp_ms + 1000 * int(fields[2].value or 0)
+    fields[2] = _with(fields[2], f"store time about {time_ms} ms")
+    if fields[3].value == 0:
+        fields[3] = _with(fields[3], "end of the chain")
+    return fields
+
+
+def sys_flag_text(sys_flag: int) -> str:
+    """Names of the bits that are set, separated by ``|``."""
+    names = [name for bit, name in _FLAGS if sys_flag & bit]
+    if sys_flag & 0xC:
+        names.append(_TRANSACTIONS[sys_flag & 0xC])
+    if sys_flag & MessageSysFlag.COMPRESSED:
+        names.append(_COMPRESSIONS.get(sys_flag & 0x700, "ZLIB"))
+    return "|".join(names)
+
+
+def _with(field: AnnotatedField, meaning: str) -> AnnotatedField:
+    return AnnotatedField(field.position, field.data, field.name, field.value, meaning)
+
+
+class _Reader:
+    """Reads one record front to back into ``fields``."""
+
+    def __init__(self, record: Bytes, base: int) -> None:
+        self.fields: list[AnnotatedField] = []
+        self._record = record
+        self._base = base
+        self._at = 0
+
+    def value(self, name: str) -> int:
+        return next(int(field.value or 0) for field in self.fields if field.name == name)
+
+    def layout(self, layout: Layout) -> list[AnnotatedField]:
+        fields = annotate_layout(layout, self._record, self._at, self._base)
+        self._at += layout.size
+        return fields
+
+    def take(self, length: int) -> bytes:
+        """The next ``length`` bytes.
+
+        Raises:
+            FormatError: there are not so many.
+        """
+        left = len(self._record) - self._at
+        if not 0 <= length <= left:
+            at = self._base + self._at
+            raise FormatError("commit log record", at, f"a length from 0 to {left}", str(length))
+        self._at += length
+        return bytes(self._record[self._at - length : self._at])
+
+    def number(self, name: str, size: int) -> int:
+        data = self.take(size)
+        value = int.from_bytes(data, "big", signed=True)
+        self.fields.append(AnnotatedField(self._base + self._at - size, data, name, value))
+        return value
+
+    def host(self, name: str, wide: bool) -> None:
+        data = self.take(20 if wide else 8)
+        self.fields.append(AnnotatedField(self._base + self._at - len(data), data, name, host_text(data)))
+
+    def blob(self, name: str, data: bytes) -> None:
+        self.fields.append(AnnotatedField(self._base + self._at - len(data), data, name, None, f"{len(data)} bytes"))
+
+    def text(self, name: str, length: int) -> None:
+        data = self.take(length)
+        text = data.decode("utf-8", "replace")
+        self.fields.append(AnnotatedField(self._base + self._at - length, data, name, text))
+
+    def properties(self, length: int) -> None:
+        """A field for each pair, its separators with it."""
+        data = self.take(length)
+        at = self._base + self._at - length
+        for pair in _pairs(data):
+            name, separator, value = pair.rstrip(b"\x02").partition(b"\x01")
+            shown = value.decode("utf-8", "replace") if separator else None
+            label = f"property {name.decode('utf-8', 'replace')}" if separator else "properties, no pair"
+            meaning = self._judge_record_crc(at, value) if name == b"__CRC32#" else ""
+            self.fields.append(AnnotatedField(at, pair, label, shown, meaning))
+            at += len(pair)
+
+    def rest(self, meaning: str) -> None:
+        """What is left up to the end that total_size says, if anything."""
+        end = min(max(self.value("total_size"), 0), len(self._record))
+        if self._at < end:
+            data = self.take(end - self._at)
+            self.fields.append(AnnotatedField(self._base + end - len(data), data, "rest", None, meaning))
+
+    def judge_body_crc(self, body: bytes) -> None:
+        for number, field in enumerate(self.fields):
+            if field.name == "body_crc" and body:
+                found = crc32(body) & 0x7FFFFFFF
+                good = found == field.value
+                self.fields[number] = _with(field, "right" if good else f"WRONG: the body has {found}")
+
+    def _judge_record_crc(self, at: int, digits: bytes) -> str:
+        found = crc32(bytes(self._record[: at - self._base])) & 0x7FFFFFFF
+        wanted = f"{found:010d}"[::-1]
+        return "right" if digits == wanted.encode() else f"WRONG: the record has {wanted}"
+
+
+def _pairs(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = data.find(b"\x02", start)
+        end = len(data) if end < 0 else end + 1
+        yield data[start:end]
+        start = end
