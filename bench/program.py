@@ -23,6 +23,8 @@ from tools.peers.packages import PEERS, ROOT, SERVER_VERSION, PeerError, java_pr
 from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds
 
 ROUND_TIMEOUT_S = 120.0
+FAILED_SHARE_MAX = 0.01
+"""The official broker refuses sends that waited 200 ms on a busy machine; a few are reported and not a failure."""
 HEAP = ("-Xms1g", "-Xmx1g")
 
 
@@ -85,7 +87,7 @@ class Program:
         """Run one round.
 
         Raises:
-            PeerError: the program ended, took too long, or messages failed.
+            PeerError: the program ended, took too long, or too many messages failed.
         """
         assert self._process.stdin is not None
         server = self._servers.cpu_seconds() if self._servers else 0.0
@@ -96,8 +98,12 @@ class Program:
         load = cpu_seconds(self._process.pid) - load
         server = self._servers.cpu_seconds() - server if self._servers else 0.0
         messages, seconds = int(facts.pop("messages")), facts.pop("seconds")
-        if failed := facts.pop("failed", 0):
-            raise PeerError(f"{failed:.0f} of {messages} messages failed in round {line!r}\n{self._errors_text()}")
+        if failed := int(facts.pop("failed", 0)):
+            where = self._servers.name if self._servers else "store"
+            text = f"{where}: {failed} of {messages} messages failed in round {line!r}: {self._errors_text()}"
+            if failed > messages * FAILED_SHARE_MAX:
+                raise PeerError(text)
+            print(f"bench: {text}", file=sys.stderr)
         return Round(messages, seconds, load, server, facts)
 
     def _answer(self) -> dict[str, float]:

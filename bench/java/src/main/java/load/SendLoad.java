@@ -81,7 +81,9 @@ public final class SendLoad {
                     failed.incrementAndGet();
                 }
             } catch (Exception error) {
-                failed.incrementAndGet();
+                if (failed.getAndIncrement() == 0) {
+                    System.err.println(error);
+                }
             }
             latencies[i] = System.nanoTime() - due;
         }
