@@ -96,16 +96,25 @@ async def read_all(server: Server) -> list[bytes]:
 
 @pytest.mark.parametrize("flush", ["async", "sync"])
 def test_nothing_acknowledged_is_lost(tmp_path, flush):
+    servers: list[Server] = []
+
+    def start() -> Server:
+        servers.append(Server(tmp_path / "store", flush))
+        return servers[-1]
+
     async def scene() -> None:
         acknowledged: set[bytes] = set()
         for round_number in range(ROUNDS):
-            server = Server(tmp_path / "store", flush)
+            server = start()
             await send_until_killed(server, round_number, acknowledged, 40 + 90 * round_number)
-            server = Server(tmp_path / "store", flush)
+            server = start()
             found = await read_all(server)
             assert acknowledged <= set(found)
             assert len(found) == len(set(found))  # nothing was sent twice
             assert server.end(signal.SIGINT if round_number % 2 else signal.SIGKILL) in (0, -signal.SIGKILL)
         assert len(acknowledged) > ROUNDS * 40
 
-    asyncio.run(scene())
+    try:
+        asyncio.run(scene())
+    finally:
+        servers[-1].end(signal.SIGKILL)  # a failed round leaves its server behind
