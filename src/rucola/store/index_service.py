@@ -218,10 +218,10 @@ class IndexService:
         found: list[int] = []
         for file in reversed(self.files):
             header = file.header()
-            if header.index_count > 1:
-                if header.overlaps(begin_ms, end_ms):
-                    found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms)
-                if len(found) >= count_max or header.begin_timestamp_ms < begin_ms:
+            # The reference stops at a file that begins too early; after a clock stepped back older files may match.
+            if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
+                found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms)
+                if len(found) >= count_max:
                     break
         return found
 
