@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.golden.loader import load
+from tests.golden.loader import load, unpack
 
+from rucola.broker.config_files import ConfigFiles
 from rucola.common.data_version import DataVersion
+from rucola.errors import StoreDamagedError
 from rucola.formats.tables import (
     decode_consumer_offsets,
     decode_delay_offsets,
@@ -20,6 +23,7 @@ from rucola.formats.tables import (
     encode_subscription_groups,
     encode_topics,
 )
+from rucola.runtime.files import Files
 
 TABLES: dict[str, tuple[Callable[[bytes], Any], Callable[..., bytes]]] = {
     "topics.json": (decode_topics, encode_topics),
@@ -66,3 +70,26 @@ def test_standard_json_is_read_too() -> None:
     text = case.files["config/delayOffset.json"]
     standard = json.dumps({"offsetTable": {"1": 24, "3": 5, "18": 42}, "unknown": [1], "dataVersion": {"counter": 0}})
     assert decode_delay_offsets(standard.encode())[1] == decode_delay_offsets(text)[1]
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("case", ["config_broken_main", "config_empty_main", "config_missing_main"])
+def test_a_table_that_cannot_be_read_is_taken_from_its_spare_copy(case: str, name: str, tmp_path: Path) -> None:
+    decode, _ = TABLES[name]
+    files = unpack(case, tmp_path).files
+    taken: list[Any] = []
+    ConfigFiles(Files(), str(tmp_path)).load(name, lambda text: taken.append(decode(text or b"")))
+    assert taken == [decode(files[f"config/{name}.bak"])]
+    assert all((tmp_path / path).read_bytes() == data for path, data in files.items())
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("case", ["config_broken_both", "config_broken_main_no_bak"])
+def test_a_table_without_a_copy_that_reads_refuses_the_start(case: str, name: str, tmp_path: Path) -> None:
+    """P-20: the reference takes a missing spare copy for an empty table and goes on with none of the topics."""
+    decode, _ = TABLES[name]
+    files = unpack(case, tmp_path).files
+    with pytest.raises(StoreDamagedError) as caught:
+        ConfigFiles(Files(), str(tmp_path)).load(name, lambda text: decode(text or b""))
+    assert caught.value.path == str(tmp_path / "config" / name)
+    assert all((tmp_path / path).read_bytes() == data for path, data in files.items())

@@ -1,0 +1,39 @@
+"""Opens golden stores with ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.golden.loader import STORES, Case
+
+from rucola.common.options import options_of, parse_options
+from rucola.runtime.files import Files
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.testing.clock import ManualClock
+
+CASES = sorted(
+    name
+    for path in STORES.glob("*.tar.xz")
+    if not (name := path.name.removesuffix(".tar.xz")).startswith(("config_", "refused_"))
+)
+"""Every store that opens."""
+
+
+def config_of(case: Case, path: Path) -> MessageStoreConfig:
+    """The options of the case that are ours too; records without a checksum property unless it says otherwise."""
+    known = {entry.key for entry in options_of(MessageStoreConfig)}
+    values = {key: str(value) for key, value in case.case["config"].items() if key in known}
+    return parse_options(
+        MessageStoreConfig, {"enabledAppendPropCRC": "false"} | values | {"storePathRootDir": str(path)}
+    )
+
+
+def opened(case: Case, path: Path) -> MessageStore:
+    """A store that runs in the directory, long after everything in it, and shows appended messages at once."""
+    config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
+    store = MessageStore(config, Files(), ManualClock(1_800_000_000_000))
+    store.load()
+    store.start()
+    return store
