@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskFullError, StoreError
+from rucola.errors import DiskError, DiskFullError, StoreError
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -123,8 +123,13 @@ class MessageStore:
         Raises:
             DiskError: a file cannot be made.
         """
-        self._mark_running()
+        # Space first: on a full disk the start ends here, with the directory as it was.
         self._log.start()
+        try:
+            self._mark_running()
+        except DiskError:
+            self._log.stop()
+            raise
         self._keeper.start()
         self._flush.start()
         self._dispatcher.on_arrival = self._on_arrival
@@ -134,9 +139,10 @@ class MessageStore:
         """Brings everything to the disk and gives the directory free; the abort marker stays if that does not work."""
         if self._lock is None:
             return
+        started = self._state is not StoreState.STOPPED
         self._state = StoreState.STOPPED
         try:
-            if self._files.exists(self._abort_path):
+            if started:
                 self._log.stop()
                 self._flush.stop()
                 self.dispatch()
@@ -351,7 +357,7 @@ class MessageStore:
             self._files.exists(self._abort_path),
         )
         end = recovery.find_end()
-        if not recovery.trusted:
+        if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
             # A recovery that is itself cut short must be taken for a crash by the next start.
             self._mark_running()
         recovery.cut_log(end)
