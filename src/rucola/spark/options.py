@@ -78,7 +78,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxBytesPerTrigger", "", "stream only: bytes per micro-batch, by the mean record size of each queue"),
     Option("minPartitions", "", "split ranges until there are about this many tasks"),
     Option("maxRecordsPerPartition", "", "messages per task"),
-    Option("maxBytesPerPartition", str(64 * MEBIBYTE), "bytes of log per task, with `storePath`"),
+    Option("maxBytesPerPartition", str(128 * MEBIBYTE), "bytes of log per task, with `storePath`"),
     Option(
         "scanOrder",
         "auto",

@@ -49,6 +49,8 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
     check_java()
     # Spark takes "python3" from PATH otherwise, and the format is then silently not found.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Without it Spark looks up the machine's own name and warns about what it finds.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name).master(master)

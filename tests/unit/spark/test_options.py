@@ -31,7 +31,7 @@ def test_defaults() -> None:
     assert options.ending == Position(name="latest")
     assert options.fail_on_data_loss is True
     assert options.offsets_per_trigger_max is None
-    assert options.bytes_per_partition_max == 64 << 20
+    assert options.bytes_per_partition_max == 128 << 20
     assert options.scan_order is ScanOrder.AUTO
     assert options.schema_style is SchemaStyle.ROCKETMQ
     assert options.starting_missing_time is MissingTime.ERROR
