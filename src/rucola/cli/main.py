@@ -131,6 +131,19 @@ def broker(
     run_servers(start, "INFO")
 
 
+@app.command(
+    "store",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "allow_extra_args": True},
+    options_metavar="info|ls|cat|grep|hexdump|verify DIR ...",
+)
+def store_command(context: typer.Context) -> int:
+    """Look into a store directory without changing it."""
+    from rucola.cli.store import run as run_store
+
+    return run_store(context.args)
+
+
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
     """Tell a person, or with ``json`` a script, that everything runs and where."""
     from rucola.runtime.machine import process_id

@@ -100,6 +100,10 @@ class OfflineStore:
         """The record that starts there, as stored."""
         return self._log.message_at(physical_offset)
 
+    def store_timestamp(self, physical_offset: int) -> int:
+        """Store time in ms of the record that starts there, which is not checked; -1 outside of the log."""
+        return self._log.store_timestamp(physical_offset)
+
     # -- queues -------------------------------------------------------------------------------------------------------
 
     def topics(self) -> list[str]:

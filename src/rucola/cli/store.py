@@ -1,0 +1,228 @@
+"""``rucola store``: looks into a store directory without changing a byte of it, also while a broker is using it.
+
+Exit codes: 0 nothing found to be wrong, 1 ``verify`` has findings, 2 usage, 5 the store cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from rucola.cli import store_output as output
+from rucola.cli.exit_codes import ExitCode
+from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.store.findings import Findings
+from rucola.store.hexdump import Hexdump
+from rucola.store.inspect import queue_infos, queue_ranges, store_info
+from rucola.store.offline import OfflineStore
+from rucola.store.search import MessageQuery, has_index, search_index, search_log
+from rucola.store.verify import verify as verify_store
+
+app = typer.Typer(
+    name="store",
+    help="Look into a store directory without changing it, also while a broker is using it.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+_INTERRUPTED = 130
+"""What a shell says of a command that Ctrl-C ended: a check that was not finished has not found the store clean."""
+
+Directory = Annotated[str, typer.Argument(metavar="DIR", help="Directory of the store.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Messages of this topic.")]
+Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Messages of this queue id.")]
+Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after so many messages.")]
+
+
+def run(arguments: list[str]) -> int:
+    """Run one ``rucola store`` command; returns the exit code.
+
+    Raises:
+        RucolaError: the command could not be carried out.
+    """
+    try:
+        result = typer.main.get_command(app)(arguments, prog_name="rucola store", standalone_mode=False)
+        sys.stdout.flush()
+    except DiskError as error:
+        raise StoreDamagedError(
+            error.path, 0, f"{error.operation} failed: {error.reason}", "see to the file"
+        ) from error
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except (BrokenPipeError, output.OutputClosedError):
+        # What is still buffered must not fail once more at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.CLEAN
+    return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+@app.command()
+def info(directory: Directory, json: Json = False) -> None:
+    """Show sizes, offsets, counts, checkpoint, and whether the store is in use."""
+    with _opened(directory) as store:
+        facts = store_info(store, Files())
+    output.print_info(facts, json)
+
+
+@app.command()
+def ls(directory: Directory, topic: Topic = None, json: Json = False) -> None:
+    """List topics and queues with their offsets and the store times of their first and last message."""
+    with _opened(directory) as store:
+        infos = queue_infos(store, topic)
+    output.print_queues(infos, json)
+
+
+@app.command()
+def cat(
+    directory: Directory,
+    topic: Annotated[str, typer.Option("--topic", help="Topic to read.", show_default=False)],
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id. [default: all, one by one]")] = None,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Queue offset to begin with.")] = 0,
+    most: Most = None,
+    json: Json = False,
+) -> None:
+    """Print the messages of a topic, queue by queue."""
+    with _opened(directory) as store:
+        ranges = [found for found in queue_ranges(store, topic) if queue in (None, found.queue_id)]
+        messages = (
+            message
+            for found in ranges
+            for message in store.messages(topic, found.queue_id, offset, found.max_offset, unpack=False)
+        )
+        output.print_messages(islice(messages, most), json)
+
+
+@app.command()
+def grep(
+    directory: Directory,
+    pattern: Annotated[str | None, typer.Argument(help="Regular expression, searched in bodies.")] = None,
+    topic: Topic = None,
+    queue: Queue = None,
+    key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="With this tag.")] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", help="NAME=REGEX: with such a property; may be repeated.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Stored at or after: ISO 8601 (UTC), or milliseconds.")] = None,
+    until: Annotated[str | None, typer.Option(help="Stored at or before.")] = None,
+    ignore_case: Annotated[bool, typer.Option("-i", "--ignore-case", help="In regular expressions.")] = False,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Walk over the log even when a key is given.")] = False,
+    most: Most = None,
+    json: Json = False,
+) -> None:
+    """Find messages: by key through the index, else by a walk over the log. All conditions must hold."""
+    flags = re.IGNORECASE if ignore_case else 0
+    wanted = MessageQuery(
+        topic,
+        queue,
+        key,
+        tag,
+        re.compile(_regex("PATTERN", pattern, flags).pattern.encode(), flags) if pattern is not None else None,
+        tuple(_property(text, flags) for text in properties or []),
+        _time_ms("--since", since) if since is not None else 0,
+        _time_ms("--until", until) if until is not None else (1 << 63) - 1,
+    )
+    files, found = Files(), Findings(Files().expand(directory))
+    with _opened(directory) as store:
+        if key is not None and not no_index and has_index(store, files):
+            output.print_messages(islice(search_index(store, files, wanted), most), json)
+            return
+        with output.progress("searching", store.end_offset() - store.min_offset()) as advance:
+            output.print_messages(islice(search_log(store, files, wanted, found, advance), most), json)
+    output.print_damage_passed(found.listed())
+
+
+@app.command()
+def hexdump(
+    directory: Directory,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="The record at this physical offset.")] = None,
+    unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: this unit of a consume queue.")] = None,
+    index: Annotated[str | None, typer.Option(help="NAME: the header of this index file, or with one of:")] = None,
+    slot: Annotated[int | None, typer.Option(min=0, help="... this slot of it.")] = None,
+    entry: Annotated[int | None, typer.Option(min=0, help="... this entry of it.")] = None,
+    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="The file checkpoint.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the bytes of one piece of the store, field by field."""
+    if sum((at is not None, unit is not None, index is not None, checkpoint)) != 1:
+        raise ConfigError("hexdump", "", "exactly one of --at, --unit, --index, --checkpoint")
+    if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
+        raise ConfigError("hexdump", "", "--slot or --entry together with --index")
+    source = Hexdump(Files(), directory)
+    if at is not None:
+        dump = source.record(at)
+    elif unit is not None:
+        dump = source.unit(*_unit_name(unit))
+    elif index is not None:
+        if slot is not None:
+            dump = source.index_slot(index, slot)
+        else:
+            dump = source.index_entry(index, entry) if entry is not None else source.index_header(index)
+    else:
+        dump = source.checkpoint()
+    output.print_dump(dump, json)
+
+
+@app.command()
+def verify(directory: Directory, json: Json = False) -> int:
+    """Check log, queues, index, checkpoint and tables against each other. Exit code 1 when something is wrong."""
+    with output.progress("verifying", 0) as advance:
+        report = verify_store(directory, Files(), advance)
+    output.print_report(report, json)
+    return ExitCode.CLEAN if report.clean else ExitCode.FAILED
+
+
+@contextmanager
+def _opened(directory: str) -> Iterator[OfflineStore]:
+    try:
+        store = OfflineStore(directory)
+    except FormatError as error:
+        raise StoreDamagedError(directory, error.position, str(error), "verify the store") from error
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _regex(name: str, text: str, flags: int) -> re.Pattern[str]:
+    try:
+        return re.compile(text, flags)
+    except re.error as error:
+        raise ConfigError(name, text, f"a regular expression ({error})") from None
+
+
+def _property(text: str, flags: int) -> tuple[str, re.Pattern[str]]:
+    name, equals, pattern = text.partition("=")
+    if not name or not equals:
+        raise ConfigError("--property", text, "NAME=REGEX")
+    return name, _regex("--property", pattern, flags)
+
+
+def _time_ms(name: str, text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(name, text, "a time such as 2024-05-01T12:00:00, or milliseconds since 1970") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _unit_name(text: str) -> tuple[str, int, int]:
+    topic, _, rest = text.partition("/")
+    queue_id, _, queue_offset = rest.partition("/")
+    if not topic or not all(part.isascii() and part.isdigit() for part in (queue_id, queue_offset)):
+        raise ConfigError("--unit", text, "TOPIC/QUEUE/OFFSET")
+    return topic, int(queue_id), int(queue_offset)

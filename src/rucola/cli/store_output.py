@@ -1,0 +1,282 @@
+"""How ``rucola store`` prints: tables for people, one JSON object a line for scripts, progress on standard error."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import orjson
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rucola.common.hosts import host_text
+from rucola.common.message import MessageExt
+from rucola.formats.annotate import AnnotatedField
+from rucola.store.findings import Finding
+from rucola.store.hexdump import Dump
+from rucola.store.inspect import QueueInfo, StoreInfo
+from rucola.store.search import unpacked_body
+from rucola.store.verify import VerifyReport
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BODY_SHOWN_MAX = 2000
+_BYTES_A_LINE = 8
+_FIELD_BYTES_MAX = 512
+_PIPE_COLUMNS = 160
+
+
+class OutputClosedError(Exception):
+    """Whoever reads the output has had enough."""
+
+
+class _Console(Console):
+    """Standard output. A reader that goes away ends the command in ``rucola.cli.store.run``, not inside of rich."""
+
+    def on_broken_pipe(self) -> None:
+        raise OutputClosedError
+
+
+def _console() -> Console:
+    # Somebody else's program has no 80 columns.
+    return _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+
+
+def print_info(info: StoreInfo, json: bool) -> None:
+    """``store info``."""
+    facts = asdict(info)
+    facts["index_files"] = [asdict(file) | {"header": file.header._asdict()} for file in info.index_files]
+    if json:
+        _print_json(facts)
+        return
+    grid = Table.grid(padding=(0, 2))
+    entries = sum(max(file.header.index_count - 1, 0) for file in info.index_files)
+    rows = {
+        "store": info.path,
+        "written by": info.writer,
+        "in use": "yes" if info.lock_held else "no",
+        "stopped cleanly": "no (file abort)" if info.abort and not info.lock_held else "-" if info.lock_held else "yes",
+        "size": _bytes(info.size_bytes),
+        "log": f"{info.min_offset} to {info.end_offset} in {info.segments} segments of {_bytes(info.segment_bytes)}",
+        "topics": str(info.topics),
+        "queues": f"{info.queues}, segments of {_bytes(info.queue_segment_bytes)}",
+        "messages": str(info.messages),
+        "index": f"{len(info.index_files)} files, {entries} entries",
+    }
+    for file in info.index_files:
+        geometry = f"{file.slots} slots, {file.entries_max} entries" if file.slots else "geometry unknown"
+        rows[f"  {file.name}"] = f"{max(file.header.index_count - 1, 0)} entries; {geometry}"
+    rows["checkpoint"] = "-" if info.checkpoint is None else ""
+    if info.checkpoint is not None:
+        rows |= {f"  {name}": _with_time(name, value) for name, value in asdict(info.checkpoint).items()}
+    rows["watermark"] = "-" if info.watermark is None else ""
+    if info.watermark is not None:
+        rows |= {f"  {name}": str(value) for name, value in asdict(info.watermark).items()}
+    for name, value in rows.items():
+        grid.add_row(f"[dim]{name}", _shown(value))
+    _console().print(grid)
+
+
+def print_queues(infos: list[QueueInfo], json: bool) -> None:
+    """``store ls``."""
+    if json:
+        for info in infos:
+            times = {"first_timestamp_ms": info.first_timestamp_ms, "last_timestamp_ms": info.last_timestamp_ms}
+            _print_json(asdict(info.range) | {"count": info.count} | times)
+        return
+    table = _table("topic", "queue>", "min>", "max>", "count>", "first stored!", "last stored!")
+    for info in infos:
+        held = info.range
+        numbers = (str(value) for value in (held.queue_id, held.min_offset, held.max_offset, info.count))
+        table.add_row(
+            escape(held.topic), *numbers, time_text(info.first_timestamp_ms), time_text(info.last_timestamp_ms)
+        )
+    _console().print(table)
+
+
+def message_facts(message: MessageExt) -> dict[str, Any]:
+    """What ``cat --json`` prints of a message; the names are a stable face."""
+    return {
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "size": message.store_size,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "born_timestamp_ms": message.born_timestamp_ms,
+        "born_host": host_text(message.born_host),
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "store_host": host_text(message.store_host),
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "properties": message.properties,
+        "body": b64encode(message.body).decode(),
+    }
+
+
+def print_messages(messages: Iterable[MessageExt], json: bool) -> None:
+    """``store cat`` and ``store grep``; the bodies are given as stored."""
+    console = _console()
+    for message in messages:
+        if json:
+            _print_json(message_facts(message))
+            continue
+        place = f"[bold]{_shown(message.topic)}/{message.queue_id}/{message.queue_offset}[/]"
+        console.print(f"{place} at {message.physical_offset}, {time_text(message.store_timestamp_ms)}")
+        for name, value in message.properties.items():
+            console.print(f"  [dim]{_shown(name)}[/] {_shown(value)}", soft_wrap=True)
+        console.print(f"  {_body_text(unpacked_body(message))}", soft_wrap=True)
+
+
+def print_dump(dump: Dump, json: bool) -> None:
+    """``store hexdump``."""
+    if json:
+        fields = [asdict(field) | {"data": field.data.hex()} for field in dump.fields]
+        _print_json({"file": dump.path, "title": dump.title, "fields": fields})
+        return
+    table = _table("position>", "bytes!", "field!", "value>", "")
+    for field in dump.fields:
+        for at in range(0, min(len(field.data), _FIELD_BYTES_MAX) or 1, _BYTES_A_LINE):
+            line = field.data[at : at + _BYTES_A_LINE]
+            name, value, meaning = _labels(field) if at == 0 else ("", "", _text(line))
+            table.add_row(str(field.position + at), line.hex(" "), _shown(name), _shown(value), _shown(meaning))
+        if len(field.data) > _FIELD_BYTES_MAX:
+            table.add_row("", "...", "", "", f"{len(field.data) - _FIELD_BYTES_MAX} more bytes")
+    console = _console()
+    console.print(f"{_shown(dump.title)}\n{_shown(dump.path)}", soft_wrap=True)
+    console.print(table)
+
+
+def print_report(report: VerifyReport, json: bool) -> None:
+    """``store verify``."""
+    if json:
+        _print_json(asdict(report) | {"clean": report.clean})
+        return
+    console = _console()
+    if report.findings:
+        table = _table("kind!", "file", "position>", "count>", "first of them")
+        for found in report.findings:
+            table.add_row(found.kind, _shown(found.file), str(found.position), str(found.count), _shown(found.detail))
+        console.print(table)
+    for note in report.notes:
+        console.print(f"note: {_shown(note)}", soft_wrap=True)
+    if report.affected:
+        console.print(f"{report.affected} entries of queues and index lead into the damage of the log")
+    console.print(
+        f"{report.records} records up to physical offset {report.log_end}, {report.units} queue entries that agree, "
+        f"{report.index_entries} index entries, {report.tables} tables",
+        soft_wrap=True,
+    )
+    total = sum(report.counts.values())
+    listed = sum(found.count for found in report.findings)
+    more = f", {total - listed} of them not listed" if listed < total else ""
+    console.print(f"[bold red]{total} findings{more}" if total else "[bold green]no findings")
+
+
+def print_damage_passed(findings: list[Finding]) -> None:
+    """What a search walked over, on standard error."""
+    console = Console(stderr=True, highlight=False)
+    for found in findings:
+        console.print(
+            f"damage: {_shown(found.file)}, position {found.position}: {_shown(found.detail)}", soft_wrap=True
+        )
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
+    """A bar on standard error, on a terminal only; gives the function that moves it: bytes done, and bytes in all."""
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total or None)
+
+        def advance(done: int, total: int | None = None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield advance
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A time in UTC, ``-`` for none."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z" if timestamp_ms >= 0 else "-"
+
+
+def _labels(field: AnnotatedField) -> tuple[str, str, str]:
+    value = "" if field.value is None else str(field.value)
+    meaning = field.meaning
+    if field.name.endswith("timestamp_ms") and isinstance(field.value, int) and field.value > 0:
+        meaning = time_text(field.value)
+    if field.value is None:
+        meaning = f"{_text(field.data[:_BYTES_A_LINE])} {meaning}".strip()
+    return field.name, value, meaning
+
+
+def _text(data: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
+
+
+def _body_text(body: bytes) -> str:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not all(char.isprintable() or char in "\t\n" for char in text):
+        return f"{len(body)} bytes {body[:64].hex(' ')}{' ...' if len(body) > 64 else ''}" if body else "no body"
+    return escape(text if len(text) <= _BODY_SHOWN_MAX else f"{text[:_BODY_SHOWN_MAX]} ... ({len(body)} bytes)")
+
+
+def _shown(text: str) -> str:
+    """Text from a store: nothing in it may act on the terminal."""
+    return escape("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text))
+
+
+def _with_time(name: str, value: int) -> str:
+    return f"{value}  {time_text(value)}" if name.endswith("timestamp_ms") and value > 0 else str(value)
+
+
+def _bytes(count: int) -> str:
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{count} B ({value:.1f} {units[0]})"
+
+
+def _table(*columns: str) -> Table:
+    """A table; columns whose name ends with ``>`` are numbers, those with ``!`` are never folded."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
+        table.add_column(column.rstrip(">!"), justify=justify, overflow="fold", no_wrap=column.endswith("!"))
+    return table
+
+
+def _print_json(facts: Mapping[str, Any]) -> None:
+    # A topic may hold bytes that are no UTF-8, which the file system gives as lone surrogates.
+    try:
+        line = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        line = orjson.dumps(_plain(facts), option=orjson.OPT_NON_STR_KEYS)
+    try:
+        sys.stdout.write(line.decode() + "\n")
+    except BrokenPipeError:
+        raise OutputClosedError from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_plain(member) for member in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,128 @@
+"""Pieces of a store's files, taken apart field by field (``formats.annotate``); works on damaged stores too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.errors import StoreDamagedError
+from rucola.formats.annotate import (
+    AnnotatedField,
+    annotate_checkpoint,
+    annotate_index_entry,
+    annotate_index_header,
+    annotate_index_slot,
+    annotate_record,
+    annotate_unit,
+)
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
+from rucola.formats.layout import Layout
+from rucola.formats.message import BLANK, RECORD_HEAD
+from rucola.runtime.files import Files
+from rucola.store.inspect import log_file, queue_file
+from rucola.store.mapped_file import MappedFile
+from rucola.store.verify_index import index_geometry
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Part of one file; positions of the fields are positions in it."""
+
+    path: str
+    title: str
+    fields: list[AnnotatedField]
+
+
+class Hexdump:
+    """Takes pieces of the store in ``root`` apart.
+
+    All methods raise ``StoreDamagedError`` when there is no such place in the files, and ``FormatError`` when a file
+    ends within the piece.
+    """
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._files = files
+        self._root = files.expand(root)
+
+    def record(self, physical_offset: int) -> Dump:
+        """What lies at ``physical_offset``, read as a record; of one that is cut short or damaged what can be read."""
+        file = log_file(self._files, self._root, physical_offset)
+        if file is None:
+            raise self._nowhere("commitlog", physical_offset, "no segment holds this physical offset")
+        position = physical_offset - file.start
+        left = file.size - position
+        size, _ = BLANK.unpack(file.segment.view, position) if left >= BLANK.size else (left, 0)
+        # A size that cannot be is not followed: the fixed fields alone are shown.
+        end = position + (size if RECORD_HEAD.size <= size <= left else min(left, RECORD_HEAD.size))
+        record = bytes(file.segment.view[position:end])
+        fields = annotate_record(record, position)
+        return self._dump(file, f"record at physical offset {physical_offset}", fields)
+
+    def unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
+        """The unit of an entry of a queue."""
+        file = queue_file(self._files, self._root, topic, queue_id, queue_offset)
+        if file is None:
+            part = f"consumequeue/{topic}/{queue_id}"
+            raise self._nowhere(part, queue_offset * UNIT_BYTES, f"no segment holds entry {queue_offset}")
+        position = queue_offset * UNIT_BYTES - file.start
+        fields = annotate_unit(file.segment.view[position : position + UNIT_BYTES], position)
+        return self._dump(file, f"entry {queue_offset} of {topic}/{queue_id}", fields)
+
+    def checkpoint(self) -> Dump:
+        """The file ``checkpoint``."""
+        path = f"{self._root}/checkpoint"
+        content = self._files.read_file(path)
+        if content is None:
+            raise self._nowhere("checkpoint", 0, "there is no such file")
+        return Dump(path, "checkpoint", annotate_checkpoint(content))
+
+    def index_header(self, name: str) -> Dump:
+        """The header of an index file."""
+        file = self._index_file(name)
+        return self._dump(file, f"header of index file {name}", annotate_index_header(file.segment.view))
+
+    def index_slot(self, name: str, number: int) -> Dump:
+        """A slot of an index file."""
+        file = self._index_file(name)
+        slots, _ = self._geometry(file)
+        position = INDEX_HEADER.size + INDEX_SLOT.size * number
+        data = self._piece(file, INDEX_SLOT, position, number, slots)
+        return self._dump(file, f"slot {number} of index file {name}", annotate_index_slot(data, position))
+
+    def index_entry(self, name: str, number: int) -> Dump:
+        """An entry of an index file."""
+        file = self._index_file(name)
+        slots, entries = self._geometry(file)
+        position = INDEX_HEADER.size + INDEX_SLOT.size * slots + INDEX_ENTRY.size * number
+        data = self._piece(file, INDEX_ENTRY, position, number, entries)
+        begin_ms = IndexHeader.decode(file.segment.view).begin_timestamp_ms
+        return self._dump(file, f"entry {number} of index file {name}", annotate_index_entry(data, begin_ms, position))
+
+    def _index_file(self, name: str) -> MappedFile:
+        path = f"{self._root}/index/{name}"
+        if "/" in name or not self._files.exists(path):
+            raise self._nowhere(f"index/{name}", 0, "there is no such file")
+        size = self._files.size(path)
+        if size < INDEX_HEADER.size:
+            raise self._nowhere(f"index/{name}", size, "the file ends within its header")
+        return MappedFile(self._files, path, 0, size, False, 0)
+
+    def _geometry(self, file: MappedFile) -> tuple[int, int]:
+        geometry = index_geometry(file)
+        if geometry is None:
+            raise StoreDamagedError(
+                file.path, 0, "its numbers of slots and entries cannot be told", "look at the header instead"
+            )
+        return geometry
+
+    def _piece(self, file: MappedFile, layout: Layout, position: int, number: int, count: int) -> bytes:
+        if not 0 <= number < count:
+            raise StoreDamagedError(file.path, 0, f"no number {number}: there are {count}", "name a smaller one")
+        return bytes(file.segment.view[position : position + layout.size])
+
+    def _dump(self, file: MappedFile, title: str, fields: list[AnnotatedField]) -> Dump:
+        file.close()
+        return Dump(file.path, title, fields)
+
+    def _nowhere(self, part: str, position: int, problem: str) -> StoreDamagedError:
+        return StoreDamagedError(f"{self._root}/{part}", position, problem, "look at rucola store ls and info")

@@ -1,0 +1,298 @@
+"""``rucola store``: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.golden.loader import unpack
+from tests.unit.store.stores import contents, opened
+from tests.unit.store.stores import fill as put
+
+from rucola.cli.main import main
+from rucola.common.message import StoreMessage
+
+HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
+START_MS = 1_700_000_000_000
+"""Where the clock of ``opened`` begins; it moves a millisecond with each reading."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("store")
+    writer = opened(path)
+    put(writer, 40)
+    special = StoreMessage(b"Odd", 0, b"\x1b[31mred", b"color\x01blue\x02nasty\x01\x1b[0m[bold]\x02", 1, HOST)
+    writer.put_message(special)
+    writer.dispatch()
+    writer.shutdown()
+    return path
+
+
+def lines(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[dict[str, Any]]:
+    assert main(["store", *map(str, arguments), "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def text(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert main(["store", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def numbers(found: list[dict[str, Any]]) -> list[int]:
+    """Numbers of ``put``'s messages."""
+    return [int(b64decode(message["body"]).split()[0]) for message in found]
+
+
+def test_info(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (facts,) = lines(capsys, "info", store)
+    assert facts["path"] == str(store)
+    assert (facts["writer"], facts["abort"], facts["lock_held"]) == ("Rucola", False, False)
+    assert (facts["segments"], facts["segment_bytes"], facts["min_offset"]) == (1, 65536, 0)
+    assert (facts["topics"], facts["queues"], facts["messages"], facts["queue_segment_bytes"]) == (3, 5, 41, 2000)
+    assert facts["watermark"]["end_offset"] == facts["end_offset"] == facts["watermark"]["flushed_offset"]
+    assert facts["checkpoint"]["logics_msg_timestamp_ms"] > START_MS
+    (index,) = facts["index_files"]
+    assert (index["slots"], index["entries_max"], index["header"]["index_count"]) == (100, 400, 121)
+    assert facts["size_bytes"] == sum(file.stat().st_size for file in store.rglob("*") if file.is_file())
+    shown = text(capsys, "info", store)
+    assert "Rucola" in shown and "41" in shown and "100 slots, 400 entries" in shown
+
+
+def test_ls(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines(capsys, "ls", store)
+    assert [(queue["topic"], queue["queue_id"], queue["count"]) for queue in found] == [
+        ("Odd", 0, 1),
+        *((topic, queue, 10) for topic in ("T0", "T1") for queue in (0, 1)),
+    ]
+    assert all(START_MS <= queue["first_timestamp_ms"] <= queue["last_timestamp_ms"] for queue in found)
+    assert [queue["topic"] for queue in lines(capsys, "ls", store, "--topic", "T1")] == ["T1", "T1"]
+    assert lines(capsys, "ls", store, "--topic", "none") == []
+    assert "T0" in text(capsys, "ls", store)
+
+
+def test_cat_has_the_documented_keys(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = lines(capsys, "cat", store, "--topic", "T0")
+    assert list(found[0]) == [
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "physical_offset",
+        "size",
+        "flag",
+        "sys_flag",
+        "born_timestamp_ms",
+        "born_host",
+        "store_timestamp_ms",
+        "store_host",
+        "reconsume_times",
+        "prepared_transaction_offset",
+        "properties",
+        "body",
+    ]
+    assert found[0]["properties"]["KEYS"] == "key-0 all"
+    assert found[0]["born_host"] == "127.0.0.1:12345"
+    assert numbers(found) == [*range(0, 40, 4), *range(2, 40, 4)]
+
+
+def test_cat_takes_queue_offset_and_a_limit(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert numbers(lines(capsys, "cat", store, "--topic", "T0", "--queue", "1", "--offset", "8")) == [34, 38]
+    assert numbers(lines(capsys, "cat", store, "--topic", "T0", "--offset", "9")) == [36, 38]
+    assert numbers(lines(capsys, "cat", store, "--topic", "T0", "--max", "3")) == [0, 4, 8]
+    assert lines(capsys, "cat", store, "--topic", "none") == []
+
+
+def test_bodies_are_given_as_stored_and_shown_unpacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = unpack("bodies", tmp_path)
+    topic = case.puts[0]["message"]["topic"]
+    sizes = {entry["physicalOffset"]: entry["body"]["length"] for entry in case.expect["log"] if "body" in entry}
+    found = lines(capsys, "cat", tmp_path, "--topic", topic)
+    assert {message["physical_offset"]: len(b64decode(message["body"])) for message in found} == sizes
+    assert text(capsys, "cat", tmp_path, "--topic", topic).count(f"{topic}/") == len(sizes)
+
+
+def test_what_a_store_holds_cannot_act_on_the_terminal(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = text(capsys, "cat", store, "--topic", "Odd")
+    assert "\x1b" not in shown
+    assert "\\x1b[0m[bold]" in shown
+    assert "8 bytes 1b 5b" in shown
+
+
+@pytest.mark.parametrize("road", [(), ("--no-index",)])
+def test_grep_by_key(road: tuple[str, ...], store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert numbers(lines(capsys, "grep", store, "--key", "key-7", *road)) == [7]
+    assert numbers(lines(capsys, "grep", store, "--key", "ID00000012", *road)) == [12]
+    assert numbers(lines(capsys, "grep", store, "--key", "all", *road)) == list(range(40))
+    assert numbers(lines(capsys, "grep", store, "--key", "all", "--topic", "T1", "--tag", "Tag0", *road)) == [
+        number for number in range(1, 40, 2) if number % 3 == 0
+    ]
+    assert lines(capsys, "grep", store, "--key", "key", *road) == []
+    assert numbers(lines(capsys, "grep", store, "--key", "all", "--max", "2", *road)) == [0, 1]
+
+
+def test_a_key_of_the_same_hash_is_no_hit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = opened(tmp_path)
+    for key in (b"Aa", b"BB"):  # equal hash codes, behind any topic
+        writer.put_message(StoreMessage(b"T", 0, key, b"KEYS\x01" + key + b"\x02", 1, HOST))
+    writer.dispatch()
+    writer.shutdown()
+    (found,) = lines(capsys, "grep", tmp_path, "--key", "BB")
+    assert b64decode(found["body"]) == b"BB"
+
+
+def test_grep_by_body_property_tag_and_time(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert numbers(lines(capsys, "grep", store, "^1[0-3] ")) == [10, 11, 12, 13]
+    assert numbers(lines(capsys, "grep", store, "^1[0-3] ", "--queue", "0")) == [12, 13]
+    assert numbers(lines(capsys, "grep", store, "--tag", "Tag1", "--topic", "T0", "--max", "2")) == [4, 10]
+    assert len(lines(capsys, "grep", store, "--property", "color=^bl")) == 1
+    assert lines(capsys, "grep", store, "--property", "color=BL") == []
+    assert len(lines(capsys, "grep", store, "--property", "color=BL", "-i")) == 1
+    assert len(lines(capsys, "grep", store, "RED", "--ignore-case")) == 1
+    times = [message["store_timestamp_ms"] for message in lines(capsys, "grep", store)]
+    assert len(times) == 41
+    since, until = str(times[5]), str(times[7])
+    assert numbers(lines(capsys, "grep", store, "--since", since, "--until", until)) == [5, 6, 7]
+    assert lines(capsys, "grep", store, "--since", "2023-11-14T22:13:21") == []
+    assert len(lines(capsys, "grep", store, "--until", "2023-11-15T00:13:21+02:00")) == 41
+    key_in_time = ("--key", "all", "--since", since, "--until", until)
+    assert numbers(lines(capsys, "grep", store, *key_in_time)) == [5, 6, 7]
+
+
+def test_grep_goes_over_damage_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unpack("killed_bad_magic", tmp_path)
+    assert main(["store", "grep", str(tmp_path), "--json"]) == 0
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 63
+    assert "damage: commitlog/00000000000000008192, position 4560" in output.err
+
+
+def test_hexdump(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    second = lines(capsys, "cat", store, "--topic", "T1")[0]
+    (record,) = lines(capsys, "hexdump", store, "--at", str(second["physical_offset"]))
+    assert sum(len(field["data"]) // 2 for field in record["fields"]) == second["size"]
+    assert record["fields"][0] == {
+        "position": second["physical_offset"],
+        "data": second["size"].to_bytes(4, "big").hex(),
+        "name": "total_size",
+        "value": second["size"],
+        "meaning": "",
+    }
+    (unit,) = lines(capsys, "hexdump", store, "--unit", "T1/0/0")
+    assert [field["value"] for field in unit["fields"][:2]] == [second["physical_offset"], second["size"]]
+    name = next((store / "index").iterdir()).name
+    (header,) = lines(capsys, "hexdump", store, "--index", name)
+    assert header["fields"][-1]["value"] == 121
+    (entry,) = lines(capsys, "hexdump", store, "--index", name, "--entry", "4")
+    assert entry["fields"][1]["value"] == second["physical_offset"]
+    heads = [
+        lines(capsys, "hexdump", store, "--index", name, "--slot", str(n))[0]["fields"][0] for n in range(0, 100, 9)
+    ]
+    assert any(head["value"] for head in heads)
+    (checkpoint,) = lines(capsys, "hexdump", store, "--checkpoint")
+    assert len(checkpoint["fields"]) == 5
+    shown = text(capsys, "hexdump", store, "--at", "0")
+    assert "total_size" in shown and "2023-11-14 22:13:20" in shown and "property KEYS" in shown
+
+
+def test_hexdump_of_a_large_field_is_cut_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = opened(tmp_path)
+    writer.put_message(StoreMessage(b"T", 0, b"x" * 5000, b"", 1, HOST))
+    writer.shutdown()
+    assert "4488 more bytes" in text(capsys, "hexdump", tmp_path, "--at", "0")
+    (dump,) = lines(capsys, "hexdump", tmp_path, "--at", "0")
+    assert "78" * 5000 in [field["data"] for field in dump["fields"]]
+
+
+def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (report,) = lines(capsys, "verify", store)
+    assert (report["clean"], report["findings"], report["records"]) == (True, [], 41)
+    assert "no findings" in text(capsys, "verify", store)
+    unpack("killed_cq_behind", tmp_path)
+    assert main(["store", "verify", str(tmp_path), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["counts"] == {"record_without_unit": 5}
+    (finding,) = report["findings"]
+    assert (finding["kind"], finding["position"], finding["count"]) == ("record_without_unit", 120, 5)
+    assert finding["file"] == "consumequeue/Newest/1/00000000000000000000"
+    assert main(["store", "verify", str(tmp_path)]) == 1
+    shown = capsys.readouterr().out
+    assert "record_without_unit" in shown and "5 findings" in shown and "was not stopped" in shown
+
+
+USAGE = [
+    ["cat", "DIR"],
+    ["hexdump", "DIR"],
+    ["hexdump", "DIR", "--at", "0", "--checkpoint"],
+    ["hexdump", "DIR", "--at", "0", "--slot", "1"],
+    ["hexdump", "DIR", "--unit", "T0"],
+    ["grep", "DIR", "("],
+    ["grep", "DIR", "--property", "color"],
+    ["grep", "DIR", "--since", "yesterday"],
+    ["verify", "DIR", "--unknown"],
+    ["unknown", "DIR"],
+]
+
+
+@pytest.mark.parametrize("arguments", USAGE, ids=" ".join)
+def test_wrong_usage_is_2_and_one_line(arguments: list[str], store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store", *(argument.replace("DIR", str(store)) for argument in arguments)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("rucola: ") and output.err.count("\n") == 1
+
+
+def test_what_cannot_be_read_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unpack("refused_stray_file", tmp_path / "stray")
+    (tmp_path / "file").write_text("no directory")
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "none", tmp_path / "file", tmp_path / "empty"):
+        for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"], ["hexdump", "--at", "0"], ["verify"]):
+            assert main(["store", command[0], str(path), *command[1:]]) == 5, (path, command)
+            assert capsys.readouterr().err.count("\n") == 1
+    for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"]):
+        assert main(["store", command[0], str(tmp_path / "stray"), *command[1:]]) == 5
+    assert main(["store", "hexdump", str(tmp_path / "stray"), "--at", "0"]) == 0
+    assert main(["store", "hexdump", str(tmp_path / "stray"), "--at", "99999999"]) == 5
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in ("info", "ls", "cat", "grep", "hexdump", "verify"))
+    assert main(["--help"]) == 0
+    assert "store" in capsys.readouterr().out
+
+
+def test_no_command_changes_anything(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, times = contents(store), [file.stat().st_mtime_ns for file in sorted(store.rglob("*"))]
+    test_info(store, capsys)
+    test_ls(store, capsys)
+    test_cat_has_the_documented_keys(store, capsys)
+    test_grep_by_key((), store, capsys)
+    test_hexdump(store, capsys)
+    assert main(["store", "verify", str(store)]) == 0
+    assert contents(store) == before
+    assert [file.stat().st_mtime_ns for file in sorted(store.rglob("*"))] == times
+
+
+def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+    for option in ([], ["--json"]):
+        command = [sys.executable, "-m", "rucola", "store", "cat", str(store), "--topic", "T0", *option]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.close()
+        assert (child.stderr.read(), child.wait(60)) == (b"", 0)
+        child.stderr.close()
+
+
+def test_the_other_commands_do_not_load_it() -> None:
+    program = (
+        "import sys, rucola.cli.main; print(sorted(n for n in sys.modules if n.startswith('rucola.store')), end='')"
+    )
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stdout == "[]"
