@@ -88,6 +88,7 @@ STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 CHECK_BODY_CRC = cython.declare(cython.int, 1)
 CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
+CHECK_TORN_END = cython.declare(cython.int, 8)
 # A literal above 31 bits is a Python object to Cython; these are C integers.
 SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
@@ -583,7 +584,8 @@ def walk_records(
         base_offset: physical offset of byte 0 of ``segment``.
         rows_max: most records to take.
         crc32: function of a memoryview.
-        check: or of 1 body CRC, 2 record CRC where there is one, 4 physicalOffset field.
+        check: or of 1 body CRC, 2 record CRC where there is one, 4 physicalOffset field, 8 no zero byte where the
+            record CRC would be (a crash may have lost the page that holds it).
 
     Returns:
         The number of rows filled, the position of the first byte not taken, and a ``WalkStop``.
@@ -621,6 +623,8 @@ def walk_records(
         if check & CHECK_BODY_CRC and not _body_is_sound(segment_view, table, row, crc32):
             return rows, position, STOP_TORN
         if check & CHECK_RECORD_CRC and not _record_is_sound(segment, segment_view, table, row, crc32):
+            return rows, position, STOP_TORN
+        if check & CHECK_TORN_END and _end_is_torn(segment, table, row):
             return rows, position, STOP_TORN
         _span_properties(segment, table, row)
         topic_len = table[row + RECORD_TOPIC_LEN]
@@ -775,3 +779,18 @@ def _record_is_sound(
             return False
         crc //= 10
     return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _end_is_torn(
+    segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether there is a zero byte in that part of the properties which the CRC property takes."""
+    end: cython.Py_ssize_t = table[row + RECORD_POS] + table[row + RECORD_SIZE]
+    i: cython.Py_ssize_t
+    for i in range(end - min(table[row + RECORD_PROPERTIES_LEN], CRC_PROPERTY_BYTES), end):
+        if segment[i] == 0:
+            return True
+    return False

@@ -190,7 +190,8 @@ class ConsumeQueue:
                 file = self.files.find(queue_offset * UNIT_BYTES)
                 if file is not None:
                     _put(file.segment.buffer, queue_offset * UNIT_BYTES - file.start, physical_offset, size, tags_code)
-                    self._synced = min(self._synced, queue_offset * UNIT_BYTES)
+            # Also a unit found as it must be: a killed process may have left it in memory only.
+            self._synced = min(self._synced, queue_offset * UNIT_BYTES)
             return
         if self.max_offset == self.min_offset:
             self._begin_at(queue_offset)

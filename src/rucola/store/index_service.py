@@ -97,6 +97,18 @@ class IndexFile:
         view = self._file.segment.view
         return query(view, self._slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms)
 
+    def keys_at_end(self) -> int:
+        """How many keys of the record with the newest key there are: the file may have become full within it."""
+        header, view = self.header(), self._file.segment.view
+        last = min(header.index_count, self._entry_max) - 1
+        done = 0
+        while done < last:
+            position = self._entries_at + INDEX_ENTRY.size * (last - done)
+            if INDEX_ENTRY.struct.unpack_from(view, position)[1] != header.end_physical_offset:
+                break
+            done += 1
+        return done
+
     def sync(self) -> None:
         """Syncs the file."""
         self._file.sync()
@@ -125,6 +137,7 @@ class IndexService:
         self._config = config
         self._writable = writable
         self._end_offset = 0
+        self._keys_done = 0
         self._dirty = False
         self._unsynced: list[IndexFile] = []
 
@@ -151,23 +164,30 @@ class IndexService:
                 )
             self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
         # The newest by name need not know the newest record: the clock may have stepped back.
-        self._end_offset = max((file.header().end_physical_offset for file in self.files), default=0)
+        self._find_end()
 
-    def drop(self, physical_end: int, newest: bool) -> int:
-        """Removes the files that know records behind the end of the log, and the newest one if that is wished.
+    def drop(self, physical_end: int, unclean: bool, synced_end: int | None = None) -> int:
+        """Removes the files that know records behind the end of the log, and those that a crash may have damaged.
 
         A file is removed whole: its keys are put again.
 
         Args:
             physical_end: end of the log.
-            newest: the newest file may be damaged, by a crash.
+            unclean: there was a crash: the newest file may be damaged.
+            synced_end: the keys of all records below are on the disk; after a crash an older file is kept only if it
+                is full of such keys. None = not known, older files were synced when they were full.
 
         Returns:
             Physical offset of the first record whose keys may be missing now.
         """
-        dropped = [file for file in self.files if file.header().end_physical_offset >= physical_end]
-        if newest and self.files and self.files[-1] not in dropped:
-            dropped.append(self.files[-1])
+        dropped = []
+        for file in self.files:
+            header = file.header()
+            behind = header.end_physical_offset >= physical_end
+            full = header.index_count >= self._config.max_index_num
+            synced = synced_end is None or (full and header.end_physical_offset < synced_end)
+            if behind or (unclean and (file is self.files[-1] or not synced)):
+                dropped.append(file)
         # A header may be damaged as well; its begin only lowers the offset where keys are put again.
         begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
         self.files = [file for file in self.files if file not in dropped]
@@ -176,9 +196,15 @@ class IndexService:
             self._files.remove(file.path)
         if dropped:
             self._files.sync_directory(self.path)
-            kept = max((file.header().end_physical_offset for file in self.files), default=0)
-            self._end_offset = min([kept, *begins])
+        self._find_end(*begins)
         return self._end_offset
+
+    def _find_end(self, *begins: int) -> None:
+        """Where keys go on: at the newest record known, the first keys of which are there, or at the lowest begin."""
+        kept = max(self.files, key=lambda file: file.header().end_physical_offset, default=None)
+        end = kept.header().end_physical_offset if kept is not None else 0
+        self._end_offset = min([end, *begins])
+        self._keys_done = kept.keys_at_end() if kept is not None and self._end_offset == end else 0
 
     @property
     def end_offset(self) -> int:
@@ -197,20 +223,41 @@ class IndexService:
         """
         if not rows:
             return
+        row = self._first_row(table, rows, base_offset)
         file = self.files[-1] if self.files else self._next_file()
-        config, from_offset, row, done = self._config, self._end_offset, 0, 0
+        config = self._config
+        self._dirty = True
         while True:
             # Allocated for one key a record; more are asked for when they are met.
             limit = file.room(rows + 1)
             row, done = put_rows(
-                file.buffer, config.max_hash_slot_num, limit, source, table, row, rows, base_offset, from_offset, done
+                file.buffer,
+                config.max_hash_slot_num,
+                limit,
+                source,
+                table,
+                row,
+                rows,
+                base_offset,
+                self._end_offset,
+                self._keys_done,
             )
             if row == rows:
-                break
+                self._end_offset = max(self._end_offset, base_offset + table[(rows - 1) * ROW_WIDTH] + 1)
+                self._keys_done = 0
+                return
+            self._end_offset, self._keys_done = base_offset + table[row * ROW_WIDTH], done
             if limit >= config.max_index_num:
                 file = self._next_file()
-        self._end_offset = max(self._end_offset, base_offset + table[(rows - 1) * ROW_WIDTH] + 1)
-        self._dirty = True
+
+    def _first_row(self, table: array[int], rows: int, base_offset: int) -> int:
+        """The record some keys of which are there already, if it is among the rows; else the first one."""
+        if self._keys_done:
+            for row in range(rows):
+                if base_offset + table[row * ROW_WIDTH] == self._end_offset:
+                    return row
+            self._keys_done = 0
+        return 0
 
     def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of candidates, newest first; the caller compares topic and key with the record."""

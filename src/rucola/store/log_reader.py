@@ -13,6 +13,8 @@ from rucola.store.mapped_file_queue import MappedFileQueue
 CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
 CHECK_PHYSICAL_OFFSET = 4
+CHECK_TORN_END = 8
+"""For what a crash may have torn: a record whose checksum was lost with its page looks like one that has none."""
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
 _I32 = Struct(">i")

@@ -115,15 +115,17 @@ class MappedFileQueue:
         return file
 
     def remove_after(self, offset: int) -> list[str]:
-        """Removes the segments that start behind ``offset``, last first, and syncs the directory; returns the paths."""
+        """Removes the segments that start behind ``offset``, last first; returns the paths.
+
+        Each removal is synced before the next: a crash that kept a later one alone would leave a hole.
+        """
         removed = []
         while self.segments and self.segments[-1].start > offset:
             file = self.segments.pop()
             file.close()
             self._files.remove(file.path)
-            removed.append(file.path)
-        if removed:
             self._files.sync_directory(self.path)
+            removed.append(file.path)
         return removed
 
     def close(self) -> None:

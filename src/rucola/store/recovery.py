@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
@@ -28,12 +28,13 @@ from rucola.runtime.logs import event
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
 from rucola.store.index_service import IndexService
-from rucola.store.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, LogReader
+from rucola.store.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
 from rucola.store.mapped_file import MappedFile
 from rucola.store.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
+_SECTOR = 512
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,10 @@ class Recovery:
             end = scan(log, self._segment_start(safe - 1), CHECK_ALL)
             if end.physical_offset < watermark.flushed_offset:
                 self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
+            if self.unclean and end.physical_offset > watermark.flushed_offset:
+                torn = scan(log, max(watermark.flushed_offset, log.min_offset), CHECK_ALL | CHECK_TORN_END)
+                if torn.physical_offset < end.physical_offset:
+                    end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
         self.trusted = (
             watermark is not None
             and not self.unclean
@@ -206,7 +211,8 @@ class Recovery:
             return end
         if self.trusted:
             return end if self._index.files else self._log.min_offset
-        return self._index.drop(end, self.unclean)
+        watermark = self._watermark
+        return self._index.drop(end, self.unclean, None if watermark is None else watermark.queues_offset)
 
     def _segment_start(self, offset: int) -> int:
         """Start of the segment that holds ``offset``; the nearest one when none does."""
@@ -246,9 +252,12 @@ class Recovery:
             return
         directory = f"{self._root}/quarantine"
         self._files.make_directory(directory)
-        name = f"{file.start + position:020d}"
         content = bytes(view)
-        self._files.replace_file(f"{directory}/{name}", content)
+        path, kept = self._place_aside(directory, file.start + position, content)
+        if kept is not None:
+            content = kept
+        else:
+            self._files.replace_file(path, content)
         manifest = {
             "physicalOffset": file.start + position,
             "length": len(content),
@@ -256,8 +265,21 @@ class Recovery:
             "logEnd": end.physical_offset,
             "reason": end.problem,
         }
-        self._files.replace_file(f"{directory}/{name}.json", json.dumps(manifest, indent=1).encode())
+        if kept is None or not self._files.exists(f"{path}.json"):
+            self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
         event(_log, logging.WARNING, "bytes behind the log's end kept aside", **manifest)
+
+    def _place_aside(self, directory: str, offset: int, content: bytes) -> tuple[str, bytes | None]:
+        """Where to keep ``content``, and what is there when that holds all of it.
+
+        A crash while the log was being zeroed leaves a part of what a recovery before this one kept; the same offset
+        cut in another life of the store gets a file of its own.
+        """
+        path, number = f"{directory}/{offset:020d}", 0
+        while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):
+            number += 1
+            path = f"{directory}/{offset:020d}.{number}"
+        return path, kept
 
     def _write_again(self, end: int) -> None:
         """Stores what lies above the watermark once more, so that the coming sync writes it.
@@ -271,5 +293,19 @@ class Recovery:
         while offset < end and (file := self._log.queue.find(offset)) is not None:
             start = offset - file.start
             stop = min(end - file.start, file.size, start + _COPY_BYTES)
-            file.segment.view[start:stop] = bytes(file.segment.view[start:stop])
+            file.segment.rewrite(start, stop - start)
             offset = file.start + stop
+
+
+def _is_rest(content: bytes, kept: bytes, offset: int) -> bool:
+    """Whether ``content`` is ``kept`` with some sectors zeroed; both begin at ``offset`` of the log."""
+    if len(content) > len(kept):
+        return False
+    start = 0
+    while start < len(content):
+        end = min(start + _SECTOR - (offset + start) % _SECTOR, len(content))
+        piece = content[start:end]
+        if piece != kept[start:end] and piece.strip(b"\0"):
+            return False
+        start = end
+    return True

@@ -1,0 +1,165 @@
+"""Runs a workload, lets power fail at every step in many ways, recovers each time, and compares with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from rucola.common.message import StoreMessage
+from rucola.errors import RucolaError
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.testing.crash_states import NOTHING_LOST, CrashState, crash_states
+from rucola.testing.simulated_disk import Image, SimulatedDisk
+from rucola.testing.store_life import StoreLife, check_kept_aside, check_recovered, empty_disk, quarantine
+from rucola.testing.store_model import Mismatch, StoreModel
+
+Workload = Callable[[StoreLife, Random], None]
+
+
+class Violation(AssertionError):  # noqa: N818 - reads as what was found
+    """A crash state from which the store recovers wrongly; the text says how to get there again."""
+
+
+@dataclass
+class Counts:
+    """What an exploration did.
+
+    Attributes:
+        steps: calls to the disk at which power failed.
+        states: different contents of the disk that were recovered.
+        compound: those of them that were left by a crash of a recovery, or soon after one.
+    """
+
+    steps: int = 0
+    states: int = 0
+    compound: int = 0
+
+
+class CrashExplorer:
+    """One exploration.
+
+    Attributes:
+        counts: what it did so far.
+
+    Args:
+        config: of the stores.
+        seed: of all choices.
+        sample: crash states drawn at each step, next to those always made.
+        compound_every: of so many states one is recovered under further power cuts; 0 for none.
+        prepare: plants a defect into the door to the disk, also for recoveries.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        seed: int,
+        sample: int,
+        compound_every: int = 0,
+        prepare: Callable[[Files], None] | None = None,
+    ) -> None:
+        self.counts = Counts()
+        self._config = config
+        self._random = Random(seed)
+        self._sample = sample
+        self._compound_every = compound_every
+        self._prepare = prepare
+        self._where = f"seed {seed}"
+        self._known: dict[int, int] = {}
+        self._expected_aside: dict[str, bytes] = {}
+
+    def run(self, workload: Workload) -> None:
+        """Runs ``workload`` on an empty disk.
+
+        Raises:
+            Violation: the store breaks a promise.
+        """
+        life = StoreLife(empty_disk(), self._config, prepare=self._prepare)
+        self.watch(life)
+        try:
+            workload(life, Random(self._random.getrandbits(32)))
+        except (Mismatch, RucolaError) as error:
+            raise Violation(f"{self._where}, step {life.disk.steps}: {type(error).__name__}: {error}") from error
+        finally:
+            life.disk.observer = None
+
+    def watch(self, life: StoreLife) -> None:
+        """Lets power fail at each step of ``life`` from now on."""
+        life.disk.observer = lambda kind, path: self._at_step(life, f"before {kind} {path}")
+
+    def _at_step(self, life: StoreLife, step: str) -> None:
+        self.counts.steps += 1
+        model = life.model.copy()
+        model.acked_end = life.promised_end
+        for state in crash_states(life.disk, self._random, self._sample):
+            try:
+                self.check(state, model)
+            except (Mismatch, RucolaError, ValueError, AssertionError) as error:
+                if isinstance(error, Violation):
+                    raise
+                where = f"{self._where}, step {life.disk.steps} ({step}), {state.choice}"
+                raise Violation(f"{where}: {type(error).__name__}: {error}") from error
+
+    def check(self, state: CrashState, model: StoreModel) -> None:
+        """Recovers ``state`` and compares; a state that was seen is not recovered again."""
+        if state.choice == NOTHING_LOST:
+            # A killed process leaves what it stored: whatever was answered is there.
+            model = model.copy()
+            model.acked_end = max(model.acked_end, model.end)
+        key = hash(tuple((path, content) for path, content in state.image.items()))
+        end = self._known.get(key)
+        if end is not None:
+            if end < model.acked_end:
+                raise Mismatch(f"log ends at {end}, yet messages up to {model.acked_end} were acknowledged")
+            return
+        life = StoreLife(SimulatedDisk.of(state.image), self._config, model, self._prepare)
+        life.load()
+        recovered = check_recovered(life)
+        aside = quarantine(life.disk)
+        for path, content in self._expected_aside.items():
+            if aside.get(path) != content:
+                raise Mismatch(f"{path} was kept aside before and differs now")
+        if not self._expected_aside:
+            check_kept_aside(life, state.image)
+        self._known[key] = life.store.max_offset
+        self.counts.states += 1
+        if self._compound_every and self.counts.states % self._compound_every == 0:
+            self._recover_under_crashes(state, recovered, aside)
+
+    def _recover_under_crashes(self, state: CrashState, recovered: StoreModel, aside: dict[str, bytes]) -> None:
+        """The recovery of ``state`` ends in the same however often it is cut short, and the life after it is sound."""
+        inner = CrashExplorer(self._config, self._random.getrandbits(32), 1, prepare=self._prepare)
+        inner._where = f"{self._where}, recovery of {state.choice!r}"
+        inner._expected_aside = aside
+        model = recovered.copy()
+        model.acked_end = model.end
+        life = StoreLife(SimulatedDisk.of(state.image), self._config, model, self._prepare)
+        life.store = _Unborn()  # type: ignore[assignment]
+        inner.watch(life)
+        life.open()
+        topic = model.records[0].message.topic if model.records else b"Second"
+        for number in range(2):
+            life.put(StoreMessage(topic, number, b"second life %d" % number, b"KEYS\x01second\x02", 0, b"\0" * 8))
+        life.turn()
+        life.keep()
+        life.put(StoreMessage(topic, 0, b"second life 2", b"", 0, b"\0" * 8))
+        life.disk.step("killed", "/store")
+        life.load()
+        check_recovered(life)
+        self.counts.states += inner.counts.states
+        self.counts.compound += inner.counts.states
+
+
+class _Unborn:
+    """Stands for the store before its first load."""
+
+    flushed_offset = 0
+
+
+def recover(image: Image, config: MessageStoreConfig, model: StoreModel) -> StoreLife:
+    """A store loaded from ``image`` and compared with ``model``."""
+    life = StoreLife(SimulatedDisk.of(image), config, model)
+    life.load()
+    life.model = check_recovered(life)
+    return life

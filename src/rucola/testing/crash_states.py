@@ -1,0 +1,133 @@
+"""The states in which a crash at this moment may leave a ``SimulatedDisk``.
+
+Uncertain are pages, lengths of files, and changes of names. Some choices are always made: nothing lost (also what a
+killed process leaves), all lost, all content or all names lost. A seeded sample is drawn from the others: each one
+alone lost, each one alone kept, random versions of everything, pages torn at 512 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from rucola.testing.simulated_disk import PAGE, SECTOR, Change, Image, Inode, SimulatedDisk
+
+NOTHING_LOST = "nothing lost"
+
+
+@dataclass(frozen=True)
+class CrashState:
+    """One state.
+
+    Attributes:
+        image: content of the disk.
+        choice: which state it is, for people.
+    """
+
+    image: Image
+    choice: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Item:
+    """Something uncertain: a page of a file (its number), its length (-1), or a change of names (no file)."""
+
+    name: str
+    inode: Inode | None = None
+    page: int = -1
+    change: Change | None = None
+
+
+def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int = 32) -> Iterator[CrashState]:
+    """States of ``disk`` after a crash now.
+
+    Args:
+        random: of the sample and of the random choices.
+        sample: how many are drawn of those that are not always made.
+        randoms: so many random and as many torn states are among those drawn from.
+    """
+    disk.capture()
+    items = list(_items(disk))
+    yield _state(disk, set(items), NOTHING_LOST)
+    if not items:
+        return
+    yield _state(disk, set(), "all lost")
+    names = [item for item in items if item.change is not None]
+    if 0 < len(names) < len(items):
+        yield _state(disk, set(names), "all content lost")
+        yield _state(disk, set(items) - set(names), "all names lost")
+    alone = 2 * len(items) if len(items) > 1 else 0
+    for number in sorted(random.sample(range(alone + 2 * randoms), min(sample, alone + 2 * randoms))):
+        if number < alone:
+            item = items[number // 2]
+            if number % 2:
+                yield _state(disk, {item}, f"only {item.name} kept")
+            else:
+                yield _state(disk, set(items) - {item}, f"only {item.name} lost")
+        else:
+            # Seeds of their own, so that a state can be made again without those before it.
+            seed = random.getrandbits(32)
+            yield _random_state(disk, items, seed, torn=number % 2 == 1)
+
+
+def _items(disk: SimulatedDisk) -> Iterator[_Item]:
+    for path, inode in disk.inodes():
+        for page in sorted(inode.pages):
+            yield _Item(f"page {page} of {path}", inode, page)
+        if inode.sizes:
+            yield _Item(f"length of {path}", inode)
+    for change in disk.changes:
+        yield _Item(f"{change.kind} {' '.join(change.names)}", change=change)
+
+
+def _state(disk: SimulatedDisk, kept: set[_Item], choice: str) -> CrashState:
+    """Each item of ``kept`` in its newest version, the others in their oldest."""
+    pages: dict[Inode, dict[int, bytes]] = {}
+    sizes: dict[Inode, int] = {}
+    changes = {item.change for item in kept}
+    for item in kept:
+        if item.inode is not None and item.page < 0:
+            sizes[item.inode] = item.inode.sizes[-1]
+        elif item.inode is not None:
+            pages.setdefault(item.inode, {})[item.page] = item.inode.pages[item.page][-1]
+    return CrashState(disk.image(pages, sizes, changes.__contains__), choice)
+
+
+def _random_state(disk: SimulatedDisk, items: list[_Item], seed: int, torn: bool) -> CrashState:
+    """Each item lost with one probability for all; kept pages in any version, or torn between two."""
+    random = Random(seed)
+    keep = random.choice((0.15, 0.5, 0.85))
+    pages: dict[Inode, dict[int, bytes]] = {}
+    sizes: dict[Inode, int] = {}
+    changes: set[Change | None] = set()
+    for item in items:
+        if random.random() >= keep:
+            continue
+        if item.change is not None:
+            changes.add(item.change)
+        elif item.inode is not None and item.page < 0:
+            sizes[item.inode] = random.choice(item.inode.sizes)
+        elif item.inode is not None:
+            versions = item.inode.pages[item.page]
+            content = versions[-1] if random.random() < 0.5 else random.choice(versions)
+            if torn and random.random() < 0.5:
+                content = _torn(_oldest(item.inode, item.page, len(content)), content, random)
+            pages.setdefault(item.inode, {})[item.page] = content
+    return CrashState(disk.image(pages, sizes, changes.__contains__), f"{'torn' if torn else 'random'} {seed}")
+
+
+def _oldest(inode: Inode, page: int, length: int) -> bytes:
+    start = page * PAGE
+    return inode.disk[start : start + length].ljust(length, b"\0")
+
+
+def _torn(old: bytes, new: bytes, random: Random) -> bytes:
+    """Sectors of both: in order up to one of them, or each for itself."""
+    sectors = range(0, len(new), SECTOR)
+    cut = random.randrange(len(sectors) + 1) * SECTOR if random.random() < 0.5 else -1
+    result = bytearray(old)
+    for start in sectors:
+        if start < cut if cut >= 0 else random.random() < 0.5:
+            result[start : start + SECTOR] = new[start : start + SECTOR]
+    return bytes(result)

@@ -1,0 +1,281 @@
+"""``runtime.files`` over a ``SimulatedDisk``: its source runs unchanged, with the calls of the system replaced.
+
+So what is explored is the order of calls that the real module makes, not a second version of it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import posixpath
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import rucola.runtime.files
+from rucola.runtime.files import Files
+from rucola.testing.simulated_disk import Directory, Inode, MappedBytes, SimulatedDisk
+
+_SOURCE = Path(rucola.runtime.files.__file__)
+_CODE = compile(_SOURCE.read_text(encoding="utf-8"), "runtime/files.py on a simulated disk", "exec")
+_DEVICE = 1
+
+
+def files_on(disk: SimulatedDisk) -> Files:
+    """A door to ``disk`` for one process: locks and open files of other doors are unknown to it."""
+    system = SimulatedOs(disk)
+    modules = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl()}
+
+    def import_module(
+        name: str,
+        globals_: Mapping[str, object] | None = None,
+        locals_: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        return modules.get(name) or builtins.__import__(name, globals_, locals_, fromlist or (), level)
+
+    replaced = {"__import__": import_module, "open": system.open_file}
+    module = types.ModuleType("rucola.testing.files")
+    module.__dict__["__builtins__"] = builtins.__dict__ | replaced
+    exec(_CODE, module.__dict__)
+    segment = module.__dict__["MappedSegment"]
+    segment.rewrite = _noticed(segment.rewrite)
+    return cast(Files, module.__dict__["Files"]())
+
+
+def _noticed(rewrite: Callable[[Any, int, int], None]) -> Callable[[Any, int, int], None]:
+    """A store of what is there already cannot be seen by comparing."""
+
+    def noticed(segment: Any, position: int, length: int) -> None:
+        rewrite(segment, position, length)
+        segment.buffer.touch(position, position + length)
+
+    return noticed
+
+
+@dataclass(frozen=True)
+class _Status:
+    st_size: int
+    st_ino: int
+    st_dev: int = _DEVICE
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    directory: bool
+
+    def is_dir(self) -> bool:
+        return self.directory
+
+
+class SimulatedOs:
+    """The part of ``os`` that ``runtime.files`` needs."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.path = _Path(disk)
+        self.disk = disk
+        self._open: dict[int, tuple[str, Inode | Directory]] = {}
+        self._next = 3
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith(("O_", "SEEK_")):
+            return cast(int, getattr(os, name))
+        raise AttributeError(name)
+
+    # -- descriptors --------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """As ``os.open``; creating and truncating are steps."""
+        disk = self.disk
+        node = disk.names.get(path)
+        if node is None:
+            if not flags & os.O_CREAT or not isinstance(disk.names.get(posixpath.dirname(path)), Directory):
+                raise _error(errno.ENOENT, path)
+            disk.step("create", path)
+            node = Inode()
+            disk.change("create", {path: node})
+        elif isinstance(node, Inode) and flags & os.O_TRUNC and node.data:
+            disk.step("truncate", path)
+            node.data[:] = b""
+            node.capture()
+        self._next += 1
+        self._open[self._next] = path, node
+        return self._next
+
+    def close(self, descriptor: int) -> None:
+        """As ``os.close``."""
+        del self._open[descriptor]
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """As ``os.pread``."""
+        return bytes(self.file(descriptor)[1].data[position : position + length])
+
+    def pwrite(self, descriptor: int, content: bytes, position: int) -> int:
+        """As ``os.pwrite``, never short."""
+        path, inode = self.file(descriptor)
+        self.disk.step("write", path)
+        data = inode.data
+        if len(data) < position:
+            data.extend(bytes(position - len(data)))
+        data[position : position + len(content)] = content
+        inode.capture()
+        return len(content)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """As ``os.ftruncate``."""
+        path, inode = self.file(descriptor)
+        self.disk.step("truncate", path)
+        del inode.data[size:]
+        inode.data.extend(bytes(size - len(inode.data)))
+        inode.capture()
+
+    def posix_fallocate(self, descriptor: int, position: int, length: int) -> None:
+        """As ``os.posix_fallocate``."""
+        path, inode = self.file(descriptor)
+        self.disk.step("allocate", path)
+        inode.data.extend(bytes(max(position + length - len(inode.data), 0)))
+        inode.capture()
+
+    def fsync(self, descriptor: int) -> None:
+        """As ``os.fsync``."""
+        path, node = self._open[descriptor]
+        if isinstance(node, Directory):
+            self.disk.step("sync directory", path)
+            self.disk.sync_directory(path)
+            return
+        try:
+            self.disk.step("sync", path)
+        except OSError:
+            node.fail_sync()
+            raise
+        self.disk.sync_file(node)
+
+    fdatasync = fsync
+
+    def lseek(self, descriptor: int, position: int, whence: int) -> int:
+        """Holes are not told: all of a file may hold data."""
+        raise _error(errno.EINVAL, self.file(descriptor)[0])
+
+    def fstat(self, descriptor: int) -> _Status:
+        """As ``os.fstat``."""
+        inode = self.file(descriptor)[1]
+        return _Status(len(inode.data), id(inode))
+
+    def file(self, descriptor: int) -> tuple[str, Inode]:
+        """Path and file of a descriptor."""
+        path, node = self._open[descriptor]
+        assert isinstance(node, Inode)
+        return path, node
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def stat(self, path: str) -> _Status:
+        """As ``os.stat``."""
+        node = self.disk.names.get(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        return _Status(len(node.data) if isinstance(node, Inode) else 0, id(node))
+
+    def replace(self, path: str, new_path: str) -> None:
+        """As ``os.replace``."""
+        self.stat(path)
+        self.disk.step("rename", new_path)
+        self.disk.change("rename", {path: None, new_path: self.disk.names[path]})
+
+    def remove(self, path: str) -> None:
+        """As ``os.remove``."""
+        self.stat(path)
+        self.disk.step("remove", path)
+        self.disk.change("remove", {path: None})
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """As ``os.mkdir``."""
+        self.stat(posixpath.dirname(path))
+        self.disk.step("create directory", path)
+        self.disk.change("create directory", {path: Directory()})
+
+    @contextmanager
+    def scandir(self, path: str) -> Iterator[list[_Entry]]:
+        """As ``os.scandir``."""
+        self.stat(path)
+        names = self.disk.names.items()
+        yield [
+            _Entry(posixpath.basename(name), isinstance(node, Directory))
+            for name, node in names
+            if posixpath.dirname(name) == path and name != "/"
+        ]
+
+    @contextmanager
+    def open_file(self, path: str, mode: str = "rb", buffering: int = -1) -> Iterator[_OpenFile]:
+        """As the built-in ``open``, for reading."""
+        descriptor = self.open(path, os.O_RDONLY)
+        try:
+            yield _OpenFile(self, descriptor)
+        finally:
+            self.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _OpenFile:
+    system: SimulatedOs
+    descriptor: int
+
+    def read(self) -> bytes:
+        return bytes(self.system.file(self.descriptor)[1].data)
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+
+class _Path:
+    """``os.path``."""
+
+    abspath = staticmethod(posixpath.abspath)
+    dirname = staticmethod(posixpath.dirname)
+    expanduser = staticmethod(posixpath.expanduser)
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+
+    def exists(self, path: str) -> bool:
+        return path in self._disk.names
+
+    def isdir(self, path: str) -> bool:
+        return isinstance(self._disk.names.get(path), Directory)
+
+
+class _Mmap:
+    """``mmap``."""
+
+    ACCESS_READ = 1
+    ACCESS_WRITE = 2
+
+    def __init__(self, system: SimulatedOs) -> None:
+        self._system = system
+
+    def mmap(self, descriptor: int, length: int, access: int) -> MappedBytes:
+        _, inode = self._system.file(descriptor)
+        if length > len(inode.data):
+            raise ValueError("mmap length is greater than file size")
+        self._system.disk.mapped.add(inode)
+        return inode.data
+
+
+class _Fcntl:
+    """``fcntl``: every process of a test has its own door, so nobody else holds a lock."""
+
+    LOCK_EX = 2
+    LOCK_NB = 4
+
+    def lockf(self, *_: int) -> None:
+        """Locks."""
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

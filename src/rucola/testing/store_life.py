@@ -1,0 +1,299 @@
+"""A message store on a simulated disk, driven step by step, with a model that takes note of what it says.
+
+The store's threads are replaced by calls (``flush``, ``keep``, ``allocate``), so that a run is the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
+from rucola.common.message import StoreMessage
+from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
+from rucola.formats.message import BLANK, MAGIC_BLANK, fill_row
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_worker import ManualWorker, manual_workers
+from rucola.testing.simulated_disk import Directory, Image, Inode, SimulatedDisk
+from rucola.testing.simulated_os import files_on
+from rucola.testing.store_model import (
+    Mismatch,
+    QueueName,
+    StoreModel,
+    check_index,
+    check_log,
+    check_queues,
+)
+
+ROOT = "/store"
+_WORKERS = ("rucola.store.allocate", "rucola.store.flush", "rucola.store.keeper")
+_ENTRY = Struct(">iqii")
+_PASS_MS = 1000
+
+
+def empty_disk() -> SimulatedDisk:
+    """A disk with nothing on it but its root directory."""
+    root = Directory()
+    return SimulatedDisk({"/": root}, {"/": root})
+
+
+class StoreLife:
+    """A store from its start to its end, and its next lives on the same disk.
+
+    Attributes:
+        disk: what it lies on.
+        config: its options.
+        model: what it must hold.
+        store: the one that runs.
+
+    Args:
+        prepare: changes the door to the disk, or plants a defect.
+    """
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        config: MessageStoreConfig,
+        model: StoreModel | None = None,
+        prepare: Callable[[Files], None] | None = None,
+    ) -> None:
+        self.disk = disk
+        self.config = config
+        self.model = model if model is not None else StoreModel(config.mapped_file_size_commit_log)
+        self.store: MessageStore
+        self._prepare = prepare
+        self._clock = ManualClock(step_ms=1)
+        self._failed_at = -1
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """A new process takes the directory and recovers it."""
+        files = files_on(self.disk)
+        if self._prepare is not None:
+            self._prepare(files)
+        self._failed_at = -1
+        with manual_workers(*_WORKERS):
+            self.store = MessageStore(self.config, files, self._clock, on_flushed=self._flushed)
+        self.store.load()
+
+    def open(self) -> None:
+        """Loads, compares what was recovered with the model, goes on with it, and starts."""
+        self.load()
+        self.model = check_recovered(self)
+        self.store.start()
+
+    def stop(self) -> None:
+        """The store is stopped; when it says that this was clean, all its messages are on the disk."""
+        self.store.shutdown()
+        if f"{ROOT}/abort" not in self.disk.names:
+            self.model.acked_end = self.model.end
+        self.disk.step("stopped", ROOT)
+
+    @property
+    def promised_end(self) -> int:
+        """All messages below survive a power cut: they were acknowledged, or the store says they are on the disk."""
+        return max(self.model.acked_end, self.store.flushed_offset)
+
+    # -- what producers, consumers and threads do ---------------------------------------------------------------------
+
+    def put(self, *messages: StoreMessage) -> bool:
+        """Messages of one topic, all or none of them; whether they were taken."""
+        self.model.sending = list(messages)
+        results = self.store.put_messages(messages)
+        for message, result in zip(messages, results, strict=True):
+            if result.status is PutMessageStatus.PUT_OK:
+                self._place(message, result.physical_offset, result.size)
+        self.model.sending = []
+        return results[0].status is PutMessageStatus.PUT_OK
+
+    def put_rows(self, *messages: StoreMessage) -> int:
+        """Messages of one topic, as many as are taken; how many were."""
+        source, table = bytearray(), new_table(len(messages))
+        for row, message in enumerate(messages):
+            fill_row(table, row, message, len(source))
+            source += message.body + message.properties
+        head = messages[0]
+        self.model.sending = list(messages)
+        self.store.append_rows(
+            source, memoryview(source), table, 0, len(messages), head.topic, head.born_host, suffix=b""
+        )
+        taken = 0
+        for row, message in enumerate(messages):
+            physical_offset = table[row * ROW_WIDTH + FrameColumn.PHYSICAL_OFFSET]
+            if physical_offset >= 0:
+                self._place(message, physical_offset, table[row * ROW_WIDTH + FrameColumn.RECORD_SIZE])
+                taken += 1
+        self.model.sending = []
+        return taken
+
+    def flush(self) -> None:
+        """The flush thread does what it has to."""
+        _worker(self.store._flush._worker).run()
+
+    def allocate(self) -> None:
+        """The allocating thread does what it has to."""
+        _worker(self.store._log._allocator._worker).run()
+
+    def keep(self) -> None:
+        """The keeper makes a pass."""
+        self._clock.advance(_PASS_MS)
+        _worker(self.store._keeper._worker).run()
+
+    def dispatch(self) -> None:
+        """The event loop dispatches; what consumers see then is what they may see."""
+        self.store.dispatch()
+        may_see = self.model.acked_end if self.config.sync_flush else self.model.end
+        allowed = self.model.counts(may_see)
+        for topic, queue_id in self.model.counts(self.model.end):
+            seen = self.store.max_queue_offset(topic, queue_id)
+            if seen > allowed.get((topic, queue_id), 0):
+                raise Mismatch(
+                    f"queue {topic!r} {queue_id} shows {seen} messages, {allowed.get((topic, queue_id), 0)} may be seen"
+                )
+
+    def turn(self) -> None:
+        """One turn of everything that waits."""
+        self.allocate()
+        self.flush()
+        self.dispatch()
+
+    def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
+        if self._failed_at >= 0:
+            raise Mismatch("a message was taken after a sync had failed")
+        record = self.store._log.view(physical_offset, size)
+        assert record is not None
+        self.model.sending.remove(message)
+        self.model.place(message, physical_offset, bytes(record))
+
+    def _flushed(self) -> None:
+        """The broker answers what was waiting for the disk."""
+        store = self.store
+        if store.state is StoreState.IO_ERROR and self._failed_at < 0:
+            self._failed_at = store.flushed_offset
+        if 0 <= self._failed_at < store.flushed_offset:
+            raise Mismatch(f"flushed offset rose from {self._failed_at} after a failed sync")
+        self.model.acked_end = max(self.model.acked_end, store.flushed_offset)
+        self.disk.step("ack", ROOT)
+
+
+def _worker(worker: object) -> ManualWorker:
+    assert isinstance(worker, ManualWorker)
+    return worker
+
+
+# -- after a recovery -------------------------------------------------------------------------------------------------
+
+
+def check_recovered(life: StoreLife) -> StoreModel:
+    """Compares a store that was just loaded with the model.
+
+    Returns:
+        The model cut to what was recovered, with those unanswered messages that survived.
+
+    Raises:
+        Mismatch: the store breaks a promise.
+    """
+    store, disk, config = life.store, life.disk, life.config
+    end = store.max_offset
+    log = {int(path[-20:]): content for path, content in _files(disk, f"{ROOT}/commitlog/").items()}
+    model = life.model.adopted(end, log)
+    check_log(model, end, log)
+    check_queues(model, end, _queue_units(disk))
+    if config.message_index_enable:
+        check_index(model, end, _index_entries(disk, config))
+    model = model.copy()
+    model.cut(end)
+    _check_reads(store, model)
+    _check_synced(disk)
+    return model
+
+
+def check_kept_aside(life: StoreLife, image: Image) -> None:
+    """What a recovery of ``image`` cut away lies in the quarantine.
+
+    Raises:
+        Mismatch: it does not.
+    """
+    end, prefix = life.store.max_offset, f"{ROOT}/commitlog/"
+    for path, content in image.items():
+        if content is None or not path.startswith(prefix):
+            continue
+        start = int(path[-20:])
+        tail = content[max(end - start, 0) :].rstrip(b"\0")
+        blank = len(tail) <= BLANK.size and tail[4:] == BLANK.pack(0, MAGIC_BLANK)[4:]
+        kept = _files(life.disk, f"{ROOT}/quarantine/{max(end, start):020d}").values()
+        if tail and not blank and tail not in kept:
+            raise Mismatch(f"{len(tail)} bytes cut from {path} are not in the quarantine")
+
+
+def quarantine(disk: SimulatedDisk) -> dict[str, bytes]:
+    """All files kept aside."""
+    return _files(disk, f"{ROOT}/quarantine/")
+
+
+def _files(disk: SimulatedDisk, prefix: str) -> dict[str, bytes]:
+    return {
+        path: bytes(node.data)
+        for path, node in disk.names.items()
+        if isinstance(node, Inode) and path.startswith(prefix)
+    }
+
+
+def _queue_units(disk: SimulatedDisk) -> dict[QueueName, bytes]:
+    units: dict[QueueName, bytes] = {}
+    for path, content in sorted(_files(disk, f"{ROOT}/consumequeue/").items()):
+        if path.endswith(".tmp"):
+            continue  # a new segment under construction, beside the directory of its queue
+        topic, queue_id, name = path.split("/")[-3:]
+        queue = topic.encode(), int(queue_id)
+        before = units.get(queue, b"")
+        if int(name) != len(before):
+            raise Mismatch(f"{path} does not follow {len(before)} bytes of its queue")
+        units[queue] = before + content
+    return units
+
+
+def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tuple[int, int]]:
+    entries: list[tuple[int, int]] = []
+    start = INDEX_HEADER.size + INDEX_SLOT.size * config.max_hash_slot_num + INDEX_ENTRY.size
+    for _, content in sorted(_files(disk, f"{ROOT}/index/").items()):
+        count = max(IndexHeader.decode(content).index_count - 1, 0)
+        found = _ENTRY.iter_unpack(content[start : start + INDEX_ENTRY.size * count])
+        entries += [(key, physical_offset) for key, physical_offset, _, _ in found]
+    return entries
+
+
+def _check_reads(store: MessageStore, model: StoreModel) -> None:
+    """A pull of each queue from its begin gives the records byte for byte, and the newest key leads to its record."""
+    queues: dict[QueueName, list[bytes]] = {}
+    for record in model.records:
+        if record.unit:
+            queues.setdefault(record.queue, []).append(record.record)
+    for (topic, queue_id), records in queues.items():
+        low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        if (low, high) != (0, len(records)):
+            raise Mismatch(f"queue {topic!r} {queue_id} reaches from {low} to {high}, wanted 0 to {len(records)}")
+        result = store.get_message(topic, queue_id, 0, 32, 1 << 20)
+        wanted = b"".join(records[: result.message_count])
+        if result.status is not GetMessageStatus.FOUND or b"".join(map(bytes, result.views)) != wanted:
+            raise Mismatch(f"a pull of queue {topic!r} {queue_id} gives other bytes than were sent")
+    for topic, queue_id in store.queue_names():
+        if (topic, queue_id) not in queues and store.max_queue_offset(topic, queue_id):
+            raise Mismatch(f"queue {topic!r} {queue_id} shows messages, none is there")
+
+
+def _check_synced(disk: SimulatedDisk) -> None:
+    """What a recovery serves is on the disk, not only in memory."""
+    disk.capture()
+    parts = tuple(f"{ROOT}/{part}/" for part in ("commitlog", "consumequeue", "index"))
+    for path, inode in disk.inodes():
+        if path.startswith(parts) and path in disk.names and (inode.pages or inode.sizes):
+            raise Mismatch(f"{path} is served and not synced (pages {sorted(inode.pages)})")
+    for change in disk.changes:
+        if any(path.startswith(parts) for path in change.names):
+            raise Mismatch(f"{change.kind} {' '.join(change.names)} is not certain after the recovery")

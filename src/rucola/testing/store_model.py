@@ -1,0 +1,239 @@
+"""What a message store must hold, told by dictionaries and lists, and by nothing of the store itself.
+
+The model takes note of what was sent, answered and seen; ``check_recovered`` compares it with what a recovery made of
+the disk. It knows the formats only through the plain codecs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from rucola.common.java import string_hash
+from rucola.common.message import StoreMessage
+from rucola.formats.consume_queue import UNIT
+from rucola.formats.message import BLANK, MAGIC_BLANK, decode_message
+
+QueueName = tuple[bytes, int]
+
+
+@dataclass(frozen=True)
+class SentRecord:
+    """A message that has its place in the log.
+
+    Attributes:
+        message: as it was sent.
+        record: the bytes in the log.
+        unit: the unit of its queue, empty for a message without a place in one.
+        keys: hashes of its keys as the index has them, in order.
+    """
+
+    message: StoreMessage
+    physical_offset: int
+    record: bytes
+    unit: bytes
+    keys: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind it."""
+        return self.physical_offset + len(self.record)
+
+    @property
+    def queue(self) -> QueueName:
+        """Where consumers find it."""
+        return self.message.topic, self.message.queue_id
+
+
+class Mismatch(AssertionError):  # noqa: N818 - reads as what was found
+    """The store breaks a promise."""
+
+
+@dataclass
+class StoreModel:
+    """The history of one store.
+
+    Attributes:
+        segment_bytes: length of a log segment.
+        records: in the order of the log.
+        sending: messages handed to the store whose call has not returned.
+        acked_end: a sender or consumer knows of everything below: acknowledged under SYNC_FLUSH, reported as on the
+            disk, or read by a consumer while only that may be read.
+    """
+
+    segment_bytes: int
+    records: list[SentRecord] = field(default_factory=list)
+    sending: list[StoreMessage] = field(default_factory=list)
+    acked_end: int = 0
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the newest record."""
+        return self.records[-1].end if self.records else 0
+
+    def copy(self) -> StoreModel:
+        """One that goes its own way."""
+        return replace(self, records=list(self.records), sending=list(self.sending))
+
+    def place(self, message: StoreMessage, physical_offset: int, record: bytes) -> None:
+        """``message`` was found in the log; the record is the message, and its place the next one.
+
+        Raises:
+            Mismatch: it is not.
+        """
+        self.records.append(self._record(message, physical_offset, record))
+
+    def cut(self, end: int) -> None:
+        """A recovery ended the log at ``end``, which a check allowed."""
+        self.records = [record for record in self.records if record.end <= end]
+        self.sending = []
+
+    def counts(self, end: int) -> dict[QueueName, int]:
+        """Entries of each queue from records below ``end``."""
+        counts: dict[QueueName, int] = {}
+        for record in self.records:
+            if record.end <= end and record.unit:
+                counts[record.queue] = counts.get(record.queue, 0) + 1
+        return counts
+
+    def log_until(self, end: int) -> dict[int, bytes]:
+        """Bytes of each segment up to ``end``, which is where a record ends or a segment begins."""
+        segments: dict[int, bytearray] = {}
+        at = 0
+        for record in self.records:
+            if record.end <= end:
+                at = self._place_in(segments, at, record)
+        if end > at:
+            self._blank(segments, at)
+        return {start: bytes(content) for start, content in segments.items()}
+
+    def adopted(self, end: int, log: dict[int, bytes]) -> StoreModel:
+        """The model with those of the messages being sent that made it into ``log`` before ``end``.
+
+        Raises:
+            Mismatch: what is there is none of them.
+        """
+        if end <= self.end:
+            return self
+        model = self.copy()
+        while model.end < end and model.sending:
+            physical_offset = model.next_place(log)
+            if physical_offset >= end:
+                break
+            segment = log[physical_offset - physical_offset % self.segment_bytes]
+            position = physical_offset % self.segment_bytes
+            size = int.from_bytes(segment[position : position + 4], "big")
+            model.place(model.sending.pop(0), physical_offset, segment[position : position + size])
+        return model
+
+    def next_place(self, log: dict[int, bytes]) -> int:
+        """Where the next record of ``log`` begins: behind the newest, or after a blank record in the next segment."""
+        end = self.end
+        segment = log.get(end - end % self.segment_bytes, b"")
+        position = end % self.segment_bytes
+        if segment[position + 4 : position + 8] == (MAGIC_BLANK & 0xFFFFFFFF).to_bytes(4, "big"):
+            return end - position + self.segment_bytes
+        return end
+
+    def _record(self, message: StoreMessage, physical_offset: int, record: bytes) -> SentRecord:
+        found = decode_message(record)
+        queue_offset = sum(1 for old in self.records if old.unit and old.queue == (message.topic, message.queue_id))
+        in_queue = not message.sys_flag & 4
+        properties = {k: v for k, v in found.properties.items() if k != "__CRC32#"}
+        sent = dict(pair.decode().split("\x01") for pair in message.properties.split(b"\x02") if pair)
+        expected = (message.topic.decode(), message.queue_id, message.body, sent, physical_offset, len(record))
+        got = (found.topic, found.queue_id, found.body, properties, found.physical_offset, found.store_size)
+        if expected != got:
+            raise Mismatch(f"record at {physical_offset} is {got}, sent was {expected}")
+        if in_queue and found.queue_offset != queue_offset:
+            raise Mismatch(f"record at {physical_offset} has queue offset {found.queue_offset}, not {queue_offset}")
+        unit = b""
+        if in_queue:
+            tags = sent.get("TAGS", "")
+            unit = UNIT.pack(physical_offset, len(record), string_hash(tags) if tags else 0)
+        return SentRecord(message, physical_offset, record, unit, _keys(message))
+
+    def _place_in(self, segments: dict[int, bytearray], at: int, record: SentRecord) -> int:
+        if record.physical_offset != at:
+            self._blank(segments, at)
+        start = record.physical_offset - record.physical_offset % self.segment_bytes
+        segments.setdefault(start, bytearray()).extend(record.record)
+        return record.end
+
+    def _blank(self, segments: dict[int, bytearray], at: int) -> None:
+        """A blank record fills the segment from ``at`` on."""
+        room = -at % self.segment_bytes
+        if room:
+            content = segments.setdefault(at - at % self.segment_bytes, bytearray())
+            content.extend(BLANK.pack(room, MAGIC_BLANK).ljust(room, b"\0"))
+
+
+def _keys(message: StoreMessage) -> tuple[int, ...]:
+    properties = dict(pair.split(b"\x01") for pair in message.properties.split(b"\x02") if pair)
+    if message.sys_flag & 12 == 12:
+        return ()
+    unique = properties.get(b"UNIQ_KEY", b"")
+    keys = ([unique] if unique else []) + properties.get(b"KEYS", b"").split()
+    return tuple(abs(string_hash((message.topic + b"#" + key).decode())) for key in keys)
+
+
+def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
+    """The log is the model's up to ``end``, a record's end, and nothing but zeros follows.
+
+    Args:
+        log: bytes of each segment of the disk, by start.
+
+    Raises:
+        Mismatch: it is not.
+    """
+    if end < model.acked_end:
+        raise Mismatch(f"log ends at {end}, yet messages up to {model.acked_end} were acknowledged")
+    places = {record.end for record in model.records} | {0}
+    places |= {record.physical_offset for record in model.records}
+    if end not in places and end != model.next_place(log):
+        raise Mismatch(f"log ends at {end}, where no record sent ends; the newest ends at {model.end}")
+    expected = model.log_until(end)
+    for start, content in log.items():
+        if content != expected.get(start, b"").ljust(model.segment_bytes, b"\0"):
+            difference = _difference(content, expected.get(start, b""))
+            raise Mismatch(f"segment {start} differs at {difference} from what was sent (log end {end})")
+    missing = [start for start, content in expected.items() if start not in log and content]
+    if missing:
+        raise Mismatch(f"segments {missing} are missing (log end {end})")
+
+
+def check_queues(model: StoreModel, end: int, units: dict[QueueName, bytes]) -> None:
+    """The units of all queues are those of the records below ``end``, and zeros.
+
+    Args:
+        units: content of all segments of each queue.
+    """
+    expected: dict[QueueName, bytearray] = {}
+    for record in model.records:
+        if record.end <= end and record.unit:
+            expected.setdefault(record.queue, bytearray()).extend(record.unit)
+    for name in expected.keys() | units.keys():
+        wanted, got = bytes(expected.get(name, b"")), units.get(name, b"")
+        if got.rstrip(b"\0") != wanted.rstrip(b"\0") or len(got) < len(wanted):
+            raise Mismatch(f"queue {name} differs at byte {_difference(got, wanted)}, {len(wanted)} bytes are wanted")
+
+
+def check_index(model: StoreModel, end: int, entries: Iterable[tuple[int, int]]) -> None:
+    """The index holds the keys of the records below ``end`` in order and nothing else.
+
+    Args:
+        entries: hash and physical offset of each entry of all files.
+    """
+    wanted = [(key, record.physical_offset) for record in model.records if record.end <= end for key in record.keys]
+    got = list(entries)
+    if got != wanted:
+        pairs = enumerate(zip(got, wanted, strict=False))
+        at = next((i for i, (left, right) in pairs if left != right), min(len(got), len(wanted)))
+        raise Mismatch(f"index differs at entry {at}: {got[at : at + 3]}, wanted {wanted[at : at + 3]}")
+
+
+def _difference(got: bytes, wanted: bytes) -> int:
+    for at, (left, right) in enumerate(zip(got, wanted.ljust(len(got), b"\0"), strict=False)):
+        if left != right:
+            return at
+    return min(len(got), len(wanted))
