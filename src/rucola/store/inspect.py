@@ -17,7 +17,8 @@ from rucola.store.verify_index import index_geometry
 from rucola.store.verify_log import load_segments
 from rucola.store.watermark import FILE_NAME, Watermark, WatermarkFile
 
-_QUEUES_OPEN_MAX = 256
+_QUEUES_OPEN_MAX = 32
+"""Queues mapped at a time, each with several files: descriptors are limited."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from rucola.store.verify_log import LogCheck
 
 _SCRATCH_ENTRIES = 8192
 _SCRATCH_ENTRIES_AT = INDEX_HEADER.size + INDEX_SLOT.size
+_SAMPLE = 64
 _WORDS = INDEX_ENTRY.size // 4
 _entry = INDEX_ENTRY.struct.unpack_from
 
@@ -35,7 +36,8 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     """Slots and entries (``maxHashSlotNum``, ``maxIndexNum``) of a file, which does not say them.
 
     The default numbers when they fit; else they follow from the last byte that is not zero, which belongs to the newest
-    entry: its hash and offset are not both zero. Both ways the entries must agree with the header.
+    entry: its hash and offset are not both zero. Both ways the first entries must be such. Somebody may be putting
+    entries meanwhile.
 
     Returns:
         None when no numbers fit, or there is no entry to tell by.
@@ -43,29 +45,30 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     if file.size < INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size:
         return None
     view = file.segment.view
-    header = IndexHeader.decode(view)
-    newest = header.index_count - 1
+    newest = IndexHeader.decode(view).index_count - 1
     defaults = MessageStoreConfig().max_hash_slot_num, MessageStoreConfig().max_index_num
-    if index_file_bytes(*defaults) == file.size and (newest < 1 or _agrees(view, header, *defaults)):
+    if index_file_bytes(*defaults) == file.size and (newest < 1 or _agrees(view, newest, *defaults)):
         return defaults
     if newest < 1:
         return None
     last = file.set_end(0) - 1
-    for start in range(last, max(last - INDEX_ENTRY.size, 0), -1):
-        slots, rest = divmod(start - INDEX_HEADER.size - INDEX_ENTRY.size * newest, INDEX_SLOT.size)
-        entries, more = divmod(file.size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
-        if not rest and not more and slots > 0 and entries > newest and _agrees(view, header, slots, entries):
-            return slots, entries
+    for number in range(newest, IndexHeader.decode(view).index_count):
+        for start in range(last, max(last - INDEX_ENTRY.size, 0), -1):
+            slots, rest = divmod(start - INDEX_HEADER.size - INDEX_ENTRY.size * number, INDEX_SLOT.size)
+            entries, more = divmod(file.size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
+            if not rest and not more and slots > 0 and _agrees(view, newest, slots, entries):
+                return slots, entries
     return None
 
 
-def _agrees(view: memoryview, header: IndexHeader, slots: int, entries: int) -> bool:
-    """Whether first and newest entry are those the header names, and every chain begins at an entry."""
-    at, newest = INDEX_HEADER.size + INDEX_SLOT.size * slots, header.index_count - 1
-    if newest >= entries:
+def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
+    """Whether the entries begin there: number 0 was never written, 1 was, and most of the next ones lead backwards."""
+    at = INDEX_HEADER.size + INDEX_SLOT.size * slots
+    if not newest < entries or any(_entry(view, at)) or not any(_entry(view, at + INDEX_ENTRY.size)):
         return False
-    first_offset, last_offset = (_entry(view, at + INDEX_ENTRY.size * number)[1] for number in (1, newest))
-    return (first_offset, last_offset) == (header.begin_physical_offset, header.end_physical_offset)
+    looked = range(1, min(newest, _SAMPLE) + 1)
+    right = sum(0 <= _entry(view, at + INDEX_ENTRY.size * number)[3] < number for number in looked)
+    return 4 * right > 3 * len(looked)
 
 
 class IndexFileCheck:
@@ -74,13 +77,15 @@ class IndexFileCheck:
     Attributes:
         count: number of the next entry, as the header said at first.
         cursor: number of the first entry not compared with the log yet.
+        next_offset: its physical offset; kept, so that a file is mapped only while the walk is among its records.
     """
 
     def __init__(self, file: MappedFile, slots: int, count: int) -> None:
         self.file = file
         self.slots = slots
         self.count = count
-        self.cursor = 1
+        self.cursor = 0
+        self.next_offset = 0
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * slots
 
     def position(self, number: int) -> int:
@@ -92,9 +97,13 @@ class IndexFileCheck:
         fields: tuple[int, int, int, int] = _entry(self.file.segment.view, self.position(number))
         return fields
 
-    def next_offset(self) -> int:
-        """Physical offset of the entry at the cursor."""
-        return self.entry(self.cursor)[1]
+    def move(self, count: int) -> None:
+        """Takes the cursor over ``count`` entries."""
+        self.cursor += count
+        if self.cursor < self.count:
+            self.next_offset = self.entry(self.cursor)[1]
+        else:
+            self.file.close()
 
     def words(self, first: int, last: int) -> memoryview:
         """Entries ``first`` up to ``last`` as 32-bit words."""
@@ -171,13 +180,15 @@ class IndexChecks:
         check = IndexFileCheck(file, geometry[0], count)
         self.entries += count - 1
         check.check_chains(self._found, self._live)
+        check.move(1)
+        file.close()
         self._checks.append(check)
 
     def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
         """Takes records of the log, in order."""
         last = (rows - 1) * ROW_WIDTH
         first_offset, end = file.start + table[0], file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
-        waiting = [check for check in self._checks if check.cursor < check.count and check.next_offset() < end]
+        waiting = [check for check in self._checks if check.cursor < check.count and check.next_offset < end]
         if not waiting:
             return
         row = done = 0
@@ -203,8 +214,7 @@ class IndexChecks:
             self._compare_entries(check, {}, 0, 0)
             while check.cursor < check.count:
                 self._judge(check, check.entry(check.cursor))
-                check.cursor += 1
-            check.file.close()
+                check.move(1)
 
     def _compare_columns(self, check: IndexFileCheck, entries: bytes) -> bool:
         """Whether the next entries of the file have hashes and offsets of these; then they are done with."""
@@ -214,7 +224,7 @@ class IndexChecks:
         ours, theirs = memoryview(entries).cast("I"), check.words(check.cursor, check.cursor + count)
         if any(ours[column::_WORDS].tobytes() != theirs[column::_WORDS].tobytes() for column in range(3)):
             return False
-        check.cursor += count
+        check.move(count)
         return True
 
     def _compare_entries(self, check: IndexFileCheck, known: dict[int, set[int]], first_offset: int, end: int) -> None:
@@ -225,7 +235,7 @@ class IndexChecks:
                 return
             if entry[0] not in known.get(entry[1], ()):
                 self._judge(check, entry)
-            check.cursor += 1
+            check.move(1)
 
     def _judge(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
         """One entry that is not among the keys of the batch."""

@@ -101,6 +101,8 @@ class LogCheck:
         self._progress = progress
         self._last_timestamp_ms = 0
         self._ended = False
+        self._current: MappedFile | None = None
+        self._looked_at: MappedFile | None = None
         self._damaged: list[tuple[int, int]] = []
         self._table = new_table(ROWS_MAX)
         self._one_row = new_table(1)
@@ -116,9 +118,11 @@ class LogCheck:
         for number, file in enumerate(self._segments):
             if number and self._segments[number - 1].end < file.start:
                 self._damaged.append((self._segments[number - 1].end, file.start))
+            self._current = file
             yield from self._walk_segment(number, file)
             if self._ended:
                 return
+            file.close()
             self._progress(file.end - self.start)
 
     def damaged(self, physical_offset: int) -> bool:
@@ -132,6 +136,9 @@ class LogCheck:
         if at < 0 or physical_offset >= min(self._segments[at].end, self.end):
             return None
         file = self._segments[at]
+        if self._looked_at is not None and self._looked_at not in (file, self._current):
+            self._looked_at.close()
+        self._looked_at = file
         return (file, self._one_row) if self._parse(file, physical_offset - file.start, CHECK_PHYSICAL_OFFSET) else None
 
     # -- one segment --------------------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@ from rucola.store.verify_log import ROWS_MAX, LogCheck, load_segments
 _EXT_ADDRESS_MAX = -0x80000001
 """Tags codes up to it are addresses in ``consumequeue_ext``."""
 
-_OPEN_MAX = 512
+_OPEN_MAX = 256
+"""Queues that are mapped at a time: descriptors are limited."""
+
 _ZERO_UNIT = bytes(UNIT_BYTES)
 _PREPARED_BIT = 4
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
@@ -51,6 +53,7 @@ class QueueCheck:
         self.segments = segments
         self.first = -1
         self.next = -1
+        self._mapped: MappedFile | None = None
 
     @property
     def start(self) -> int:
@@ -71,12 +74,21 @@ class QueueCheck:
             stop = end
             if file is not None and position < file.end:
                 stop = min(end, file.end)
+                if file is not self._mapped:
+                    self.close()
+                    self._mapped = file
                 parts.append(bytes(file.segment.view[position - file.start : stop - file.start]))
             else:
                 stop = min([end, *(other.start for other in self.segments if position < other.start < end)])
                 parts.append(bytes(stop - position))
             position = stop
         return b"".join(parts)
+
+    def close(self) -> None:
+        """Gives up the map; there is one at a time, and it comes back when it is needed again."""
+        if self._mapped is not None:
+            self._mapped.close()
+            self._mapped = None
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
         """The range cut where files begin and end: first and last queue offset, and whether a file is there."""
@@ -142,7 +154,7 @@ class QueueChecks:
         self._live = live
         self._dispatched = dispatched
         self._expected = bytearray(ROWS_MAX * UNIT_BYTES)
-        self._open: list[QueueCheck] = []
+        self._open: set[QueueCheck] = set()
 
     def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
         """Takes records of the log, in order."""
@@ -187,13 +199,12 @@ class QueueChecks:
             if topic not in (b"", b".", b"..") and not any(char in topic for char in b"/\\\0") and queue_id >= 0:
                 segments = load_segments(self._files, directory, self._found, self._segment_bytes)
             queue = self.queues[topic, queue_id] = QueueCheck(directory, segments)
-            self._open.append(queue)
-            if len(self._open) > _OPEN_MAX:
-                # Maps and descriptors are limited; what is needed again is mapped again.
+        if queue not in self._open:
+            if len(self._open) >= _OPEN_MAX:
                 for other in self._open:
-                    for file in other.segments:
-                        file.close()
-                self._open = [queue]
+                    other.close()
+                self._open.clear()
+            self._open.add(queue)
         return queue
 
     def _take(self, topic: bytes, queue_id: int, file: MappedFile, table: array[int], first: int, last: int) -> None:
@@ -264,7 +275,7 @@ class QueueChecks:
                 continue
             for start in range(begin, end, ROWS_MAX):
                 units = queue.read(start, min(ROWS_MAX, end - start))
-                if not inside and not any(units):
+                if not inside and units.count(0) == len(units):
                     continue
                 for at, (physical_offset, size, _) in enumerate(UNIT.struct.iter_unpack(units)):
                     unit = units[at * UNIT_BYTES : (at + 1) * UNIT_BYTES]
@@ -292,7 +303,7 @@ class QueueChecks:
         for begin, end, there in queue.spans(queue.start, queue.end):
             for start in range(begin, end if there else begin, ROWS_MAX):
                 units = queue.read(start, min(ROWS_MAX, end - start))
-                if any(units):
+                if units.count(0) < len(units):
                     self._check_light_units(topic, queue, start, units)
 
     def _check_light_units(self, topic: str, queue: QueueCheck, start: int, units: bytes) -> None:

@@ -323,6 +323,47 @@ def mtimes(path: Path) -> dict[str, int]:
     return {str(file): file.stat().st_mtime_ns for file in [path, *path.rglob("*")]}
 
 
+WRITER = """
+import sys
+from pathlib import Path
+from tests.unit.store.stores import fill, opened
+store = opened(Path(sys.argv[1]), mapped_file_size_commit_log=8192)
+for first in range(0, 6000, 20):
+    fill(store, 20, first=first)
+    print(first, flush=True)
+store.shutdown()
+"""
+
+
+def test_a_store_that_another_process_is_writing_has_no_findings(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+    )
+    with child:
+        assert child.stdout is not None
+        for _ in range(30):
+            assert child.stdout.readline()
+            assert found(verify(str(tmp_path))) == []
+        child.stdout.read()
+    report = verify(str(tmp_path))
+    assert (child.returncode, report.clean, report.units) == (0, True, 6000)
+
+
+def test_more_files_than_descriptors(tmp_path: Path) -> None:
+    made(tmp_path, 1200, mapped_file_size_commit_log=4096, mapped_file_size_consume_queue=100, max_index_num=100)
+    assert len(list((tmp_path / "commitlog").iterdir())) > 64
+    assert len(list((tmp_path / "consumequeue" / "T0" / "0").iterdir())) > 64 // 4
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32));"
+        "from rucola.cli.main import main; sys.exit(main(['store', 'verify', sys.argv[1]]) or"
+        " main(['store', 'grep', sys.argv[1], 'no such body']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_records_that_wait_for_their_queues_are_no_finding_in_a_store_in_use(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 40)
