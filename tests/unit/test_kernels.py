@@ -59,6 +59,8 @@ OTHERS = {
     "TWO_TO_32": 2**32,
     "TOPIC_BYTES_V1_MAX": 127,
     "SUFFIX_BYTES_MAX": 1000,
+    "LOOK_AHEAD_BYTES": 6144,
+    "CACHE_LINE_BYTES": 64,
 }
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.columns import RecordColumn, WalkStop, new_table
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.filter.tag import TagExpression
@@ -31,10 +31,6 @@ CHECK_PHYSICAL_OFFSET = 4
 FIRST_BATCH_ROWS = 256
 BATCH_ROWS = 4096
 BATCH_BYTES = 16 << 20
-WALK_ROWS = 256
-CACHE_LINE_BYTES = 64
-TOUCH_BYTES_MAX = 512 << 10
-TOUCH_RECORD_BYTES_MAX = 4096
 
 Mask = npt.NDArray[np.bool_]
 
@@ -94,7 +90,6 @@ class Scanner:
         self._chooser = chooser
         self._table = new_table(BATCH_ROWS)
         self._rows_max = FIRST_BATCH_ROWS
-        self._record_bytes = 1024
 
     def batches(
         self, source: ReadableBuffer, position: int, limit: int, base_offset: int, name: str, check: int
@@ -115,7 +110,9 @@ class Scanner:
         with memoryview(source) as view:
             stop = int(WalkStop.TABLE_FULL)
             while stop == WalkStop.TABLE_FULL and position < limit:
-                count, end, stop = self._walk(source, view, position, limit, base_offset, check)
+                count, end, stop = walk_records(
+                    source, view, position, limit, base_offset, self._table, self._rows_max, crc32, check
+                )
                 if stop == WalkStop.TORN:
                     raise FormatError("commit log record", end, "a whole record", "bytes that are none", name)
                 count, end, stop = self._within_bytes(position, count, end, stop)
@@ -125,28 +122,6 @@ class Scanner:
                         yield batch
                         self._rows_max = BATCH_ROWS
                 position = end
-
-    def _walk(
-        self, source: ReadableBuffer, view: memoryview, position: int, limit: int, base_offset: int, check: int
-    ) -> tuple[int, int, int]:
-        """``walk_records`` for one batch, in steps whose bytes are brought into the processor's cache first.
-
-        A walk jumps from record to record, and each jump waits for memory; reading the same bytes in order beforehand
-        does not wait, and makes walk and copy of 1 KiB messages together 2.4 times as fast.
-        """
-        table = memoryview(self._table)
-        count, stop = 0, int(WalkStop.TABLE_FULL)
-        while stop == WalkStop.TABLE_FULL and count < self._rows_max and position < limit:
-            step = min(WALK_ROWS, self._rows_max - count)
-            if self._record_bytes <= TOUCH_RECORD_BYTES_MAX:
-                touched = min(step * self._record_bytes, TOUCH_BYTES_MAX, limit - position)
-                np.frombuffer(view[position : position + touched], np.uint8)[::CACHE_LINE_BYTES].max()
-            rows = table[count * ROW_WIDTH :]
-            taken, end, stop = walk_records(source, view, position, limit, base_offset, rows, step, crc32, check)
-            if taken:
-                self._record_bytes = -(-(end - position) // taken)
-            count, position = count + taken, end
-        return count, position, stop
 
     def _within_bytes(self, position: int, count: int, end: int, stop: int) -> tuple[int, int, int]:
         """Gives back rows of a walk until it took no more than ``BATCH_BYTES``, but at least one."""
