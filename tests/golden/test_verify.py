@@ -149,5 +149,13 @@ def test_counts_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
         assert report.units == sum(len(queue["units"]) for queue in case.expect["queues"])
 
 
+def test_old_records_behind_the_end_are_no_torn_tail_after_a_crash_either(tmp_path: Path) -> None:
+    unpack("killed_bad_body_crc_continued", tmp_path)
+    (tmp_path / "abort").write_text("1")
+    report = verify(str(tmp_path))
+    assert "torn_tail" not in {str(kind) for kind in report.counts}
+    assert any("2398 old bytes behind the end of the log, 5 whole records" in note for note in report.notes)
+
+
 def test_every_damaged_case_is_there() -> None:
     assert {*DAMAGED, *BROKEN_TABLES} <= set(CASES)

@@ -267,6 +267,18 @@ def test_places_and_counts(tmp_path: Path) -> None:
     assert report.records == COUNT - 1
 
 
+def test_units_between_others_whose_record_is_gone(tmp_path: Path) -> None:
+    made(tmp_path)
+    at = records(segment(tmp_path))[4]  # entry 1 of T0/0
+    flip(segment(tmp_path), at + 5)
+    report = verify(str(tmp_path))
+    assert (found(report), report.affected) == ([("record", FIRST, at, 1)], 4)
+    overwrite(unit_file(tmp_path), 20, bytes(20))
+    assert found(verify(str(tmp_path)))[1:] == [("queue_hole", QUEUE, 20, 1)]
+    overwrite(unit_file(tmp_path), 20, unit_file(tmp_path).read_bytes()[:20])
+    assert found(verify(str(tmp_path)))[1:] == [("unit_without_record", QUEUE, 20, 1)]
+
+
 def test_an_own_offset_that_is_wrong_without_a_record_checksum(tmp_path: Path) -> None:
     in_physical_offset(made(tmp_path, enabled_append_prop_crc=False))
     assert [kind for kind, _, _, _ in found(verify(str(tmp_path)))] == ["physical_offset"]
