@@ -292,7 +292,7 @@ class QueueChecks:
         if log.damaged(physical_offset):
             self._found.affected += 1
             return
-        stale = queue.next >= 0 and queue_offset >= queue.next and physical_offset < log.end
+        stale = not inside and queue_offset >= queue.next >= 0 and physical_offset < log.end
         kind = FindingKind.STALE_UNIT if stale else FindingKind.UNIT_WITHOUT_RECORD
         where = "" if physical_offset < log.end else f"; the log ends at {log.end}"
         detail = f"entry {queue_offset} names physical offset {physical_offset}, size {size}{where}"
