@@ -67,7 +67,7 @@ def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
     if not newest < entries or any(_entry(view, at)) or not any(_entry(view, at + INDEX_ENTRY.size)):
         return False
     looked = range(1, min(newest, _SAMPLE) + 1)
-    right = sum(0 <= _entry(view, at + INDEX_ENTRY.size * number)[3] < number for number in looked)
+    right: int = sum(0 <= _entry(view, at + INDEX_ENTRY.size * number)[3] < number for number in looked)
     return 4 * right > 3 * len(looked)
 
 
