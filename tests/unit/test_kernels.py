@@ -14,6 +14,7 @@ from rucola.common import columns
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import consume_queue, index_file, message, properties
+from rucola.store import log_reader
 
 ROOT = Path(__file__).parents[2]
 PREFIXES: dict[str, type[IntEnum]] = {
@@ -59,6 +60,7 @@ OTHERS = {
     "TWO_TO_32": 2**32,
     "TOPIC_BYTES_V1_MAX": 127,
     "SUFFIX_BYTES_MAX": 1000,
+    "CHECK_TORN_END": log_reader.CHECK_TORN_END,
     "LOOK_AHEAD_BYTES": 6144,
     "CACHE_LINE_BYTES": 64,
 }
