@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
+SCRATCH_COLUMN = ROW_WIDTH - 1
+"""Behind those of ``RecordColumn``; holds lengths that the table does not have."""
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """Two upper-case hex digits per byte value, as they lie in memory."""
 
@@ -46,11 +48,11 @@ class Rows:
         self.count = count
         self.view = table_view(table)[:count]
 
-    def numbers(self, column: RecordColumn) -> npt.NDArray[np.int64]:
+    def numbers(self, column: int) -> npt.NDArray[np.int64]:
         """One column of integers; a view."""
         return self.view[:, column]
 
-    def bytes_of(self, pos_column: RecordColumn, len_column: RecordColumn) -> pa.Array:
+    def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
         """A column of byte strings; a length below 0 is null."""
         lengths = self.numbers(len_column)
         values = pa.allocate_buffer(int(np.maximum(lengths, 0).sum()))
@@ -78,24 +80,16 @@ class Rows:
         """The property texts as they are stored."""
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
 
-    @cached_property
-    def store_hosts(self) -> npt.NDArray[np.uint8]:
-        """Bytes of the store hosts, 20 per row, the first 8 used for IPv4."""
-        return self._hosts(RecordColumn.STORE_HOST_POS)
+    def hosts(self, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
+        """The bytes of one kind of host, 8 or 20 per row.
 
-    @cached_property
-    def born_hosts(self) -> npt.NDArray[np.uint8]:
-        """Bytes of the born hosts, as ``store_hosts``."""
-        return self._hosts(RecordColumn.BORN_HOST_POS)
-
-    def is_v6(self, bit: MessageSysFlag) -> Mask:
-        """Where the host that ``bit`` of sysFlag speaks of is an IPv6 one."""
-        return np.asarray((self.numbers(RecordColumn.SYS_FLAG) & int(bit)) != 0)
-
-    def _hosts(self, column: RecordColumn) -> npt.NDArray[np.uint8]:
-        source: npt.NDArray[np.uint8] = np.frombuffer(memoryview(self.source), dtype=np.uint8)
-        # 20 bytes behind an IPv4 host still lie within the record, whose rest is longer than that.
-        return np.asarray(source[self.numbers(column)[:, None] + np.arange(HOST_BYTES_V6)])
+        Args:
+            pos_column: where they begin.
+            v6: bit of sysFlag that says which have 20.
+        """
+        is_v6 = (self.numbers(RecordColumn.SYS_FLAG) & int(v6)) != 0
+        self.view[:, SCRATCH_COLUMN] = np.where(is_v6, HOST_BYTES_V6, HOST_BYTES_V4)
+        return self.bytes_of(pos_column, SCRATCH_COLUMN)
 
 
 def table_view(table: array[int]) -> npt.NDArray[np.int64]:
@@ -123,16 +117,10 @@ def text(values: pa.Array) -> pa.Array:
         return pa.array(decoded, pa.string())
 
 
-def host_texts(hosts: npt.NDArray[np.uint8], v6: Mask) -> pa.Array:
+def host_texts(hosts: pa.Array) -> pa.Array:
     """``address:port`` per row; each different host is formatted once."""
-    tagged = np.zeros((len(hosts), HOST_BYTES_V6 + 1), dtype=np.uint8)
-    tagged[:, 0] = v6
-    tagged[:, 1:] = hosts
-    tagged[~v6, 1 + HOST_BYTES_V4 :] = 0
-    raw = pa.Array.from_buffers(pa.binary(HOST_BYTES_V6 + 1), len(hosts), [None, pa.py_buffer(tagged)])
-    different = raw.dictionary_encode()
-    texts = pa.array([_tagged_host_text(value) for value in different.dictionary.to_pylist()], pa.string())
-    return texts.take(different.indices)
+    different = hosts.dictionary_encode()
+    return pa.array([host_text(host) for host in different.dictionary.to_pylist()], pa.string()).take(different.indices)
 
 
 def message_ids(rows: Rows) -> pa.Array:
@@ -141,11 +129,19 @@ def message_ids(rows: Rows) -> pa.Array:
     if ids.null_count == 0:
         return ids
     missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0
-    v6 = rows.is_v6(MessageSysFlag.STORE_HOST_V6)
-    for mask, width in ((missing & ~v6, HOST_BYTES_V4), (missing & v6, HOST_BYTES_V6)):
-        if mask.any():
-            offsets = rows.numbers(RecordColumn.PHYSICAL_OFFSET)[mask].astype(">i8").view(np.uint8).reshape(-1, 8)
-            raw = np.concatenate([rows.store_hosts[mask][:, :width], offsets], axis=1)
+    hosts = rows.hosts(RecordColumn.STORE_HOST_POS, MessageSysFlag.STORE_HOST_V6)
+    widths = pc.binary_length(hosts).to_numpy()
+    for width in (HOST_BYTES_V4, HOST_BYTES_V6):
+        mask = missing & (widths == width)
+        count = int(np.count_nonzero(mask))
+        if count:
+            raw = np.empty((count, width + 8), dtype=np.uint8)
+            raw[:, :width] = np.frombuffer(hosts.filter(pa.array(mask)).buffers()[2], np.uint8, count * width).reshape(
+                -1, width
+            )
+            raw[:, width:] = (
+                rows.numbers(RecordColumn.PHYSICAL_OFFSET)[mask].astype(">i8").view(np.uint8).reshape(-1, 8)
+            )
             ids = pc.replace_with_mask(ids, pa.array(mask), _hex_texts(raw))
     return ids
 
@@ -155,7 +151,3 @@ def _hex_texts(raw: npt.NDArray[np.uint8]) -> pa.Array:
     offsets = np.arange(count + 1, dtype=np.int32) * (2 * width)
     digits = np.ascontiguousarray(HEX_PAIRS[raw])
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
-
-
-def _tagged_host_text(tagged: bytes) -> str:
-    return host_text(tagged[1 : 1 + (HOST_BYTES_V6 if tagged[0] else HOST_BYTES_V4)])

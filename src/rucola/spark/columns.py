@@ -75,8 +75,8 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
         "keys": _text(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
         "sysFlag": _int32(RecordColumn.SYS_FLAG),
         "reconsumeTimes": _int32(RecordColumn.RECONSUME_TIMES),
-        "bornHost": lambda rows: host_texts(rows.born_hosts, rows.is_v6(MessageSysFlag.BORN_HOST_V6)),
-        "storeHost": lambda rows: host_texts(rows.store_hosts, rows.is_v6(MessageSysFlag.STORE_HOST_V6)),
+        "bornHost": _host(RecordColumn.BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6),
+        "storeHost": _host(RecordColumn.STORE_HOST_POS, MessageSysFlag.STORE_HOST_V6),
         "bodyCrc": _int32(RecordColumn.BODY_CRC),
         "physicalOffset": _int64(RecordColumn.PHYSICAL_OFFSET),
         "storeSize": _int32(RecordColumn.RECORD_SIZE),
@@ -141,6 +141,10 @@ def _bytes(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
 
 def _text(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
     return lambda rows: text(rows.bytes_of(pos_column, len_column))
+
+
+def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> Builder:
+    return lambda rows: host_texts(rows.hosts(pos_column, v6))
 
 
 def _int32(column: RecordColumn) -> Builder:
