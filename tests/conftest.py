@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from tests.kernels import COMPILED, FORMS, KERNELS
+
+# No test may depend on the speed of the machine; what hangs is pytest-timeout's.
+settings.register_profile("rucola", deadline=None)
+settings.load_profile("rucola")
 
 
 def pytest_report_header() -> str:

@@ -79,9 +79,13 @@ class IndexFile:
         Returns:
             The number of entries the file may hold now, at most ``maxIndexNum``.
         """
-        count = self.header().index_count
-        self._file.allocated = max(self._file.allocated, self._entries_at + INDEX_ENTRY.size * count)
-        self._file.allocate_to(min(self._entries_at + INDEX_ENTRY.size * (count + entries), self._file.size))
+        # Once per read of a socket: the one field, not the whole header.
+        count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
+        used = self._entries_at + INDEX_ENTRY.size * count
+        self._file.allocated = max(self._file.allocated, used)
+        needed = min(used + INDEX_ENTRY.size * entries, self._file.size)
+        if needed > self._file.allocated:
+            self._file.allocate_to(needed)
         return (self._file.allocated - self._entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
