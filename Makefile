@@ -1,7 +1,7 @@
 # make demo    the main job: 336,776 flights through broker, clients and Spark
 # make test    the tests
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
-# make bench   figures against budgets       make conformance   official clients against our broker
+# make bench   figures against budgets       make conformance   official clients and store against ours
 # make docs    rewrites what is generated: the import graph, the sync face
 
 PYTHON ?= python3
@@ -50,6 +50,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run
 
 conformance: $(VENV)/.dev
+	@$(BIN)/python -m tests.conformance.store.run
 	@$(BIN)/python -m tests.conformance.run
 
 docs: $(VENV)/.dev

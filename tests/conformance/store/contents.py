@@ -1,0 +1,167 @@
+"""What the stores of the conformance run hold: every kind of record an append of ours can write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rucola.common.message import StoreMessage
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageResult, PutMessageStatus
+from rucola.testing.clock import ManualClock
+
+GEOMETRY = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
+"""Small files, so that log, queues and index all have several."""
+
+START_MS = 1_700_000_000_000
+STEP_MS = 50
+"""Store times lie so far apart; the whole store spans more than the 3 s by which the reference goes back."""
+
+V4, V6 = bytes([192, 168, 1, 10]), bytes.fromhex("20010db8000000000000000000000006")
+BORN, STORE = (54321).to_bytes(4, "big"), (10911).to_bytes(4, "big")
+LONG_TOPIC = "%RETRY%" + "g" * 200
+"""Longer than the 127 bytes that records of version 1 can hold; the reference reads version 2 from 5.0 on."""
+
+CRC_PROPERTY = "__CRC32#"
+Put = dict[str, Any]
+
+
+def opened(path: Path, record_crc: bool, clock: ManualClock) -> MessageStore:
+    """A store that runs, and brings its queues and its checkpoint to the disk as often as it can."""
+    config = MessageStoreConfig(
+        store_path_root_dir=str(path),
+        mapped_file_size_commit_log=GEOMETRY["mappedFileSizeCommitLog"],
+        mapped_file_size_consume_queue=GEOMETRY["mappedFileSizeConsumeQueue"],
+        max_hash_slot_num=GEOMETRY["maxHashSlotNum"],
+        max_index_num=GEOMETRY["maxIndexNum"],
+        enabled_append_prop_crc=record_crc,
+        flush_interval_commit_log_ms=1,
+        flush_commit_log_least_pages=0,
+        flush_interval_consume_queue_ms=1,
+        flush_consume_queue_thorough_interval_ms=1,
+    )
+    store = MessageStore(config, Files(), clock)
+    store.load()
+    store.start()
+    return store
+
+
+def runs(long_topic: bool) -> Iterator[list[Put]]:
+    """What is put, in order; a list of several is a batch."""
+    number = 0
+
+    def message(topic: str, queue_id: int, size: int, **fields: Any) -> Put:
+        nonlocal number
+        number += 1
+        properties = {"UNIQ_KEY": f"{number:032X}", "TAGS": f"Tag{number % 3}", "KEYS": f"key-{number} k{number % 7}"}
+        text = f"{number} Köln 北京 "
+        return {
+            "topic": topic,
+            "queueId": queue_id,
+            "body": (text * (size // len(text) + 1))[:size],
+            "properties": properties,
+            "flag": number % 5,
+            "sysFlag": 0,
+            "bornTimestamp": START_MS - number,
+            "bornHost": (V4 + BORN).hex(),
+            "storeHost": (V4 + STORE).hex(),
+            "reconsumeTimes": 0,
+            "preparedTransactionOffset": 0,
+        } | fields
+
+    v6 = {"bornHost": (V6 + BORN).hex()}
+    for turn in range(60):
+        for queue_id in range(4):
+            yield [message("TopicTest", queue_id, 40 + 13 * (turn % 20))]
+        yield [message("Orders", turn % 2, 300, reconsumeTimes=turn, properties={})]
+        yield [message("Orders", turn % 2, 0)]
+        if turn % 2:
+            yield [message("Hosts", 0, 50, **v6)]
+            yield [message("Hosts", 1, 50, **v6, storeHost=(V6 + STORE).hex())]
+            yield [message("Hosts", 0, 50, storeHost=(V6 + STORE).hex())]
+        if turn % 5 == 0:
+            yield [message("Batches", 1, 700) for _ in range(9)]
+            yield [message("Large", 0, 20_000)]
+            yield [message("Orders", 1, 30, sysFlag=4)]
+            yield [message("Orders", 1, 30, sysFlag=8)]
+            yield [message("Orders", 1, 30, sysFlag=12)]
+            yield [message("SCHEDULE_TOPIC_XXXX", 2, 30, properties={"DELAY": "3", "REAL_TOPIC": "Orders"})]
+            yield [message("%RETRY%group", 0, 90)]
+            if long_topic:
+                yield [message(LONG_TOPIC, 0, 90)]
+
+
+def put_all(store: MessageStore, clock: ManualClock, long_topic: bool, undispatched: int) -> list[Put]:
+    """Puts everything; returns it with the places it got. The last ``undispatched`` runs stay in the log alone."""
+    todo = list(runs(long_topic))
+    done: list[Put] = []
+    for index, run in enumerate(todo):
+        clock.advance(STEP_MS)
+        for put, result in zip(run, store.put_messages([store_message(put) for put in run]), strict=True):
+            done.append(put | placed(result))
+        if index < len(todo) - undispatched:
+            store.dispatch()
+    return done
+
+
+def store_message(put: Put) -> StoreMessage:
+    """The message of a put."""
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in put["properties"].items())
+    return StoreMessage(
+        put["topic"].encode(),
+        put["queueId"],
+        put["body"].encode(),
+        properties.encode(),
+        put["bornTimestamp"],
+        bytes.fromhex(put["bornHost"]),
+        flag=put["flag"],
+        sys_flag=put["sysFlag"],
+        reconsume_times=put["reconsumeTimes"],
+        store_host=bytes.fromhex(put["storeHost"]),
+    )
+
+
+def placed(result: PutMessageResult) -> Put:
+    """What the store answered."""
+    assert result.status is PutMessageStatus.PUT_OK, result
+    return {
+        "physicalOffset": result.physical_offset,
+        "size": result.size,
+        "queueOffset": result.queue_offset,
+        "storeTimestamp": result.store_timestamp_ms,
+    }
+
+
+def as_read(put: Put) -> dict[str, Any]:
+    """A put as whoever reads the store must see it, apart from the checksum property."""
+    hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
+    wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
+    return (
+        {name: value for name, value in put.items() if name != "body"}
+        | {name: f"{host[:-4].hex()}:{int.from_bytes(host[-4:], 'big')}" for name, host in hosts.items()}
+        | {"sysFlag": put["sysFlag"] | wide, "body": hashlib.sha256(put["body"].encode()).hexdigest()}
+    )
+
+
+def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
+    """The puts by queue, in order; prepared and rolled back messages are in none."""
+    queues: dict[tuple[str, int], list[Put]] = {}
+    for put in puts:
+        if put["sysFlag"] & 12 in (0, 8):
+            queues.setdefault((put["topic"], put["queueId"]), []).append(put)
+    return queues
+
+
+def save(puts: list[Put], path: Path) -> None:
+    """Keeps the puts for the process that compares."""
+    path.write_text(json.dumps(puts))

@@ -1,0 +1,349 @@
+"""Stores of ours, opened by the official message store and by us again: ``python -m tests.conformance.store.run``.
+
+For each version of the official store, with and without record checksums, stopped and killed: we write a store; the
+official one reads all of it by queue, by key, by time and by place, appends and stops; we open what it left, find its
+messages and ours, and append on. Exit status: 0 all checks passed, 1 one failed, 2 set-up failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tests.conformance.store.contents import (
+    CRC_PROPERTY,
+    GEOMETRY,
+    Put,
+    as_read,
+    in_queues,
+    opened,
+    placed,
+    runs,
+    store_message,
+)
+from tools.peers.packages import PEERS, PeerError, java_program, need
+
+from rucola.common.message import MessageExt
+from rucola.formats.message import decode_message, decode_messages
+from rucola.store.message_store import MessageStore
+from rucola.store.results import Boundary
+from rucola.testing.clock import ManualClock
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+TIMEOUT_S = 180
+APPENDED = 60
+SHOWN = 10
+"""So many failures of a case are printed."""
+LATER_MS = 1_900_000_000_000
+"""Our clock when we open the store again: behind everything that is in it."""
+JAVA_OPENS = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
+"""Version 4.9 unmaps files through these, closed since Java 16."""
+Answers = dict[str, dict[str, Any]]
+
+
+@dataclass
+class Case:
+    """One store: who reads it, and how it was written."""
+
+    version: str
+    killed: bool
+    record_crc: bool
+    checks: Counter[bool] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def check(self, name: str, found: object, expected: object) -> None:
+        """Counts one check; a failed one is kept with both values."""
+        self.checks[found == expected] += 1
+        if found != expected:
+            if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+                found, expected = next(pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1])
+            if isinstance(found, dict) and isinstance(expected, dict):
+                names = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
+                found, expected = ({key: value.get(key) for key in names} for value in (found, expected))
+            self.failures.append(f"{name}: found {str(found)[:200]}, expected {str(expected)[:200]}")
+
+    @property
+    def version_5(self) -> bool:
+        """Version 5 reads records of version 2, finds times between two messages, and knows record checksums."""
+        return not self.version.startswith("4.")
+
+    def __str__(self) -> str:
+        end = "killed" if self.killed else "clean"
+        return f"{self.version} {end} {'with' if self.record_crc else 'without'} record checksums"
+
+
+def main(arguments: list[str]) -> int:
+    """Run all cases, print the failures and the summary."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.store.run", description=__doc__)
+    parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version")
+    versions = parser.parse_args(arguments).version or list(VERSIONS)
+    console = Console()
+    cases = [
+        Case(version, killed, record_crc)
+        for version in versions
+        for killed in (False, True)
+        for record_crc in (True, False)
+    ]
+    try:
+        for case in cases:
+            with TemporaryDirectory(prefix="rucola-conformance-") as directory:
+                run(case, Path(directory))
+            console.print(f"{case}: {case.checks[True]} / {case.checks.total()}", highlight=False)
+            for failure in case.failures[:SHOWN]:
+                console.print(f"  {failure}", markup=False, highlight=False, soft_wrap=True)
+    except PeerError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    console.print(summary(cases, versions))
+    return 0 if all(case.checks[True] and not case.failures for case in cases) else 1
+
+
+def run(case: Case, directory: Path) -> None:
+    """Write, let the official store read and append, read again."""
+    store = directory / "store"
+    puts = write(case, store, directory / "puts.json")
+    case.check("left running", (store / "abort").exists(), case.killed)
+    set_times(store, puts)
+    lines = list(questions(case, puts))
+    appends = [line.split("\t") for line in appended_lines()]
+    (directory / "list").write_text("\n".join([*lines, *("\t".join(words) for words in appends), "state"]))
+    try:
+        answers = official(case, store, directory / "list")
+    except OfficialError as error:
+        case.check("the official store", str(error), "")
+        return
+    compare(case, puts, dict(zip(lines, answers, strict=False)))
+    added = answers[len(lines) : len(lines) + len(appends)]
+    case.check("appends of the official store", {answer["status"] for answer in added}, {"PUT_OK"})
+    case.check("stopped cleanly", answers[-1], {"clean": True})
+    if not case.failures:
+        read_again(case, store, puts, list(zip(appends, added, strict=True)), answers[-2]["maxOffset"])
+
+
+def write(case: Case, store: Path, puts: Path) -> list[Put]:
+    """A store of ours, written by a process of its own."""
+    options = ["--crc"] * case.record_crc + ["--long-topic"] * case.version_5 + ["--kill"] * case.killed
+    command = [sys.executable, "-m", "tests.conformance.store.write", str(store), str(puts), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode != (-signal.SIGKILL if case.killed else 0):
+        raise PeerError(f"writing a store failed ({done.returncode}):\n{done.stderr[-2000:]}")
+    written: list[Put] = json.loads(puts.read_text())
+    return written
+
+
+def set_times(store: Path, puts: list[Put]) -> None:
+    """Gives each queue file the time of its last entry: 4.9 chooses the file of a search by time by its own time."""
+    units = GEOMETRY["mappedFileSizeConsumeQueue"] // 20
+    for (topic, queue_id), queue in in_queues(puts).items():
+        for file in (store / "consumequeue" / topic / str(queue_id)).iterdir():
+            last = queue[: int(file.name) // 20 + units][-1]
+            os.utime(file, ns=(last["storeTimestamp"] * 1_000_000,) * 2)
+
+
+def questions(case: Case, puts: list[Put]) -> Iterator[str]:
+    """The list for the official store."""
+    yield "state"
+    for topic, queue_id in in_queues(puts):
+        yield f"queue\t{topic}\t{queue_id}"
+    for put in puts:
+        if "UNIQ_KEY" in put["properties"]:
+            yield f"key\t{put['topic']}\t{put['properties']['UNIQ_KEY']}"
+    for number in range(7):
+        yield f"key\tTopicTest\tk{number}"
+    yield "key\tTopicTest\tnobody"
+    for put in puts[::9]:
+        yield f"record\t{put['physicalOffset']}"
+    for (topic, queue_id), queue in in_queues(puts).items():
+        for time_ms in times(case, queue):
+            yield f"time\t{topic}\t{queue_id}\t{time_ms}"
+
+
+def times(case: Case, queue: list[Put]) -> Iterator[int]:
+    """Store times to search for; between two messages only where the official store promises the later one."""
+    counts = Counter(put["storeTimestamp"] for put in queue)
+    for put in queue[:-1]:
+        if counts[put["storeTimestamp"]] == 1:
+            yield put["storeTimestamp"]
+            if case.version_5:
+                yield put["storeTimestamp"] + 1
+
+
+def appended_lines() -> Iterator[str]:
+    """What the official store puts: queues that go on, one that begins, enough for several segments."""
+    for number in range(APPENDED):
+        topic, queue_id = [("TopicTest", number % 4), ("FromOfficial", 1), ("Orders", 0)][number % 3]
+        yield f"put\t{topic}\t{queue_id}\tKEYS\\1official-{number} both\\2TAGS\\1Tag1\\2\tbody {number} {'x' * 4000}"
+
+
+class OfficialError(RuntimeError):
+    """The official store did not start, or not answer everything."""
+
+
+def official(case: Case, store: Path, questions_file: Path) -> list[dict[str, Any]]:
+    """Answers of the official store, which works in the directory itself.
+
+    Raises:
+        OfficialError: see there.
+    """
+    classpath = java_program(HERE / "java", case.version)
+    java = need("java", "install Java 17 to run the official message store")
+    options = GEOMETRY | {
+        "storePathRootDir": store,
+        "storePathCommitLog": store / "commitlog",
+        "enabledAppendPropCRC": str(case.record_crc).lower(),
+        "haListenPort": 0,
+    }
+    opens = [f"--add-opens={name}=ALL-UNNAMED" for name in JAVA_OPENS]
+    limits = [f"-Drocketmq.broker.diskSpace{name}Ratio=0.99" for name in ("WarningLevel", "CleanForcibly")]
+    command = [java, "-Xmx512m", f"-Duser.home={PEERS}", *opens, *limits, "-cp", classpath, "stores.StoreReader"]
+    command += [str(questions_file), *(f"{name}={value}" for name, value in options.items())]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise OfficialError(f"no end after {TIMEOUT_S} s") from error
+    answers: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or len(answers) != len(questions_file.read_text().splitlines()) + 1:
+        raise OfficialError(f"exit {done.returncode}, {len(answers)} answers: {done.stderr[-1500:]}")
+    return answers
+
+
+def compare(case: Case, puts: list[Put], answers: Answers) -> None:
+    """What the official store read against what was put."""
+    end = puts[-1]["physicalOffset"] + puts[-1]["size"]
+    case.check("offsets of the log", answers["state"], {"minOffset": 0, "maxOffset": end})
+    for line, answer in answers.items():
+        kind, *words = line.split("\t")
+        if kind == "queue":
+            queue = in_queues(puts)[words[0], int(words[1])]
+            case.check(f"{line}: offsets", (answer["minOffset"], answer["maxOffset"]), (0, len(queue)))
+            found = [without_crc(case, message) for message in answer["messages"]]
+            case.check(f"{line}: messages", len(found), len(queue))
+            for message, put in zip(found, queue, strict=False):
+                case.check(f"{line}: message {put['queueOffset']}", message, as_read(put))
+        elif kind == "key":
+            wanted = [as_read(put) for put in puts if put["topic"] == words[0] and has_key(put, words[1])]
+            found = [without_crc(case, message) for message in answer["messages"]]
+            if case.killed:
+                # It drops the newest index file and then puts the record at the end of the one before a second time.
+                found = [message for at, message in enumerate(found) if message not in found[:at]]
+            case.check(line, found, wanted)
+        elif kind == "record":
+            wanted = [as_read(put) for put in puts if put["physicalOffset"] == int(words[0])]
+            case.check(line, [without_crc(case, message) for message in answer["messages"]], wanted)
+        elif kind == "time":
+            queue = in_queues(puts)[words[0], int(words[1])]
+            first = next(put["queueOffset"] for put in queue if put["storeTimestamp"] >= int(words[2]))
+            case.check(line, answer["queueOffset"], first)
+
+
+def without_crc(case: Case, message: dict[str, Any]) -> dict[str, Any]:
+    """The message apart from the checksum, which must be there just when it was asked for."""
+    properties = dict(message.get("properties", {}))
+    if (properties.pop(CRC_PROPERTY, None) is not None) != case.record_crc:
+        return {"wrong": f"{CRC_PROPERTY} of {message}"}
+    return message | {"properties": properties}
+
+
+def has_key(put: Put, key: str) -> bool:
+    """Whether a query by key must find it; rolled back messages are not in the index."""
+    properties = put["properties"]
+    return put["sysFlag"] & 12 != 12 and key in (
+        properties.get("UNIQ_KEY"),
+        *properties.get("KEYS", "").split(" "),
+    )
+
+
+def read_again(
+    case: Case, path: Path, puts: list[Put], added: list[tuple[list[str], dict[str, Any]]], end: int
+) -> None:
+    """Opens what the official store left: its messages and ours are there, and appends go on; twice."""
+    queues = {
+        name: [(put["physicalOffset"], put["body"].encode()) for put in queue]
+        for name, queue in in_queues(puts).items()
+    }
+    for words, answer in added:
+        queue = queues.setdefault((words[1], int(words[2])), [])
+        case.check("queue offset of an append", answer["queueOffset"], len(queue))
+        queue.append((answer["physicalOffset"], words[4].encode()))
+    clock = ManualClock(LATER_MS)
+    for life in ("again", "once more"):
+        store = opened(path, case.record_crc, clock)
+        case.check(f"{life}: end of the log", store.max_offset, end)
+        case.check(f"{life}: quarantine", (path / "quarantine").exists(), False)
+        for (topic, queue_id), expected in queues.items():
+            found = [(message.physical_offset, message.body) for message in read(store, topic, queue_id)]
+            case.check(f"{life}: {topic} {queue_id}", found, expected)
+        for put in puts[::7]:
+            key = put["properties"].get("UNIQ_KEY")
+            if key and put["sysFlag"] & 12 != 12:
+                views = store.query_by_key(put["topic"].encode(), key.encode()).views
+                places = [decode_message(view).physical_offset for view in views]
+                case.check(f"{life}: key {key}", places, [put["physicalOffset"]])
+        for number, (words, answer) in enumerate(added):
+            views = store.query_by_key(words[1].encode(), f"official-{number}".encode()).views
+            bodies = [decode_message(view).body for view in views]
+            case.check(f"{life}: key official-{number}", bodies, [words[4].encode()])
+            at = store.offset_by_time(words[1].encode(), int(words[2]), answer["storeTimestamp"], Boundary.LOWER)
+            time_ms = store.store_time_at(words[1].encode(), int(words[2]), at)
+            case.check(f"{life}: time of official-{number}", time_ms, answer["storeTimestamp"])
+        end = append_on(case, store, queues)
+        store.shutdown()
+        case.check(f"{life}: stopped cleanly", (path / "abort").exists(), False)
+
+
+def append_on(case: Case, store: MessageStore, queues: dict[tuple[str, int], list[tuple[int, bytes]]]) -> int:
+    """Puts some messages more; returns the end of the log."""
+    for run, _ in zip(runs(long_topic=False), range(9), strict=False):
+        results = store.put_messages([store_message(put | {"properties": {}}) for put in run])
+        for put, result in zip(run, results, strict=True):
+            place = placed(result)
+            queue = queues[put["topic"], put["queueId"]]
+            if put["sysFlag"] & 12 in (0, 8):
+                case.check(f"queue offset of an append to {put['topic']}", place["queueOffset"], len(queue))
+                queue.append((place["physicalOffset"], put["body"].encode()))
+    store.dispatch()
+    return store.max_offset
+
+
+def read(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
+    """All messages of a queue, by pulls."""
+    messages: list[MessageExt] = []
+    while True:
+        result = store.get_message(topic.encode(), queue_id, len(messages), 32, 1 << 20)
+        if not result.views:
+            return messages
+        messages += [message for view in result.views for message in decode_messages(view)]
+
+
+def summary(cases: list[Case], versions: list[str]) -> Table:
+    """Passed / total for each version and each end."""
+    table = Table(title="stores of ours in the official message store and back: checks passed / total")
+    table.add_column("official store")
+    for column in ("clean", "killed"):
+        table.add_column(column, justify="right")
+    for version in versions:
+        cells = []
+        for killed in (False, True):
+            checks = sum((case.checks for case in cases if (case.version, case.killed) == (version, killed)), Counter())
+            colour = "green" if checks[True] and not checks[False] else "red"
+            cells.append(f"[{colour}]{checks[True]} / {checks.total()}[/]")
+        table.add_row(version, *cells)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
