@@ -153,7 +153,9 @@ def test_a_broker_killed_in_the_middle_of_a_piece(own_broker: BrokerProcess) -> 
     own_broker.kill()
     back = threading.Timer(0.5, own_broker.start)
     back.start()
-    rest = list(rows)
-    back.join()
+    try:
+        rest = list(rows)
+    finally:
+        back.join()
     offsets = [row["queueOffset"] for row in first + rest]
     assert offsets == list(range(piece.start, piece.end))
