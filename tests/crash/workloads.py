@@ -12,12 +12,12 @@ HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 
 
 def config(sync: bool, segment_bytes: int = 16384) -> MessageStoreConfig:
-    """Tiny geometry: 10 units a queue segment, 12 keys an index file."""
+    """Tiny geometry: 10 units a queue segment, 12 keys an index file, whose slots fill a page."""
     return MessageStoreConfig(
         store_path_root_dir=ROOT,
         mapped_file_size_commit_log=segment_bytes,
         mapped_file_size_consume_queue=200,
-        max_hash_slot_num=7,
+        max_hash_slot_num=1100,
         max_index_num=13,
         flush_disk_type=FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
         flush_commit_log_least_pages=0,
@@ -26,10 +26,11 @@ def config(sync: bool, segment_bytes: int = 16384) -> MessageStoreConfig:
 
 
 def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: int = 300) -> StoreMessage:
-    """One with a body of its own, keys and a tag."""
+    """One with a body of its own, two or three keys and a tag."""
     number = random.getrandbits(40)
     body = (b"%d " % number) * (size // 10 + 1)
-    properties = b"KEYS\x01key%d\x02TAGS\x01tag%d\x02UNIQ_KEY\x01%010x\x02" % (number % 5, number % 3, number)
+    keys = b"key%d" % (number % 5) + b" other" * (number % 2)
+    properties = b"KEYS\x01%b\x02TAGS\x01tag%d\x02UNIQ_KEY\x01%010x\x02" % (keys, number % 3, number)
     return StoreMessage(topic, queue_id, body[: random.randrange(size // 2, size)], properties, number, HOST)
 
 
@@ -113,6 +114,21 @@ def clean_stop(life: StoreLife, random: Random) -> None:
         life.stop()
 
 
+def missing_queue(life: StoreLife, random: Random) -> None:
+    """Stopped; a queue is removed; it is rebuilt at the next start."""
+    life.open()
+    for number in range(14):
+        life.put(message(random, queue_id=number % 2, size=900))
+    life.turn()
+    life.stop()
+    for names in (life.disk.names, life.disk.durable):
+        for path in [path for path in names if path.startswith(f"{ROOT}/consumequeue/Topic/1")]:
+            del names[path]
+    life.open()
+    life.put(message(random))
+    life.turn()
+
+
 def kill(life: StoreLife, random: Random) -> None:
     """Killed, so that the next process finds in memory what the disk never got; then power fails."""
     life.open()
@@ -146,5 +162,6 @@ def while_syncing(life: StoreLife, random: Random) -> None:
 
 
 WORKLOADS = {
-    workload.__name__: workload for workload in (put, batch, roll, index_roll, queues, clean_stop, kill, while_syncing)
+    workload.__name__: workload
+    for workload in (put, batch, roll, index_roll, queues, clean_stop, missing_queue, kill, while_syncing)
 }

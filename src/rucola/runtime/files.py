@@ -20,7 +20,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
 
@@ -123,7 +123,12 @@ class Files:
             except FileExistsError:
                 if not os.path.isdir(path):  # noqa: PTH112
                     raise
-        self.sync_directory(parent)
+        try:
+            self.sync_directory(parent)
+        except DiskError:
+            with suppress(OSError):  # else the next call would take it for synced
+                os.rmdir(path)  # noqa: PTH106
+            raise
 
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
@@ -181,7 +186,7 @@ class Files:
                     os.close(descriptor)
                 os.replace(temporary, path)  # noqa: PTH105
         except DiskError:
-            if os.path.exists(temporary):  # noqa: PTH110
+            with suppress(OSError):  # the first failure is the one to tell; the next try overwrites the file
                 os.remove(temporary)  # noqa: PTH107
             raise
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120

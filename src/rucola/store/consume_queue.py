@@ -148,8 +148,8 @@ class ConsumeQueue:
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Writes the unit of entry ``queue_offset``.
 
-        An entry that is there already is left alone, one that differs is replaced, and a gap is filled with units that
-        point at nothing (the reference would put the unit at a wrong place).
+        An entry that is there already is written once more, and a gap is filled with units that point at nothing (the
+        reference would put the unit at a wrong place).
 
         Raises:
             DiskFullError: no space for the unit; nothing has changed.
@@ -186,12 +186,16 @@ class ConsumeQueue:
 
     def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         if queue_offset < self.max_offset:
-            if self.unit(queue_offset) != (physical_offset, size, tags_code):
-                file = self.files.find(queue_offset * UNIT_BYTES)
-                if file is not None:
-                    _put(file.segment.buffer, queue_offset * UNIT_BYTES - file.start, physical_offset, size, tags_code)
-            # Also a unit found as it must be: a killed process may have left it in memory only.
-            self._synced = min(self._synced, queue_offset * UNIT_BYTES)
+            file = self.files.find(queue_offset * UNIT_BYTES)
+            if file is not None:
+                position = queue_offset * UNIT_BYTES - file.start
+                if self.unit(queue_offset) != (physical_offset, size, tags_code):
+                    _put(file.segment.buffer, position, physical_offset, size, tags_code)
+                else:
+                    # A process that was killed, or whose sync failed, may have left the unit in memory only, in a page
+                    # that the system takes for written.
+                    file.segment.rewrite(position, UNIT_BYTES)
+                self._synced = min(self._synced, queue_offset * UNIT_BYTES)
             return
         if self.max_offset == self.min_offset:
             self._begin_at(queue_offset)

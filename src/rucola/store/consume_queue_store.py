@@ -56,6 +56,14 @@ class ConsumeQueueStore:
                 if name.isascii() and name.isdigit() and int(name) <= _INT32_MAX:
                     yield topic.encode("utf-8", "surrogateescape"), int(name)
 
+    def directories(self) -> Iterator[str]:
+        """Every directory of the queues, outer ones first."""
+        yield self.path
+        for topic in self._files.list_directories(self.path):
+            yield f"{self.path}/{topic}"
+        for topic_name, queue_id in self.names():
+            yield self._directory(topic_name, queue_id)
+
     def load(self) -> None:
         """Counts the queues that have a file, without opening one."""
         self.file_count = sum(

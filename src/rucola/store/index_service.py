@@ -128,6 +128,8 @@ class IndexService:
     Attributes:
         files: oldest first.
         full_timestamp_ms: end time of the newest file that is full and synced, for the checkpoint.
+        sync_when_full: a file that is full is synced before the next one is made, as recovery needs it: another crash
+            must be able to trust every file but the newest.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class IndexService:
         self.path = path
         self.files: list[IndexFile] = []
         self.full_timestamp_ms = 0
+        self.sync_when_full = False
         self._files = files
         self._clock = clock
         self._config = config
@@ -204,11 +207,17 @@ class IndexService:
         return self._end_offset
 
     def _find_end(self, *begins: int) -> None:
-        """Where keys go on: at the newest record known, the first keys of which are there, or at the lowest begin."""
+        """Where keys go on: at the newest record known, the first keys of which are there, or at the lowest begin.
+
+        Full files that are there now were synced when they were full.
+        """
         kept = max(self.files, key=lambda file: file.header().end_physical_offset, default=None)
         end = kept.header().end_physical_offset if kept is not None else 0
         self._end_offset = min([end, *begins])
         self._keys_done = kept.keys_at_end() if kept is not None and self._end_offset == end else 0
+        headers = (file.header() for file in self.files)
+        full = (header.end_timestamp_ms for header in headers if header.index_count >= self._config.max_index_num)
+        self.full_timestamp_ms = max(full, default=0)
 
     @property
     def end_offset(self) -> int:
@@ -301,6 +310,8 @@ class IndexService:
             file.close()
 
     def _next_file(self) -> IndexFile:
+        if self.sync_when_full and self.files:
+            self.files[-1].sync()
         self._files.make_directory(self.path)
         name = local_time_digits(self._clock.wall_ms())
         if self.files and name <= self.files[-1].name:

@@ -104,6 +104,9 @@ class MappedFileQueue:
             self._files.make_directory(self.path)
             size = None if self._allocate_whole else 0
             self._files.create_segment(path, f"{self._staging}{name}.tmp", self.segment_bytes, size)
+        else:
+            # Its maker may have failed to sync the directory.
+            self._files.sync_directory(self.path)
         return path
 
     def append(self, start: int) -> MappedFile:

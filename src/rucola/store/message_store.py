@@ -105,6 +105,8 @@ class MessageStore:
         """
         files, root = self._files, self.root
         files.make_directory(root)
+        if not files.exists(self._log.queue.path):
+            self._sync_parent()
         self._lock = files.lock_directory(root)
         try:
             raise_file_limit()
@@ -223,6 +225,13 @@ class MessageStore:
             count = self._dispatcher.dispatch(self.confirm_offset)
         except DiskFullError as error:
             self._space_is_gone("dispatch", error)
+            return 0
+        except DiskError as error:
+            if self._state is not StoreState.IO_ERROR:
+                event(
+                    _log, logging.CRITICAL, "queues cannot be written, store is read-only until a restart", error=error
+                )
+                self._state = StoreState.IO_ERROR
             return 0
         if "dispatch" in self._full:
             self._space_is_back("dispatch")
@@ -355,6 +364,7 @@ class MessageStore:
             self._dispatcher,
             self._watermark.read(),
             self._files.exists(self._abort_path),
+            self._watermark.write,
         )
         end = recovery.find_end()
         if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
@@ -376,9 +386,21 @@ class MessageStore:
             queues=self._queues.file_count,
         )
 
+    def _sync_parent(self) -> None:
+        """A process killed in its first moments may have made the store's directory in memory only."""
+        try:
+            self._files.sync_directory(self.root.rpartition("/")[0] or "/")
+        except DiskError as error:
+            # Whoever may not open the parent did not make the directory.
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+
     def _mark_running(self) -> None:
         if not self._files.exists(self._abort_path):
             self._files.write_file(self._abort_path, str(process_id()).encode())
+        else:
+            # A killed process may have left it in memory only.
+            self._files.sync_directory(self.root)
 
     def _appended(self, count: int, status: PutMessageStatus) -> None:
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:

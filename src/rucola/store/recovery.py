@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -92,6 +93,7 @@ class Recovery:
 
     Args:
         watermark: what the store is known to have had on the disk; None = not one of ours, or lost.
+        record: makes a watermark durable.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Recovery:
         dispatcher: Dispatcher,
         watermark: Watermark | None,
         unclean: bool,
+        record: Callable[[Watermark], None],
     ) -> None:
         self.unclean = unclean
         self.trusted = False
@@ -114,6 +117,7 @@ class Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._watermark = watermark
+        self._record = record
 
     def find_end(self) -> LogEnd:
         """The end of the log; changes nothing.
@@ -171,6 +175,8 @@ class Recovery:
             self._write_again(end.physical_offset)
         for file in log.queue.segments:
             file.sync()
+        if self.unclean:
+            self._sync_directories()
 
     def follow(self, end: LogEnd) -> int:
         """Brings queues and index to the end of the log; returns the number of records looked at."""
@@ -181,7 +187,15 @@ class Recovery:
         if not self.trusted:
             for topic, queue_id in self._queues.names():
                 self._queues.get(topic, queue_id)
+        watermark = self._watermark
+        if watermark is not None and queues_from < min(watermark.queues_offset, physical_end):
+            # Else a crash of this recovery would leave queues that look complete.
+            self._record(replace(watermark, queues_offset=queues_from, end_offset=-1))
+        if self._index is not None:
+            self._index.sync_when_full = True
         count = self._dispatcher.dispatch(physical_end, index_from)
+        if self._index is not None:
+            self._index.sync_when_full = False
         self._dispatcher.position = physical_end
         if not self.trusted:
             for queue in self._queues.open_queues():
@@ -268,6 +282,15 @@ class Recovery:
         if kept is None or not self._files.exists(f"{path}.json"):
             self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
         event(_log, logging.WARNING, "bytes behind the log's end kept aside", **manifest)
+
+    def _sync_directories(self) -> None:
+        """What was created by a process that was killed before it could sync the directory is there for certain."""
+        directories = [self._log.queue.path, *self._queues.directories()]
+        if self._index is not None:
+            directories.append(self._index.path)
+        for directory in directories:
+            if self._files.exists(directory):
+                self._files.sync_directory(directory)
 
     def _place_aside(self, directory: str, offset: int, content: bytes) -> tuple[str, bytes | None]:
         """Where to keep ``content``, and what is there when that holds all of it.

@@ -10,9 +10,19 @@ from rucola.common.message import StoreMessage
 from rucola.errors import RucolaError
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
+from rucola.store.results import StoreState
 from rucola.testing.crash_states import NOTHING_LOST, CrashState, crash_states
-from rucola.testing.simulated_disk import Image, SimulatedDisk
-from rucola.testing.store_life import StoreLife, check_kept_aside, check_recovered, empty_disk, quarantine
+from rucola.testing.fault_plan import FaultPlan, Killed
+from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.store_life import (
+    ROOT,
+    StartRefused,
+    StoreLife,
+    check_kept_aside,
+    check_recovered,
+    empty_disk,
+    quarantine,
+)
 from rucola.testing.store_model import Mismatch, StoreModel
 
 Workload = Callable[[StoreLife, Random], None]
@@ -135,7 +145,6 @@ class CrashExplorer:
         model = recovered.copy()
         model.acked_end = model.end
         life = StoreLife(SimulatedDisk.of(state.image), self._config, model, self._prepare)
-        life.store = _Unborn()  # type: ignore[assignment]
         inner.watch(life)
         life.open()
         topic = model.records[0].message.topic if model.records else b"Second"
@@ -150,16 +159,75 @@ class CrashExplorer:
         self.counts.states += inner.counts.states
         self.counts.compound += inner.counts.states
 
+    def run_with_faults(self, workload: Workload, plan: FaultPlan, sample: int = 1) -> bool:
+        """Runs ``workload`` on a disk that fails; then power fails, or the process is killed and starts again.
 
-class _Unborn:
-    """Stands for the store before its first load."""
+        Args:
+            sample: crash states drawn at each of the two ends, next to those always made.
 
-    flushed_offset = 0
+        Returns:
+            Whether a call failed; if not, the workload has fewer calls.
 
+        Raises:
+            Violation: the store breaks a promise.
+        """
+        life = StoreLife(empty_disk(), self._config, prepare=self._prepare)
+        try:
+            self._live_with_faults(life, workload, plan)
+            if plan.fired:
+                self._check_all(life, sample, "power cut after the fault")
+                self.watch(life)
+                life.open()
+                life.put(StoreMessage(b"Restart", 0, b"after the fault", b"", 0, bytes(8)))
+                life.turn()
+                life.disk.step("end", ROOT)
+        except (Mismatch, RucolaError, StartRefused, AssertionError) as error:
+            if isinstance(error, Violation):
+                raise
+            raise Violation(f"{self._where}: {type(error).__name__}: {error}") from error
+        return plan.fired
 
-def recover(image: Image, config: MessageStoreConfig, model: StoreModel) -> StoreLife:
-    """A store loaded from ``image`` and compared with ``model``."""
-    life = StoreLife(SimulatedDisk.of(image), config, model)
-    life.load()
-    life.model = check_recovered(life)
-    return life
+    def run_on_full_disk(self, workload: Workload, plan: FaultPlan) -> bool:
+        """Runs ``workload`` on a disk that becomes full; once there is space, the store takes messages by itself.
+
+        Returns:
+            Whether space was missing.
+
+        Raises:
+            Violation: the store breaks a promise.
+        """
+        life = StoreLife(empty_disk(), self._config, prepare=self._prepare)
+        try:
+            self._live_with_faults(life, workload, plan)
+            if plan.fired:
+                if life.store.state is StoreState.STOPPED:
+                    life.open()
+                for step in (life.allocate, life.keep, life.dispatch):
+                    step()
+                if not life.put(StoreMessage(b"Space", 0, b"there is space again", b"", 0, bytes(8))):
+                    raise Mismatch(f"the store is {life.store.state} although there is space again")
+                life.stop()
+                life.open()
+        except (Mismatch, RucolaError, StartRefused, AssertionError) as error:
+            raise Violation(f"{self._where}: {type(error).__name__}: {error}") from error
+        return plan.fired
+
+    def _live_with_faults(self, life: StoreLife, workload: Workload, plan: FaultPlan) -> None:
+        life.disk.faults = plan
+        try:
+            workload(life, Random(self._random.getrandbits(32)))
+        except StartRefused:
+            life.refused()
+        except Killed:
+            return
+        finally:
+            life.disk.faults = None
+
+    def _check_all(self, life: StoreLife, sample: int, moment: str) -> None:
+        model = life.model.copy()
+        model.acked_end = life.promised_end
+        for state in crash_states(life.disk, self._random, sample, randoms=4):
+            try:
+                self.check(state, model)
+            except (Mismatch, RucolaError, ValueError, AssertionError) as error:
+                raise Violation(f"{self._where}, {moment}, {state.choice}: {type(error).__name__}: {error}") from error

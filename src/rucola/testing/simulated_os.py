@@ -194,6 +194,10 @@ class SimulatedOs:
         self.disk.step("remove", path)
         self.disk.change("remove", {path: None})
 
+    def rmdir(self, path: str) -> None:
+        """As ``os.rmdir``, of an empty directory."""
+        self.remove(path)
+
     def mkdir(self, path: str, mode: int = 0o777) -> None:
         """As ``os.mkdir``."""
         self.stat(posixpath.dirname(path))

@@ -10,6 +10,7 @@ from struct import Struct
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
+from rucola.errors import DiskError
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.message import BLANK, MAGIC_BLANK, fill_row
 from rucola.runtime.files import Files
@@ -33,6 +34,10 @@ ROOT = "/store"
 _WORKERS = ("rucola.store.allocate", "rucola.store.flush", "rucola.store.keeper")
 _ENTRY = Struct(">iqii")
 _PASS_MS = 1000
+
+
+class StartRefused(Exception):  # noqa: N818 - reads as what happened
+    """The disk did not let the store start."""
 
 
 def empty_disk() -> SimulatedDisk:
@@ -68,24 +73,41 @@ class StoreLife:
         self._prepare = prepare
         self._clock = ManualClock(step_ms=1)
         self._failed_at = -1
+        self._started = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """A new process takes the directory and recovers it."""
+        """A new process takes the directory and recovers it.
+
+        Raises:
+            StartRefused: the disk failed.
+        """
         files = files_on(self.disk)
         if self._prepare is not None:
             self._prepare(files)
         self._failed_at = -1
+        self._started = False
         with manual_workers(*_WORKERS):
             self.store = MessageStore(self.config, files, self._clock, on_flushed=self._flushed)
-        self.store.load()
+        try:
+            self.store.load()
+        except DiskError as error:
+            raise StartRefused from error
 
     def open(self) -> None:
-        """Loads, compares what was recovered with the model, goes on with it, and starts."""
+        """Loads, compares what was recovered with the model, goes on with it, and starts.
+
+        Raises:
+            StartRefused: the disk failed.
+        """
         self.load()
         self.model = check_recovered(self)
-        self.store.start()
+        self._started = True
+        try:
+            self.store.start()
+        except DiskError as error:
+            raise StartRefused from error
 
     def stop(self) -> None:
         """The store is stopped; when it says that this was clean, all its messages are on the disk."""
@@ -97,7 +119,14 @@ class StoreLife:
     @property
     def promised_end(self) -> int:
         """All messages below survive a power cut: they were acknowledged, or the store says they are on the disk."""
-        return max(self.model.acked_end, self.store.flushed_offset)
+        return max(self.model.acked_end, self._reported_end())
+
+    def refused(self) -> None:
+        """The start failed: the process ends, and answers nothing more."""
+        self.store.shutdown()
+
+    def _reported_end(self) -> int:
+        return self.store.flushed_offset if self._started else 0
 
     # -- what producers, consumers and threads do ---------------------------------------------------------------------
 
@@ -147,7 +176,7 @@ class StoreLife:
     def dispatch(self) -> None:
         """The event loop dispatches; what consumers see then is what they may see."""
         self.store.dispatch()
-        may_see = self.model.acked_end if self.config.sync_flush else self.model.end
+        may_see = self.promised_end if self.config.sync_flush else self.model.end
         allowed = self.model.counts(may_see)
         for topic, queue_id in self.model.counts(self.model.end):
             seen = self.store.max_queue_offset(topic, queue_id)
@@ -295,5 +324,5 @@ def _check_synced(disk: SimulatedDisk) -> None:
         if path.startswith(parts) and path in disk.names and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served and not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        if any(path.startswith(parts) for path in change.names):
+        if any(path.startswith(parts) and not path.endswith(".tmp") for path in change.names):
             raise Mismatch(f"{change.kind} {' '.join(change.names)} is not certain after the recovery")

@@ -1,0 +1,270 @@
+"""Defects to plant: each takes one precaution away. The explorer must notice every one of them.
+
+Those of ``FOUND`` are how the store was when the explorer met it for the first time; they are its regression tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from rucola.errors import DiskError
+from rucola.store import recovery
+from rucola.store.consume_queue import ConsumeQueue
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.flush import FlushService
+from rucola.store.index_service import IndexService
+from rucola.store.keeper import StoreKeeper
+from rucola.store.mapped_file import MappedFile
+from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.message_store import MessageStore
+from rucola.store.recovery import LogEnd, Recovery
+from rucola.store.results import StoreState
+from rucola.store.watermark import Watermark
+
+Defect = Callable[[], AbstractContextManager[Any]]
+
+
+def plant(owner: Any, name: str, value: Any) -> Defect:
+    """``owner.name`` is ``value``."""
+    return lambda: patch.object(owner, name, value)
+
+
+# -- while running ----------------------------------------------------------------------------------------------------
+
+
+def _flush_without_sync(self: FlushService) -> bool:
+    self.flushed_offset = self._log.max_offset
+    return True
+
+
+def _flush_newest_segment_only(self: FlushService) -> bool:
+    target = self._log.max_offset
+    self._log.queue.segments[-1].sync()
+    self.flushed_offset = max(self.flushed_offset, target)
+    return True
+
+
+def _flush_counts_what_came_meanwhile(self: FlushService) -> bool:
+    for file in list(self._log.queue.segments):
+        file.sync()
+    self.flushed_offset = self._log.max_offset
+    return True
+
+
+_sync = MappedFile.sync
+
+
+def _sync_again(self: MappedFile) -> None:
+    try:
+        _sync(self)
+    except DiskError:
+        _sync(self)
+
+
+def _sync_and_ignore(self: MappedFile) -> None:
+    with suppress(DiskError):
+        _sync(self)
+
+
+def _record_ahead(self: StoreKeeper, watermark: Watermark) -> None:
+    self._watermark.write(replace(watermark, flushed_offset=self._flush._log.max_offset))
+
+
+def _forget_dirty_queues(self: ConsumeQueueStore) -> None:
+    self._dirty = set()
+
+
+def _dispatch_raises(self: MessageStore) -> int:
+    return self._dispatcher.dispatch(self.confirm_offset)
+
+
+_work = FlushService._work
+
+
+def _work_in_spite_of_failure(self: FlushService) -> None:
+    self.failed = False
+    _work(self)
+
+
+@contextmanager
+def _failed_sync_is_tried_again() -> Iterator[None]:
+    def flushed(self: MessageStore) -> None:
+        self._state = StoreState.RUNNING
+        self._on_flushed()
+
+    with (
+        patch.object(FlushService, "_work", _work_in_spite_of_failure),
+        patch.object(MessageStore, "_flushed", flushed),
+    ):
+        yield
+
+
+# -- recovery ---------------------------------------------------------------------------------------------------------
+
+
+_scan = recovery.scan
+
+
+def _scan_stops_early(log: Any, start: int, check: int) -> LogEnd:
+    end = _scan(log, start, check)
+    return replace(end, physical_offset=end.physical_offset - end.physical_offset % 4096)
+
+
+def _scan_goes_too_far(log: Any, start: int, check: int) -> LogEnd:
+    end = _scan(log, start, check)
+    return replace(end, physical_offset=end.physical_offset + 8)
+
+
+def _remove_later_only_in_memory(self: MappedFileQueue, position: int) -> list[str]:
+    self.segments = [file for file in self.segments if file.start <= position]
+    return []
+
+
+PLANTED: dict[str, tuple[str, Defect]] = {
+    "acknowledged before the sync": ("put", plant(FlushService, "flush", _flush_without_sync)),
+    "newest segment synced only": ("roll", plant(FlushService, "flush", _flush_newest_segment_only)),
+    "what came during a sync counted": (
+        "while_syncing",
+        plant(FlushService, "flush", _flush_counts_what_came_meanwhile),
+    ),
+    "visible before the sync": ("put", plant(MessageStore, "confirm_offset", property(lambda self: self.max_offset))),
+    "watermark ahead of the sync": ("put", plant(StoreKeeper, "_record", _record_ahead)),
+    "queues recorded, not synced": ("queues", plant(ConsumeQueueStore, "sync", _forget_dirty_queues)),
+    "tail not zeroed": ("put", plant(MappedFile, "zero", lambda self, position: False)),
+    "tail not kept aside": ("batch", plant(Recovery, "_set_aside", lambda self, file, position, end: None)),
+    "log cut too early": ("put", plant(recovery, "scan", _scan_stops_early)),
+    "log cut too late": ("put", plant(recovery, "scan", _scan_goes_too_far)),
+    "checksums not compared": ("roll", plant(recovery, "CHECK_ALL", 4)),
+    "later segments left": ("roll", plant(MappedFileQueue, "remove_after", _remove_later_only_in_memory)),
+    "stale units left": ("roll, async", plant(ConsumeQueue, "cut", lambda self, physical_end: False)),
+    "damaged index kept": (
+        "put",
+        plant(IndexService, "drop", lambda self, physical_end, unclean, synced_end: self.end_offset),
+    ),
+    "recovered bytes not synced": ("kill", plant(MappedFile, "sync", lambda self: None)),
+}
+"""Noticed by power cuts; name to workload, under SYNC_FLUSH if nothing else is said, and defect."""
+
+PLANTED_FAULTS: dict[str, tuple[str, Defect]] = {
+    "failed sync repeated at once": ("put", plant(MappedFile, "sync", _sync_again)),
+    "failed sync ignored": ("put", plant(MappedFile, "sync", _sync_and_ignore)),
+    "store goes on after a failed sync": ("roll", _failed_sync_is_tried_again),
+    "range of a failed sync trusted": ("put", plant(Recovery, "_write_again", lambda self, end: None)),
+}
+"""Noticed when calls fail."""
+
+
+# -- found by the explorer --------------------------------------------------------------------------------------------
+
+
+_drop = IndexService.drop
+
+
+def _drop_newest_only(self: IndexService, physical_end: int, unclean: bool, synced_end: int | None) -> int:
+    return _drop(self, physical_end, unclean, None)
+
+
+def _remove_after(self: MappedFileQueue, position: int) -> list[str]:
+    removed = []
+    while self.segments and self.segments[-1].start > position:
+        file = self.segments.pop()
+        file.close()
+        self._files.remove(file.path)
+        removed.append(file.path)
+    if removed:
+        self._files.sync_directory(self.path)
+    return removed
+
+
+_put_aside = ConsumeQueue._put_aside
+
+
+def _put_only_what_differs(
+    self: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags_code: int
+) -> None:
+    unit = (physical_offset, size, tags_code)
+    if queue_offset < self.max_offset and self.unit(queue_offset) == unit:
+        return
+    _put_aside(self, queue_offset, physical_offset, size, tags_code)
+
+
+def _write_marker_if_missing(self: MessageStore) -> None:
+    if not self._files.exists(self._abort_path):
+        self._files.write_file(self._abort_path, b"1")
+
+
+def _overwrite_aside(self: Recovery, directory: str, place: int, content: bytes) -> tuple[str, bytes | None]:
+    return f"{directory}/{place:020d}", None
+
+
+_next_file = IndexService._next_file
+
+
+def _next_file_without_sync(self: IndexService) -> Any:
+    self.sync_when_full = False
+    return _next_file(self)
+
+
+FOUND: dict[str, tuple[str, Defect]] = {
+    "record whose checksum was lost with its page taken for one that has none": (
+        "kill, async",
+        plant(recovery, "CHECK_TORN_END", 0),
+    ),
+    "keys of the record at the border of two index files put twice": (
+        "index_roll",
+        plant(IndexService, "_first_row", lambda self, table, rows, base: setattr(self, "_keys_done", 0) or 0),
+    ),
+    "index files that filled up between two syncs kept after a crash": (
+        "index_roll",
+        plant(IndexService, "drop", _drop_newest_only),
+    ),
+    "units found in memory after a kill not synced": (
+        "kill, async",
+        plant(ConsumeQueue, "_put_aside", _put_only_what_differs),
+    ),
+}
+"""Noticed by power cuts; name to workload and how it was."""
+
+FOUND_IN_RECOVERY: dict[str, tuple[str, Defect]] = {
+    "removals of segments synced together": ("roll", plant(MappedFileQueue, "remove_after", _remove_after)),
+    "watermark of queues not lowered while one is rebuilt": (
+        "missing_queue",
+        plant(
+            recovery,
+            "replace",
+            lambda value, **changes: value if "queues_offset" in changes else replace(value, **changes),
+        ),
+    ),
+    "index files rebuilt by a recovery not synced when they are full": (
+        "index_roll",
+        plant(IndexService, "_next_file", _next_file_without_sync),
+    ),
+    "kept bytes overwritten by what an interrupted recovery left": (
+        "batch",
+        plant(Recovery, "_place_aside", _overwrite_aside),
+    ),
+}
+"""Noticed by power cuts during recoveries; name to workload and how it was."""
+
+FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
+    "input/output error while dispatching thrown at the caller": (
+        "put",
+        "EIO once",
+        plant(MessageStore, "dispatch", _dispatch_raises),
+    ),
+    "directories of a killed process not synced": (
+        "put",
+        "kill",
+        plant(Recovery, "_sync_directories", lambda self: None),
+    ),
+    "store directory of a process killed in its first moments not synced": (
+        "put",
+        "kill",
+        plant(MessageStore, "_sync_parent", lambda self: None),
+    ),
+}
+"""Noticed when calls fail or the process is killed; name to workload, fault, and how it was."""

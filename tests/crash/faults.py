@@ -1,0 +1,33 @@
+"""The ways in which calls to the disk fail, or end the process, in the fault sweeps."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+from tests.crash.workloads import WORKLOADS
+
+from rucola.store.config import MessageStoreConfig
+from rucola.testing.fault_plan import ANY_CALL, NEEDS_SPACE, FaultPlan
+from rucola.testing.store_life import StoreLife, empty_disk
+
+FAULTS = {
+    "EIO once": (False, errno.EIO, ANY_CALL),
+    "EIO for ever": (True, errno.EIO, ANY_CALL),
+    "ENOSPC once": (False, errno.ENOSPC, NEEDS_SPACE),
+    "ENOSPC for ever": (True, errno.ENOSPC, NEEDS_SPACE),
+    "kill": (False, 0, ANY_CALL),
+}
+FULL_DISK = (True, errno.ENOSPC, NEEDS_SPACE)
+
+
+def plan(fault: str, nth: int) -> FaultPlan:
+    """The plan of ``fault`` for the ``nth`` call that it can hit."""
+    return FaultPlan(nth, *FAULTS[fault])
+
+
+def calls(workload: str, config: MessageStoreConfig, seed: int) -> int:
+    """Calls to the disk that the workload makes when nothing fails, at least."""
+    life = StoreLife(empty_disk(), config)
+    WORKLOADS[workload](life, Random(seed))
+    return life.disk.steps

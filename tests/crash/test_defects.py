@@ -1,0 +1,72 @@
+"""The explorer is tested itself: every planted defect is noticed, and those it found once are noticed again."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.crash.defects import FOUND, FOUND_BY_FAULTS, FOUND_IN_RECOVERY, PLANTED, PLANTED_FAULTS
+from tests.crash.faults import FAULTS
+from tests.crash.workloads import WORKLOADS, config
+
+from rucola.runtime.files import Files
+from rucola.testing.crash_explorer import CrashExplorer, Violation
+from rucola.testing.fault_plan import FaultPlan
+
+SEED = 7
+
+
+def explore(workload: str, compound_every: int = 0) -> None:
+    name, _, flush = workload.partition(", ")
+    CrashExplorer(config(flush != "async"), SEED, 8, compound_every).run(WORKLOADS[name])
+
+
+def sweep(workload: str, fault: tuple[bool, int, frozenset[str]]) -> None:
+    """Every call fails once, or is the last of its process."""
+    explorer = CrashExplorer(config(True), SEED, sample=2)
+    nth = 1
+    while explorer.run_with_faults(WORKLOADS[workload], FaultPlan(nth, *fault)):
+        nth += 1
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_power_cuts_notice(name: str) -> None:
+    workload, defect = PLANTED[name]
+    with defect(), pytest.raises(Violation, match=f"seed {SEED}"):
+        explore(workload)
+
+
+@pytest.mark.parametrize("name", PLANTED_FAULTS)
+def test_faults_notice(name: str) -> None:
+    workload, defect = PLANTED_FAULTS[name]
+    with defect(), pytest.raises(Violation, match=f"seed {SEED}"):
+        sweep(workload, (False, errno.EIO, frozenset(("sync",))))
+
+
+def test_power_cuts_notice_directories_that_are_not_synced() -> None:
+    def prepare(files: Files) -> None:
+        files.sync_directory = lambda path: None  # type: ignore[method-assign]
+
+    with pytest.raises(Violation):
+        CrashExplorer(config(True), SEED, sample=4, prepare=prepare).run(WORKLOADS["put"])
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found_and_fixed(name: str) -> None:
+    workload, defect = FOUND[name]
+    with defect(), pytest.raises(Violation):
+        explore(workload)
+
+
+@pytest.mark.parametrize("name", FOUND_IN_RECOVERY)
+def test_found_in_recovery_and_fixed(name: str) -> None:
+    workload, defect = FOUND_IN_RECOVERY[name]
+    with defect(), pytest.raises(Violation, match="recovery of"):
+        explore(workload, compound_every=5)
+
+
+@pytest.mark.parametrize("name", FOUND_BY_FAULTS)
+def test_found_by_faults_and_fixed(name: str) -> None:
+    workload, fault, defect = FOUND_BY_FAULTS[name]
+    with defect(), pytest.raises(Violation):
+        sweep(workload, FAULTS[fault])

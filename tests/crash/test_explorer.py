@@ -1,0 +1,126 @@
+"""Power cuts at every step of short lives of the store; the larger runs are ``make crash``."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.crash.faults import FAULTS, FULL_DISK, calls, plan
+from tests.crash.workloads import WORKLOADS, config, message
+
+from rucola.runtime.files import Files
+from rucola.testing.crash_explorer import CrashExplorer
+from rucola.testing.crash_states import NOTHING_LOST, crash_states
+from rucola.testing.fault_plan import FaultPlan
+from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.simulated_os import files_on
+from rucola.testing.store_life import StoreLife, empty_disk
+
+SEED = 7
+FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+
+
+@FLUSH
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_power_cut_at_every_step(workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(config(sync), SEED, sample=4)
+    explorer.run(WORKLOADS[workload])
+    print(explorer.counts)
+    assert explorer.counts.steps > 70
+    assert explorer.counts.states > 60
+
+
+@FLUSH
+@pytest.mark.parametrize(("workload", "every"), [("put", 12), ("roll", 60), ("kill", 90), ("missing_queue", 40)])
+def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:
+    explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every)
+    explorer.run(WORKLOADS[workload])
+    print(explorer.counts)
+    assert explorer.counts.compound > 100
+
+
+@FLUSH
+def test_whole_segments_of_64_kib(sync: bool) -> None:
+    def fill(life: StoreLife, random: Random) -> None:
+        life.open()
+        for number in range(40):
+            life.put(message(random, queue_id=number % 2, size=9000))
+            if number % 8 == 7:
+                life.turn()
+
+    explorer = CrashExplorer(config(sync, 65536), SEED, sample=2)
+    explorer.run(fill)
+    assert explorer.counts.states > 100
+
+
+@FLUSH
+@pytest.mark.parametrize("workload", ["put", "clean_stop", "kill"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(config(sync), SEED, sample=0)
+    first = 1 + sorted(FAULTS).index(fault)
+    fired = [
+        explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0)
+        for nth in range(first, calls(workload, config(sync), SEED), 23)
+    ]
+    assert sum(fired) >= 1
+
+
+@FLUSH
+@pytest.mark.parametrize("workload", ["put", "roll", "index_roll", "queues", "clean_stop"])
+def test_a_full_disk_at_every_allocation_is_left_by_itself(workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(config(sync), SEED, sample=0)
+    nth = 1
+    while explorer.run_on_full_disk(WORKLOADS[workload], FaultPlan(nth, *FULL_DISK)):
+        nth += 1
+    assert nth > 20
+
+
+def test_a_table_that_is_replaced_is_the_old_one_or_the_new_one() -> None:
+    disk = empty_disk()
+    files = files_on(disk)
+    random, seen = Random(SEED), set()
+    contents = [b"", *(b"%d " % number * 3000 for number in range(4))]
+    done = 1
+
+    def check(kind: str, path: str) -> None:
+        for state in crash_states(disk, random, 20):
+            content = files_on(SimulatedDisk.of(state.image)).read_file("/topics.json") or b""
+            assert content in contents[done - 1 : done + 1]
+            seen.add((done, content))
+
+    for content in contents[1:]:
+        disk.observer = check
+        files.replace_file("/topics.json", content)
+        disk.observer = None
+        for state in crash_states(disk, random, 20):
+            assert files_on(SimulatedDisk.of(state.image)).read_file("/topics.json") == content
+        done += 1
+    assert len(seen) == 2 * (len(contents) - 1)
+
+
+def test_what_a_killed_process_leaves_is_what_processes_see() -> None:
+    life = StoreLife(empty_disk(), config(True))
+    WORKLOADS["queues"](life, Random(SEED))
+    first = next(crash_states(life.disk, Random(SEED), 0))
+    assert first.choice == NOTHING_LOST
+    assert first.image == life.disk.seen()
+
+
+def test_the_simulated_disk_forgets_what_was_not_synced() -> None:
+    disk = empty_disk()
+    files: Files = files_on(disk)
+    files.make_directory("/d")
+    files.create_segment("/d/0", "/d-0.tmp", 8192)
+    segment = files.open_segment("/d/0")
+    segment.buffer[0] = 1
+    segment.sync()
+    segment.buffer[1] = 2
+    segment.buffer[5000] = 3
+    files.rename("/d/0", "/d/1")
+    images = [state.image for state in crash_states(disk, Random(SEED), 100)]
+    contents = {content for image in images for path, content in image.items() if content is not None}
+    assert {(content[0], content[1], content[5000]) for content in contents} == {
+        (1, second, third) for second in (0, 2) for third in (0, 3)
+    }
+    assert {path for image in images for path, content in image.items() if content is not None} == {"/d/0", "/d/1"}
