@@ -135,13 +135,25 @@ class StoreKeeper:
         self._on_pass()
 
     def _record(self, watermark: Watermark) -> None:
+        self._write_checkpoint(watermark)
+        self._watermark.write(watermark)
+
+    def _write_checkpoint(self, watermark: Watermark) -> None:
+        """The checkpoint is for the reference: after a crash it dispatches from these times on.
+
+        It also removes the index files that are younger than the index time, the one in use, yet does not put the keys
+        in it again unless the other times are as old. So they are, as long as the store is in use.
+        """
+        index_ms = self._index.full_timestamp_ms if self._index is not None else 0
+        logics_ms = self._queues_timestamp_ms
+        if self._index is not None and not watermark.clean:
+            logics_ms = min(logics_ms, index_ms)
         checkpoint = StoreCheckpoint(
             physic_msg_timestamp_ms=self._flush.flushed_timestamp_ms,
-            logics_msg_timestamp_ms=self._queues_timestamp_ms,
-            index_msg_timestamp_ms=self._index.full_timestamp_ms if self._index is not None else 0,
+            logics_msg_timestamp_ms=logics_ms,
+            index_msg_timestamp_ms=index_ms,
             confirm_physical_offset=watermark.flushed_offset,
         )
         if checkpoint != self._written:
             self._files.write_at(self._checkpoint_path, 0, checkpoint.encode())
             self._written = checkpoint
-        self._watermark.write(watermark)

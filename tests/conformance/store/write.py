@@ -1,7 +1,8 @@
 """Writes a store and ends as told: ``python -m tests.conformance.store.write DIRECTORY PUTS.json [options]``.
 
 A process of its own, so that it can be killed: ``--kill`` ends it with SIGKILL while the store runs, a part of the
-messages not dispatched yet. PUTS.json says what was put and where it went.
+messages not dispatched yet; with ``--settle`` only after the checkpoint has come as far as it can. PUTS.json says what
+was put and where it went.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import argparse
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
-from tests.conformance.store.contents import START_MS, opened, put_all, save
+from tests.conformance.store.contents import START_MS, STEP_MS, Put, opened, put_all, save
 
+from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.testing.clock import ManualClock
 
 UNDISPATCHED = 25
+SETTLE_TIMEOUT_S = 30
 
 
 def main(arguments: list[str]) -> int:
@@ -27,14 +31,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--crc", action="store_true", help="each record carries a checksum")
     parser.add_argument("--long-topic", action="store_true", help="with records of version 2")
     parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--settle", action="store_true")
     options = parser.parse_args(arguments)
     clock = ManualClock(START_MS)
     store = opened(options.directory, options.crc, clock)
-    save(put_all(store, clock, options.long_topic, UNDISPATCHED if options.kill else 0), options.puts)
+    puts = put_all(store, clock, options.long_topic, UNDISPATCHED if options.kill else 0)
+    save(puts, options.puts)
+    if options.settle:
+        settle(options.directory / "checkpoint", puts, clock)
     if options.kill:
         os.kill(os.getpid(), signal.SIGKILL)
     store.shutdown()
     return 0
+
+
+def settle(checkpoint: Path, puts: list[Put], clock: ManualClock) -> None:
+    """Waits until the checkpoint knows the last message."""
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while StoreCheckpoint.decode(checkpoint.read_bytes()).physic_msg_timestamp_ms < puts[-1]["storeTimestamp"]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{checkpoint} did not follow")
+        clock.advance(STEP_MS)
+        time.sleep(0.005)
 
 
 if __name__ == "__main__":
