@@ -159,7 +159,8 @@ class Cluster:
     async def bodies(self, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> list[bytes]:
         """All messages of a queue, once they are visible."""
         found: list[bytes] = []
-        end = self.broker.store.max_queue_offset(topic.encode(), queue_id)
+        maximum = await self.ask(30, {"topic": topic, "queueId": str(queue_id)})
+        end = int(maximum.ext_fields.get("offset", 0))
         while queue_offset < end:
             answer = await self.pull(topic, queue_id, queue_offset)
             found += [bytes(message.body) for message in decode_messages(answer.body)]

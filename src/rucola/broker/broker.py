@@ -53,6 +53,8 @@ from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
+_DISPATCH_DELAY_S = 0.001
+"""The reference's dispatcher sleeps as long between its rounds."""
 _REGISTER_AGAIN_S = 10.0
 """The second registration comes early (protocol.md 7.2)."""
 
@@ -101,7 +103,7 @@ class Broker:
         )
         self._processors = ProcessorTable()
         self._sync_flush = store_config.sync_flush
-        self._dispatch_scheduled = False
+        self._dispatch_call: asyncio.Handle | None = None
         self._dispatch_failed = False
         self._timers: list[asyncio.Task[None]] = []
         self._registrations: set[asyncio.Task[None]] = set()
@@ -247,12 +249,12 @@ class Broker:
         names = system_names(config.broker_cluster_name, config.broker_name)
         locks = RebalanceLockManager(monotonic)
         AdminProcessor(self.topics, self.groups, self.offsets, locks, names, self._runtime_info).register_to(table)
-        self._handler = RequestHandler(send, pull, table)
+        self._handler = RequestHandler(send, pull, table, self._dispatch_pending)
 
     # -- between store and clients ------------------------------------------------------------------------------------
 
     def _appended(self) -> None:
-        """One dispatch per turn of the loop; under SYNC_FLUSH there is nothing to see before the sync."""
+        """Under SYNC_FLUSH there is nothing to see before the sync."""
         if not self._sync_flush:
             self._schedule_dispatch()
 
@@ -267,12 +269,21 @@ class Broker:
         self._schedule_dispatch()
 
     def _schedule_dispatch(self) -> None:
-        if not self._dispatch_scheduled:
-            self._dispatch_scheduled = True
-            self._loop.call_soon(self._dispatch)
+        """Within this turn of the loop when a pull waits; else so late that the sends of a few reads share it."""
+        if self._dispatch_call is None:
+            if len(self._hold):
+                self._dispatch_call = self._loop.call_soon(self._dispatch)
+            else:
+                self._dispatch_call = self._loop.call_later(_DISPATCH_DELAY_S, self._dispatch)
+
+    def _dispatch_pending(self) -> None:
+        """Whoever asks sees all that was answered before."""
+        if self._dispatch_call is not None:
+            self._dispatch_call.cancel()
+            self._dispatch()
 
     def _dispatch(self) -> None:
-        self._dispatch_scheduled = False
+        self._dispatch_call = None
         if self.store.state is StoreState.STOPPED:
             return
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections.abc import Callable
 
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
@@ -36,6 +37,7 @@ class RequestHandler:
 
     Args:
         table: processors of the plain requests; sends and pulls with unusual headers are added to it here.
+        before_read: called before a request that may look at messages.
 
     Attributes:
         stopping: refuse sends; set when the broker stops.
@@ -46,8 +48,10 @@ class RequestHandler:
         send: SendMessageProcessor,
         pull: PullMessageProcessor,
         table: ProcessorTable,
+        before_read: Callable[[], None],
     ) -> None:
         self.stopping = False
+        self._before_read = before_read
         self._send = send
         self._pull = pull
         self._table = table
@@ -70,6 +74,7 @@ class RequestHandler:
             if table[base + _FLAG] & FLAG_RESPONSE:
                 pass  # an answer to a request of ours, already delivered by the channel
             elif kind == _PLAIN:
+                self._before_read()
                 self._table.process_row(channel, batch, row)
             else:
                 try:
@@ -81,6 +86,7 @@ class RequestHandler:
 
     def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> None:
         if kind == _PULL:
+            self._before_read()
             self._pull.process_row(channel, batch.source, batch.table, first)
         elif self.stopping:
             _answer(channel, batch.table, first, last, ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")

@@ -146,6 +146,7 @@ def test_a_full_disk_refuses_sends_and_serves_the_rest(tmp_path):
         async with Cluster(tmp_path, files=disk.files()) as cluster:
             body = b"x" * 1_000_000
             assert (await cluster.send("T", body)).code == 0
+            assert await cluster.bodies() == [body]  # its queue has a file now
             disk.full = True
             codes = [(await cluster.send("T", body)).code for _ in range(12)]
             stored = codes.count(0)
