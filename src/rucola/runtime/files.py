@@ -313,7 +313,7 @@ class MappedSegment:
             self._files.allocate(self._descriptor, position, length)
 
     def populate(self, position: int, length: int) -> None:
-        """Takes the page faults of coming stores to ``length`` bytes from ``position`` in one go (Linux 5.14 and later).
+        """Takes the page faults of coming stores to ``length`` bytes from ``position`` in one go (from Linux 5.14 on).
 
         A store to a page of a fresh file costs a fault of several microseconds; taken together they cost a tenth. The
         content does not change. ``position`` is a multiple of the page size.
