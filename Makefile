@@ -1,6 +1,7 @@
 # make demo    the main job: 336,776 flights through broker, clients and Spark
 # make test    the tests
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
+# make crash   the store under 100,000 power cuts, failing calls and kills; STATES=N for more or fewer
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make docs    rewrites what is generated: the import graph, the sync face
 
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint bench conformance docs clean
+.PHONY: demo test check lint crash bench conformance docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -45,6 +46,11 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/async_to_sync.py --check
 
 check: lint test
+
+STATES ?= 100000
+
+crash: $(VENV)/.dev
+	@$(BIN)/python -m tests.crash.explore --states $(STATES)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run

@@ -5,6 +5,7 @@ Those of ``FOUND`` are how the store was when the explorer met it for the first 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rucola.errors import DiskError
-from rucola.store import recovery
+from rucola.store import commit_log, recovery
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.flush import FlushService
@@ -209,6 +210,27 @@ def _next_file_without_sync(self: IndexService) -> Any:
     return _next_file(self)
 
 
+_find_end = IndexService._find_end
+
+
+def _find_end_of_one_file(self: IndexService, *begins: int) -> None:
+    _find_end(self, *begins)
+    if self._keys_done:
+        ends = [file.header().end_physical_offset for file in self.files]
+        self._keys_done = self.files[ends.index(max(ends))].keys_at_end()
+
+
+_take_back = commit_log._take_back
+
+
+def _take_back_offsets_only(
+    table: array[int], first: int, done: int, queue_offsets: array[int], file: MappedFile
+) -> None:
+    content = bytes(file.segment.view)
+    _take_back(table, first, done, queue_offsets, file)
+    file.segment.view[:] = content
+
+
 FOUND: dict[str, tuple[str, Defect]] = {
     "record whose checksum was lost with its page taken for one that has none": (
         "kill, async",
@@ -229,10 +251,12 @@ FOUND: dict[str, tuple[str, Defect]] = {
 }
 """Noticed by power cuts; name to workload and how it was."""
 
-FOUND_IN_RECOVERY: dict[str, tuple[str, Defect]] = {
-    "removals of segments synced together": ("roll", plant(MappedFileQueue, "remove_after", _remove_after)),
+FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
+    "removals of segments synced together": ("roll", 2, 8, plant(MappedFileQueue, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
+        1,
+        12,
         plant(
             recovery,
             "replace",
@@ -240,21 +264,36 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, Defect]] = {
         ),
     ),
     "index files rebuilt by a recovery not synced when they are full": (
-        "index_roll",
+        "kill",
+        1,
+        12,
         plant(IndexService, "_next_file", _next_file_without_sync),
     ),
     "kept bytes overwritten by what an interrupted recovery left": (
         "batch",
+        8,
+        5,
         plant(Recovery, "_place_aside", _overwrite_aside),
     ),
 }
-"""Noticed by power cuts during recoveries; name to workload and how it was."""
+"""Noticed by power cuts during recoveries; name to workload, states drawn a step, every how manyth is recovered under
+further power cuts, and how it was."""
 
 FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "input/output error while dispatching thrown at the caller": (
         "put",
         "EIO once",
         plant(MessageStore, "dispatch", _dispatch_raises),
+    ),
+    "records of a refused batch left behind the end of the log": (
+        "batch",
+        "ENOSPC once",
+        plant(commit_log, "_take_back", _take_back_offsets_only),
+    ),
+    "keys of a record that two index files share counted in one of them": (
+        "missing_queue",
+        "kill",
+        plant(IndexService, "_find_end", _find_end_of_one_file),
     ),
     "directories of a killed process not synced": (
         "put",

@@ -22,8 +22,8 @@ from rucola.testing.crash_explorer import CrashExplorer, Violation
 from rucola.testing.fault_plan import FaultPlan
 
 SAMPLE = 8
-COMPOUND_EVERY = 10
-FAULTS_PER_ROUND = 12
+COMPOUND_EVERY = 250
+FAULTS_PER_ROUND = 6
 COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>7} {:>8}"
 
 

@@ -16,14 +16,14 @@ from rucola.testing.fault_plan import FaultPlan
 SEED = 7
 
 
-def explore(workload: str, compound_every: int = 0) -> None:
+def explore(workload: str, sample: int = 8, compound_every: int = 0) -> None:
     name, _, flush = workload.partition(", ")
-    CrashExplorer(config(flush != "async"), SEED, 8, compound_every).run(WORKLOADS[name])
+    CrashExplorer(config(flush != "async"), SEED, sample, compound_every).run(WORKLOADS[name])
 
 
 def sweep(workload: str, fault: tuple[bool, int, frozenset[str]]) -> None:
     """Every call fails once, or is the last of its process."""
-    explorer = CrashExplorer(config(True), SEED, sample=2)
+    explorer = CrashExplorer(config(True), SEED, sample=0)
     nth = 1
     while explorer.run_with_faults(WORKLOADS[workload], FaultPlan(nth, *fault)):
         nth += 1
@@ -60,9 +60,9 @@ def test_found_and_fixed(name: str) -> None:
 
 @pytest.mark.parametrize("name", FOUND_IN_RECOVERY)
 def test_found_in_recovery_and_fixed(name: str) -> None:
-    workload, defect = FOUND_IN_RECOVERY[name]
+    workload, sample, every, defect = FOUND_IN_RECOVERY[name]
     with defect(), pytest.raises(Violation, match="recovery of"):
-        explore(workload, compound_every=5)
+        explore(workload, sample, every)
 
 
 @pytest.mark.parametrize("name", FOUND_BY_FAULTS)

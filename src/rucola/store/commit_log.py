@@ -145,7 +145,7 @@ class CommitLog(LogReader):
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 if together and done > begin:
-                    _take_back(table, begin, done, queue_offsets)
+                    _take_back(table, begin, done, queue_offsets, file)
                     return begin
                 self._advance(table, first, done)
                 return done
@@ -153,7 +153,7 @@ class CommitLog(LogReader):
                 self._advance(table, first, done)
                 return last
             if together:
-                _take_back(table, begin, done, queue_offsets)
+                _take_back(table, begin, done, queue_offsets, file)
                 done = begin
             self._advance(table, first, done)
             first = done
@@ -225,9 +225,15 @@ class CommitLog(LogReader):
             self._attend(end)
 
 
-def _take_back(table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
-    """Gives the queue offsets of rows back that will be encoded once more, or not at all."""
+def _take_back(table: array[int], first: int, done: int, queue_offsets: array[int], file: MappedFile) -> None:
+    """Gives the queue offsets of rows back that will be encoded once more, or not at all, and erases their records.
+
+    A recovery would take a record that was left behind the end of the log for one that was stored.
+    """
     for index in range(done - 1, first - 1, -1):
         row = index * ROW_WIDTH
         if table[row + FrameColumn.SYS_FLAG] & 0xC not in (4, 12):
             queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]
+        position = table[row + _PHYSICAL_OFFSET] - file.start
+        size = table[row + _RECORD_SIZE]
+        file.segment.view[position : position + size] = bytes(size)

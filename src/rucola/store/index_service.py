@@ -211,10 +211,15 @@ class IndexService:
 
         Full files that are there now were synced when they were full.
         """
-        kept = max(self.files, key=lambda file: file.header().end_physical_offset, default=None)
-        end = kept.header().end_physical_offset if kept is not None else 0
+        ends = [file.header().end_physical_offset for file in self.files]
+        end = max(ends, default=0)
         self._end_offset = min([end, *begins])
-        self._keys_done = kept.keys_at_end() if kept is not None and self._end_offset == end else 0
+        self._keys_done = 0
+        if self._end_offset == end:
+            # Two files share the record whose keys did not fit into the first of them.
+            self._keys_done = sum(
+                file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
+            )
         headers = (file.header() for file in self.files)
         full = (header.end_timestamp_ms for header in headers if header.index_count >= self._config.max_index_num)
         self.full_timestamp_ms = max(full, default=0)

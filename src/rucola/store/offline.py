@@ -20,7 +20,7 @@ from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
-from rucola.store.log_reader import CHECK_ALL, LogReader
+from rucola.store.log_reader import CHECK_ALL, CHECK_TORN_END, LogReader
 from rucola.store.mapped_file_queue import MappedFileQueue
 from rucola.store.recovery import scan
 from rucola.store.results import Boundary
@@ -194,9 +194,10 @@ class OfflineStore:
         queue = self._log.queue
         watermark = WatermarkFile(self._files, self.path).read()
         if known > (watermark.flushed_offset if watermark is not None else 0) and queue.find(known - 1) is not None:
-            return scan(self._log, known, CHECK_ALL).physical_offset
+            return scan(self._log, known, CHECK_ALL | CHECK_TORN_END).physical_offset
         if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
-            return scan(self._log, max(watermark.flushed_offset, queue.start), CHECK_ALL).physical_offset
+            start = max(watermark.flushed_offset, queue.start)
+            return scan(self._log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
         for file in reversed(queue.segments):
             end = scan(self._log, file.start, CHECK_ALL).physical_offset
             if end > file.start:

@@ -316,6 +316,19 @@ class TestWalk:
             assert (None if length < 0 else segment[start : start + length]) == expected
         assert table[RecordColumn.TAGS_CODE] == (string_hash(tags.decode()) if tags else 0)
 
+    @pytest.mark.parametrize("lost", range(1, 22))
+    def test_a_checksum_lost_with_its_page_is_noticed_when_asked_for(self, records: ModuleType, lost: int) -> None:
+        encoding = Encoding(records, message(properties=b"TAGS\x01a\x02"), record_crc=True)
+        record = bytearray(encoding.segment[: encoding.column(0, FrameColumn.RECORD_SIZE)])
+        assert walk(records, record, check=15)[0] == 1
+        record[-lost:] = bytes(lost)
+        assert walk(records, record, check=15)[:3] == (0, 0, WalkStop.TORN)
+
+    def test_a_record_without_checksum_may_have_zero_bytes_before_its_end(self, records: ModuleType) -> None:
+        encoding = Encoding(records, message(properties=b"A\x01\0\x02B\x01" + b"b" * 17 + b"\x02"))
+        record = encoding.segment[: encoding.column(0, FrameColumn.RECORD_SIZE)]
+        assert walk(records, record, check=8)[0] == 1
+
     @pytest.mark.parametrize("arguments", [(-1, 5, 1), (5, 4, 1), (0, 177, 1), (0, 176, 2), (0, 176, -1)])
     def test_arguments_out_of_range(self, records: ModuleType, arguments: tuple[int, int, int]) -> None:
         position, limit, rows_max = arguments
