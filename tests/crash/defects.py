@@ -252,7 +252,7 @@ FOUND: dict[str, tuple[str, Defect]] = {
 """Noticed by power cuts; name to workload and how it was."""
 
 FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
-    "removals of segments synced together": ("roll", 2, 8, plant(MappedFileQueue, "remove_after", _remove_after)),
+    "removals of segments synced together": ("roll", 1, 7, plant(MappedFileQueue, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
         1,
@@ -292,7 +292,7 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     ),
     "keys of a record that two index files share counted in one of them": (
         "missing_queue",
-        "kill",
+        "EIO once",
         plant(IndexService, "_find_end", _find_end_of_one_file),
     ),
     "directories of a killed process not synced": (
