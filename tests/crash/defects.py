@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rucola.errors import DiskError
+from rucola.formats.segment_name import segment_name
 from rucola.store import commit_log, recovery
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
@@ -198,6 +199,14 @@ def _write_marker_if_missing(self: MessageStore) -> None:
         self._files.write_file(self._abort_path, b"1")
 
 
+def _create_without_sync(self: MappedFileQueue, start: int) -> str:
+    path = f"{self.path}/{segment_name(start)}"
+    return path if self._files.exists(path) else _create(self, start)
+
+
+_create = MappedFileQueue.create
+
+
 def _overwrite_aside(self: Recovery, directory: str, place: int, content: bytes) -> tuple[str, bytes | None]:
     return f"{directory}/{place:020d}", None
 
@@ -294,6 +303,16 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
         "missing_queue",
         "EIO once",
         plant(IndexService, "_find_end", _find_end_of_one_file),
+    ),
+    "segment taken whose directory could not be synced when it was made": (
+        "clean_stop",
+        "EIO once",
+        plant(MappedFileQueue, "create", _create_without_sync),
+    ),
+    "abort marker of a killed process not synced": (
+        "clean_stop",
+        "EIO once",
+        plant(MessageStore, "_mark_running", _write_marker_if_missing),
     ),
     "directories of a killed process not synced": (
         "put",

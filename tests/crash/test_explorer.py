@@ -23,7 +23,7 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @FLUSH
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_power_cut_at_every_step(workload: str, sync: bool) -> None:
-    explorer = CrashExplorer(config(sync), SEED, sample=2)
+    explorer = CrashExplorer(config(sync), SEED, sample=1)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.steps > 70
@@ -61,7 +61,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
     first = 1 + sorted(FAULTS).index(fault)
     fired = [
         explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0)
-        for nth in range(first, calls(workload, config(sync), SEED), 37)
+        for nth in range(first, calls(workload, config(sync), SEED), 61)
     ]
     assert sum(fired) >= 1
 
