@@ -285,7 +285,7 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
         plant(Recovery, "_place_aside", _overwrite_aside),
     ),
 }
-"""Noticed by power cuts during recoveries; name to workload, states drawn a step, every how manyth is recovered under
+"""Noticed when recoveries are met by power cuts, too; name to workload, states drawn a step, every how manyth is recovered under
 further power cuts, and how it was."""
 
 FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {

@@ -46,7 +46,8 @@ class ConsumeQueueStore:
         self._writable = writable
         self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
         self.next_offset_tables: dict[bytes, array[int]] = {}
-        self._dirty: set[ConsumeQueue] = set()
+        # In the order of their first write: syncs then come in the same order in each run of a simulation.
+        self._dirty: dict[ConsumeQueue, None] = {}
         self._dirty_lock = threading.Lock()
 
     def names(self) -> Iterator[tuple[bytes, int]]:
@@ -139,12 +140,12 @@ class ConsumeQueueStore:
                 queue.counted = True
                 self.file_count += 1
         with self._dirty_lock:
-            self._dirty.update(queues)
+            self._dirty.update(dict.fromkeys(queues))
 
     def sync(self) -> None:
         """Syncs all queues written since the last call; called by the keeper's thread, or when it has ended."""
         with self._dirty_lock:
-            dirty, self._dirty = self._dirty, set()
+            dirty, self._dirty = self._dirty, {}
         for queue in dirty:
             queue.sync()
 
