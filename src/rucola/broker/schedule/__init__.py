@@ -1,0 +1,1 @@
+"""Messages that are held back until their time."""

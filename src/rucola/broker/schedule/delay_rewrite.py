@@ -1,0 +1,67 @@
+"""A message with a delay level waits in the schedule topic (RocketMQ 5.3.3, ``HookUtils#transformDelayLevelMessage``).
+
+The queue id is the level less one. Topic and queue to which the message shall go when its time has come are kept in its
+properties; the dispatcher of the store computes the time from the level and writes it as the tags code of its queue
+entry (``store.dispatch``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rucola.common.key_builder import SCHEDULE_TOPIC
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import DELAY, REAL_QID, REAL_TOPIC
+from rucola.errors import BrokerError
+from rucola.formats.properties import decode_properties, encode_properties, java_order
+from rucola.protocol.codes import ResponseCode
+
+PARSED_MAP_CAPACITY = 128
+"""The reference writes the properties of a message it changed in the order of a hash map of so many buckets."""
+
+
+def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
+    """``message`` as it is to be stored: itself, or on its way through the schedule topic when it has a delay level.
+
+    Args:
+        level_max: the highest level; one above it is lowered to it.
+
+    Raises:
+        BrokerError: the level is no number.
+    """
+    properties = decode_properties(message.properties)
+    queue_id = schedule(str(message.topic, "utf-8", "replace"), message.queue_id, properties, level_max)
+    if queue_id is None:
+        return message
+    text = encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY))
+    return replace(message, topic=SCHEDULE_TOPIC.encode(), queue_id=queue_id, properties=text)
+
+
+def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: int) -> int | None:
+    """Note in ``properties`` where the message shall go, and return the queue of the schedule topic where it waits.
+
+    Returns:
+        None, and ``properties`` as they were, for a message without a delay.
+
+    Raises:
+        BrokerError: the level is no number.
+    """
+    level = delay_level(properties)
+    if level <= 0:
+        return None
+    level = min(level, level_max)
+    properties.update({DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)})
+    return level - 1
+
+
+def delay_level(properties: dict[str, str]) -> int:
+    """The delay level in ``properties``, 0 without one; up to 0 means no delay.
+
+    Raises:
+        BrokerError: MESSAGE_ILLEGAL, it is no number.
+    """
+    text = properties.get(DELAY, "0")
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"the delay level is no number: {text[:32]!r}")
+    return int(text)
