@@ -30,7 +30,7 @@ def test_waits_in_the_queue_of_its_level(level: str, stored: int) -> None:
 
 def test_order_of_properties() -> None:
     """As recorded from 5.3.3 (store.md 10.1)."""
-    names = ["MSG_REGION", "WAIT", "TAGS", "DELAY", "CLUSTER", "UNIQ_KEY", "TRACE_ON"]
+    names = ["UNIQ_KEY", "WAIT", "TAGS", "DELAY", "MSG_REGION", "TRACE_ON", "CLUSTER"]
     message = delay_rewrite(_message(**dict.fromkeys(names, "1")), 18)
     assert list(decode_properties(message.properties)) == (
         ["MSG_REGION", "UNIQ_KEY", "CLUSTER", "DELAY", "TAGS", "WAIT", "TRACE_ON", "REAL_TOPIC", "REAL_QID"]
