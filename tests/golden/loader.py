@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 STORES = Path(__file__).parent / "stores"
+BROKER_STORES = Path(__file__).parent / "broker_stores"
 
 
 @dataclass(frozen=True)
@@ -43,24 +44,56 @@ class Case:
 @cache
 def load(name: str) -> Case:
     """The case ``name``, in memory."""
-    members: dict[str, bytes] = {}
-    with tarfile.open(fileobj=BytesIO(lzma.decompress((STORES / f"{name}.tar.xz").read_bytes()))) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if member.isfile() else None
-            if file is not None:
-                members[member.name.removeprefix(f"{name}/")] = file.read()
-    files = {path.removeprefix("store/"): data for path, data in members.items() if path.startswith("store/")}
-    return Case(name, json.loads(members["case.json"]), json.loads(members["expect.json"]), files)
+    members = _members(STORES, name)
+    return Case(name, json.loads(members["case.json"]), json.loads(members["expect.json"]), _files(members))
 
 
 def unpack(name: str, directory: Path) -> Case:
     """The case ``name``, its store also as files below ``directory``, which a test may change."""
     case = load(name)
-    for path, data in case.files.items():
+    write_files(case.files, directory)
+    return case
+
+
+@dataclass(frozen=True)
+class BrokerCase:
+    """A store of the reference's whole broker: its settings, what was sent, what it served when it was opened again."""
+
+    name: str
+    broker_conf: str
+    expected: dict[str, Any]
+    reopened: dict[str, Any]
+    files: dict[str, bytes]
+
+
+@cache
+def load_broker(name: str) -> BrokerCase:
+    """The broker store ``name``, in memory."""
+    members = _members(BROKER_STORES, name)
+    expected, reopened = (json.loads(members[f"{part}.json"]) for part in ("expected", "reopened"))
+    return BrokerCase(name, members["broker.conf"].decode(), expected, reopened, _files(members))
+
+
+def write_files(files: dict[str, bytes], directory: Path) -> None:
+    """Files below ``directory``, by relative path."""
+    for path, data in files.items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    return case
+
+
+def _members(directory: Path, name: str) -> dict[str, bytes]:
+    members: dict[str, bytes] = {}
+    with tarfile.open(fileobj=BytesIO(lzma.decompress((directory / f"{name}.tar.xz").read_bytes()))) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None:
+                members[member.name.removeprefix(f"{name}/")] = file.read()
+    return members
+
+
+def _files(members: dict[str, bytes]) -> dict[str, bytes]:
+    return {path.removeprefix("store/"): data for path, data in members.items() if path.startswith("store/")}
 
 
 def body_bytes(body: dict[str, Any] | None) -> bytes:
