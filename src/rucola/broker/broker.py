@@ -25,9 +25,11 @@ from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.processor.admin import AdminProcessor
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
+from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.query import QueryProcessor
 from rucola.broker.processor.send import SendMessageProcessor
+from rucola.broker.processor.send_back import SendBackProcessor
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.request_handler import RequestHandler
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -231,11 +233,13 @@ class Broker:
         self._outer_api = BrokerOuterApi(config, self.address)
         self.topics.on_register(self._register_topic)
         unique_ids = UniqueIds(store.store_host[:-4], process_id(), secrets.token_bytes(4), self._clock)
+        locks = RebalanceLockManager(monotonic)
         send = SendMessageProcessor(
             config,
             store,
             self.topics,
             self.groups,
+            DeadLetterRule(self.topics, self.groups, locks),
             SendResponses(config, store.store_host),
             self._waiters,
             unique_ids.next,
@@ -247,7 +251,7 @@ class Broker:
         ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
         QueryProcessor(store).register_to(table)
         names = system_names(config.broker_cluster_name, config.broker_name)
-        locks = RebalanceLockManager(monotonic)
+        SendBackProcessor(config, store, self.topics, self.groups, random.randrange).register_to(table)
         AdminProcessor(self.topics, self.groups, self.offsets, locks, names, self._runtime_info).register_to(table)
         self._handler = RequestHandler(send, pull, table, self._dispatch_pending)
 

@@ -112,7 +112,6 @@ def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
         ({"topic": "T" * 128}, 29, "longer"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16, "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
         ({"topic": "T2", "default_topic": "none"}, 17, "topic[T2] not exist, apply first please!"),
-        ({"topic": "%RETRY%nobody"}, 26, "subscription group not exist, nobody"),
         ({"queue_id": 99}, 29, "request queueId[99] is illegal, TopicConfig [topicName=T,"),
         ({"body": b""}, 1, ""),
         ({"body": b"x" * 1001}, 13, "the message is illegal"),

@@ -34,6 +34,11 @@ class RebalanceLockManager:
                 owned.append(queue)
         return owned
 
+    def holds_any(self, group: str) -> bool:
+        """Whether a client of ``group`` holds a lock, which makes it a group of orderly consumers."""
+        limit = self._monotonic() - LOCK_LIFETIME_S
+        return any(since >= limit for _, since in self._locks.get(group, {}).values())
+
     def unlock(self, group: str, queues: Iterable[Queue], client_id: str) -> None:
         """Release the queues that ``client_id`` owns; others are left alone."""
         locks = self._locks.get(group, {})

@@ -20,6 +20,11 @@ def success(command: RemotingCommand, header: CommandHeader | None = None, body:
     )
 
 
+def group_missing(group: str) -> BrokerError:
+    """The refusal of a request about an unknown consumer group."""
+    return BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
+
+
 def topic_missing(topic: str) -> BrokerError:
     """The refusal of a request about an unknown topic."""
     return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.flush_waiters import FlushWaiters
-from rucola.broker.processor.processor import FAQ, topic_missing
+from rucola.broker.processor.dead_letter import DeadLetterRule
+from rucola.broker.processor.processor import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses
 from rucola.broker.processor.send_rewrite import rewrite, row_of_command
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -62,6 +63,7 @@ class SendMessageProcessor:
 
     Args:
         responses: encodes the answers.
+        dead_letters: where a message to a retry topic goes.
         waiters: keeps answers until the disk has the messages; None when sends do not wait for it.
         unique_id: makes a UNIQ_KEY.
         random_below: ``n -> 0..n-1``.
@@ -73,6 +75,7 @@ class SendMessageProcessor:
         store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
+        dead_letters: DeadLetterRule,
         responses: SendResponses,
         waiters: FlushWaiters | None,
         unique_id: Callable[[], str],
@@ -82,6 +85,7 @@ class SendMessageProcessor:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._dead_letters = dead_letters
         self._responses = responses
         self._waiters = waiters
         self._unique_id = unique_id
@@ -130,11 +134,12 @@ class SendMessageProcessor:
         self._deliver(channel, answer, _end_of(members, count - 1), wait, target)
 
     def process_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """Take a send that came with an unusual header.
+        """Take a send that came with an unusual header, or goes to a retry topic.
 
         Raises:
             FormatError: a required field is missing or no number.
         """
+        self._dead_letters.apply(command)
         source, view, table = row_of_command(command)
         if table[FrameColumn.KIND] == FrameKind.BATCH:
             self.process_batch(channel, source, view, table, 0)
@@ -179,11 +184,9 @@ class SendMessageProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         registration: asyncio.Future[None] | None = None
         if is_retry_topic(topic):
-            group = self._groups.table.get(group_of(topic))
+            group = self._groups.find(group_of(topic))
             if group is None:
-                raise BrokerError(
-                    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group_of(topic)} {FAQ}"
-                )
+                raise group_missing(group_of(topic))
             known, registration = self._topics.create_for_group(topic, max(group.retry_queue_nums, 1))
         elif known is None:
             created = self._topics.create_on_send(topic, default_topic, queue_nums)

@@ -1,0 +1,120 @@
+"""A consumer gives a message back (RocketMQ 5.3.3, ``AbstractSendMessageProcessor#consumerSendMsgBack``; request 36).
+
+The message is stored once more, for the retry topic of the group and on its way there through the schedule topic, or
+for the group's dead-letter topic when it failed too often. Body and sysFlag stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.processor.processor import group_missing, success
+from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.key_builder import dlq_topic, retry_topic
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.common.message_const import CRC32, DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
+from rucola.common.sysflag import PermName
+from rucola.errors import BrokerError
+from rucola.formats.message import decode_message
+from rucola.formats.properties import encode_properties, java_order
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.config import delay_levels_ms
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+DLQ_QUEUES = 1
+FIRST_DELAY_LEVEL = 3
+HONOURS_MAX_RECONSUME_TIMES = 121
+"""V3_4_9: since then the client says how often it wants to try."""
+
+
+class SendBackProcessor:
+    """Serves request 36.
+
+    Args:
+        random_below: ``n -> 0..n-1``.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._random_below = random_below
+        self._level_max = len(delay_levels_ms(store.config.message_delay_level))
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put the processor into ``table``."""
+        table.register(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back)
+
+    def send_back(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """36, checked in the reference's order."""
+        header = ConsumerSendMsgBackRequestHeader.from_ext_fields(command.ext_fields)
+        group = self._groups.find(header.group)
+        if group is None:
+            raise group_missing(header.group)
+        if not self._config.broker_permission & PermName.WRITE:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return success(command)
+        topic, _ = self._topics.create_for_group(retry_topic(header.group), group.retry_queue_nums)
+        if not topic.perm & PermName.WRITE:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
+        record = self._store.message_at(header.offset)
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        message = decode_message(record, unpack=False)
+        times_max = group.retry_max_times
+        if command.version >= HONOURS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if message.reconsume_times >= times_max or header.delay_level < 0:
+            topic, _ = self._topics.create_for_group(dlq_topic(header.group), DLQ_QUEUES)
+            returned = returned_message(message, topic.topic_name, 0, 0)
+        else:
+            queue_id = self._random_below(group.retry_queue_nums)
+            level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
+            returned = returned_message(message, topic.topic_name, queue_id, level)
+        result = self._store.put_message(delay_rewrite(returned, self._level_max))
+        if result.status is not PutMessageStatus.PUT_OK:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, result.status.value)
+        return success(command)
+
+
+def returned_message(message: MessageExt, topic: str, queue_id: int, delay_level: int) -> StoreMessage:
+    """What is stored of a message that came back.
+
+    Args:
+        topic, queue_id: where it shall go.
+        delay_level: after which time; 0 for at once.
+    """
+    properties = {name: value for name, value in message.properties.items() if name != CRC32}
+    properties.setdefault(RETRY_TOPIC, message.topic)
+    properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_msg_id)
+    properties.update({WAIT: "false", DELAY: str(delay_level)})
+    return StoreMessage(
+        topic.encode(),
+        queue_id,
+        message.body,
+        encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY)),
+        message.born_timestamp_ms,
+        message.born_host,
+        message.flag,
+        message.sys_flag,
+        message.reconsume_times + 1,
+    )
