@@ -22,23 +22,29 @@ class ConfigFiles:
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
         self._directory = f"{root}/config"
+        self._unread: set[str] = set()
+        """Files with a damaged or empty content: it never takes the place of a spare copy that reads."""
 
     def load(self, name: str, take: Callable[[bytes | None], None]) -> None:
-        """Give the content of file ``name`` to ``take``; None when neither it nor its ``.bak`` exists.
+        """Give the content of file ``name``, or of its ``.bak``, to ``take``; None when neither exists: a fresh start.
 
         Raises:
-            StoreDamagedError: neither can be read. A damaged table never counts as an empty one.
+            StoreDamagedError: what is there cannot be read. A damaged or empty file never counts as an empty table.
         """
         first_error: FormatError | None = None
-        for path in (f"{self._directory}/{name}", f"{self._directory}/{name}.bak"):
+        for spare, path in enumerate((f"{self._directory}/{name}", f"{self._directory}/{name}.bak")):
             text = self._files.read_file(path)
-            if not text:
+            if text is None:
                 continue
             try:
+                if not text:
+                    raise FormatError(name, 0, "a table", "an empty file")
                 take(text)
             except FormatError as error:
                 first_error = first_error or error
                 event(_log, logging.ERROR, "table cannot be read", path=path, error=error)
+                if not spare:
+                    self._unread.add(name)
                 continue
             return
         if first_error is not None:
@@ -47,11 +53,12 @@ class ConfigFiles:
         take(None)
 
     def replacer(self, name: str) -> Callable[[bytes], None]:
-        """A function that replaces file ``name``; it raises ``DiskError``."""
+        """A function that replaces file ``name`` and keeps the content before as ``.bak``; it raises ``DiskError``."""
         path = f"{self._directory}/{name}"
 
         def replace(content: bytes) -> None:
             self._files.make_directory(self._directory)
-            self._files.replace_file(path, content)
+            self._files.replace_file(path, content, "" if name in self._unread else f"{path}.bak")
+            self._unread.discard(name)
 
         return replace

@@ -127,6 +127,93 @@ def decode_delay_offsets(text: bytes) -> tuple[DataVersion, dict[int, int]]:
         raise FormatError(what, 0, "offsets by level", str(error)) from error
 
 
+class ConsumerFilter(NamedTuple):
+    """What ``consumerFilter.json`` holds of a group that reads a topic with an SQL92 expression.
+
+    Attributes:
+        bits: bits of the bloom filter, 0 without one.
+        bit_positions: those the group has in it.
+        born_ms, dead_ms: when the group subscribed, and when its last member left, 0 while there is one.
+        client_version: of the subscription.
+    """
+
+    group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_ms: int
+    dead_ms: int
+    client_version: int
+    bits: int = 0
+    bit_positions: tuple[int, ...] = ()
+
+    @property
+    def dead(self) -> bool:
+        """Whether all members have left (RocketMQ 5.3.3, ``ConsumerFilterData#isDead``)."""
+        return self.dead_ms >= self.born_ms
+
+
+def encode_consumer_filters(filters: Mapping[str, Mapping[str, ConsumerFilter]]) -> bytes:
+    """``consumerFilter.json``.
+
+    Args:
+        filters: topic to group to filter.
+    """
+    return dumps_pretty(
+        {
+            "filterDataByTopic": {
+                topic: {"groupFilterData": {name: _filter_dict(data) for name, data in groups.items()}, "topic": topic}
+                for topic, groups in filters.items()
+            }
+        }
+    )
+
+
+def decode_consumer_filters(text: bytes) -> dict[str, dict[str, ConsumerFilter]]:
+    """From ``consumerFilter.json``: topic to group to filter.
+
+    Raises:
+        FormatError: it is not such a table.
+    """
+    what = "consumerFilter.json"
+    root = loads_object(text, what)
+    return _table(
+        root,
+        "filterDataByTopic",
+        lambda entry: {name: _filter(data) for name, data in (entry.get("groupFilterData") or {}).items()},
+        what,
+    )
+
+
+def _filter_dict(data: ConsumerFilter) -> dict[str, Any]:
+    bloom = {"bloomFilterData": {"bitNum": data.bits, "bitPos": data.bit_positions}} if data.bits else {}
+    return bloom | {
+        "bornTime": data.born_ms,
+        "clientVersion": data.client_version,
+        "consumerGroup": data.group,
+        "dead": data.dead,
+        "deadTime": data.dead_ms,
+        "expression": data.expression,
+        "expressionType": data.expression_type,
+        "topic": data.topic,
+    }
+
+
+def _filter(data: Mapping[str, Any]) -> ConsumerFilter:
+    bloom = data.get("bloomFilterData") or {}
+    return ConsumerFilter(
+        str(data["consumerGroup"]),
+        str(data["topic"]),
+        str(data["expression"]),
+        str(data["expressionType"]),
+        int(data.get("bornTime") or 0),
+        int(data.get("deadTime") or 0),
+        int(data.get("clientVersion") or 0),
+        int(bloom.get("bitNum") or 0),
+        tuple(map(int, bloom.get("bitPos") or ())),
+    )
+
+
 def _version(root: Mapping[str, Any], what: str) -> DataVersion:
     try:
         return DataVersion.from_dict(root.get("dataVersion") or {})
@@ -143,7 +230,7 @@ def _table(
     try:
         for key, value in (root.get(name) or {}).items():
             result[key] = value_of(value)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError) as error:
         raise FormatError(what, 0, f"a proper entry {key!r} in {name}", str(error)) from error
     return result
 

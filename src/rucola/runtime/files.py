@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -59,6 +60,20 @@ class Files:
         with _disk(path, "stat"):
             return os.stat(path).st_size  # noqa: PTH116
 
+    def modified_ms(self, path: str) -> int:
+        """When the file was written last, in milliseconds since the epoch."""
+        with _disk(path, "stat"):
+            return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        """Bytes used on the file system that holds ``path``, and bytes that this process may still use there."""
+        with _disk(path, "ask for the space"):
+            if sys.platform == "win32":
+                usage = shutil.disk_usage(path)
+                return usage.used, usage.free
+            status = os.statvfs(path)
+            return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_bavail * status.f_frsize
+
     def list_files(self, path: str) -> list[str]:
         """Names of the plain files in directory ``path``, sorted; none when it does not exist."""
         return self._names(path, directories=False)
@@ -88,8 +103,12 @@ class Files:
                 os.close(descriptor)
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
-    def replace_file(self, path: str, content: bytes) -> None:
-        """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one."""
+    def replace_file(self, path: str, content: bytes, spare: str = "") -> None:
+        """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one.
+
+        Args:
+            spare: where the old content goes; a crash may leave it there alone. Empty = it is given up.
+        """
         temporary = path + ".tmp"
         with _disk(path, "replace"):
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
@@ -98,6 +117,8 @@ class Files:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if spare and os.path.exists(path):  # noqa: PTH110
+                os.replace(path, spare)  # noqa: PTH105
             os.replace(temporary, path)  # noqa: PTH105
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
@@ -110,6 +131,16 @@ class Files:
         """Removes a file; the caller syncs the directory."""
         with _disk(path, "remove"):
             os.remove(path)  # noqa: PTH107
+
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory and everything in it, or nothing when it is not there; the caller syncs its parent."""
+        for name in self.list_directories(path):
+            self.remove_tree(f"{path}/{name}")
+        for name in self.list_files(path):
+            self.remove(f"{path}/{name}")
+        if self.exists(path):
+            with _disk(path, "remove directory"):
+                os.rmdir(path)  # noqa: PTH106
 
     def make_directory(self, path: str) -> None:
         """Creates ``path`` and its missing parents, each synced into its parent."""

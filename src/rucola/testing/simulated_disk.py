@@ -140,6 +140,7 @@ class SimulatedDisk:
         observer: called before each of them with its kind and path, when everything stored so far is noticed.
         faults: called as well; raises the error the call shall end with.
         meanwhile: what other threads do while a file is synced; called once, then forgotten.
+        used_percent: of its space.
     """
 
     names: dict[str, Inode | Directory] = field(default_factory=dict)
@@ -150,6 +151,7 @@ class SimulatedDisk:
     faults: Callable[[str, str], None] | None = None
     meanwhile: Callable[[], None] | None = None
     mapped: set[Inode] = field(default_factory=set)
+    used_percent: int = 10
 
     @classmethod
     def of(cls, image: Image) -> SimulatedDisk:

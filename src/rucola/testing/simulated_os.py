@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import rucola.runtime.files
 from rucola.runtime.files import Files
-from rucola.testing.simulated_disk import Directory, Inode, MappedBytes, SimulatedDisk
+from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
 _SOURCE = Path(rucola.runtime.files.__file__)
 _CODE = compile(_SOURCE.read_text(encoding="utf-8"), "runtime/files.py on a simulated disk", "exec")
@@ -63,6 +63,15 @@ class _Status:
     st_size: int
     st_ino: int
     st_dev: int = _DEVICE
+    st_mtime_ns: int = 0
+
+
+@dataclass(frozen=True)
+class _Space:
+    f_blocks: int
+    f_bfree: int
+    f_bavail: int
+    f_frsize: int = PAGE
 
 
 @dataclass(frozen=True)
@@ -182,11 +191,22 @@ class SimulatedOs:
             raise _error(errno.ENOENT, path)
         return _Status(len(node.data) if isinstance(node, Inode) else 0, id(node))
 
+    def statvfs(self, path: str) -> _Space:
+        """As ``os.statvfs``: a disk of 100 pages."""
+        self.stat(path)
+        free = 100 - self.disk.used_percent
+        return _Space(100, free, free)
+
     def replace(self, path: str, new_path: str) -> None:
-        """As ``os.replace``."""
+        """As ``os.replace``; what a directory holds goes with it."""
         self.stat(path)
         self.disk.step("rename", new_path)
-        self.disk.change("rename", {path: None, new_path: self.disk.names[path]})
+        change: dict[str, Inode | Directory | None] = {}
+        for name, node in self.disk.names.items():
+            if name == path or name.startswith(f"{path}/"):
+                change[name] = None
+                change[new_path + name[len(path) :]] = node
+        self.disk.change("rename", change)
 
     def remove(self, path: str) -> None:
         """As ``os.remove``."""
