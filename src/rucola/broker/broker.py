@@ -26,8 +26,10 @@ from rucola.broker.processor.admin import AdminProcessor
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
 from rucola.broker.processor.dead_letter import DeadLetterRule
+from rucola.broker.processor.offset_reset import OffsetResetProcessor
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.query import QueryProcessor
+from rucola.broker.processor.reply import ReplyMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_back import SendBackProcessor
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
@@ -250,6 +252,11 @@ class Broker:
         ClientManageProcessor(self.topics, self.groups, self.producers, self.consumers, monotonic).register_to(table)
         ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
         QueryProcessor(store).register_to(table)
+        wake = self._hold.wake
+        OffsetResetProcessor(
+            config, store, self.topics, self.groups, self.consumers, self.offsets, wake
+        ).register_to(table)
+        ReplyMessageProcessor(config, store, send, self.producers, self._clock.wall_ms).register_to(table)
         names = system_names(config.broker_cluster_name, config.broker_name)
         SendBackProcessor(config, store, self.topics, self.groups, random.randrange).register_to(table)
         AdminProcessor(self.topics, self.groups, self.offsets, locks, names, self._runtime_info).register_to(table)

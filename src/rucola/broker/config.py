@@ -70,6 +70,14 @@ class BrokerConfig:
     )
     lite_pull_message_enable: bool = option("litePullMessageEnable", True, "Whether request 361 is served.")
     reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "Refuse pulls of active consumers.")
+    store_reply_message_enable: bool = option(
+        "storeReplyMessageEnable", True, "Whether replies of request/reply are stored besides being delivered."
+    )
+    use_server_side_reset_offset: bool = option(
+        "useServerSideResetOffset",
+        True,
+        "Whether a reset of a group's offsets is the broker's work; else its clients are told to do it.",
+    )
     notify_consumer_ids_changed_enable: bool = option(
         "notifyConsumerIdsChangedEnable", True, "Whether members of a group are told when others come or go."
     )

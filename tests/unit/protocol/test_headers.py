@@ -22,12 +22,14 @@ from rucola.protocol.headers.client import (
     UnregisterClientRequestHeader,
 )
 from rucola.protocol.headers.offset import (
+    GetConsumerStatusRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
     GetEarliestMsgStoretimeResponseHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
@@ -53,6 +55,7 @@ from rucola.protocol.headers.route import (
     WipeWritePermResponseHeader,
 )
 from rucola.protocol.headers.send import (
+    ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
@@ -80,12 +83,17 @@ REQUESTS: dict[int, type[CommandHeader]] = {
     205: BrokerNameRequestHeader,
     207: DeleteSubscriptionGroupRequestHeader,
     216: DeleteTopicFromNamesrvRequestHeader,
+    220: ResetOffsetRequestHeader,
+    221: GetConsumerStatusRequestHeader,
+    222: ResetOffsetRequestHeader,
+    223: GetConsumerStatusRequestHeader,
     219: GetKVListRequestHeader,
     224: GetTopicsByClusterRequestHeader,
     310: SendMessageRequestHeaderV2,
     320: SendMessageRequestHeaderV2,
     322: QueryDataVersionRequestHeader,
     325: SendMessageRequestHeaderV2,
+    326: ReplyMessageRequestHeader,
     361: PullMessageRequestHeader,
     901: BrokerMemberGroupRequestHeader,
     904: BrokerHeartbeatRequestHeader,
@@ -105,6 +113,7 @@ RESPONSES: dict[int, type[CommandHeader]] = {
     310: SendMessageResponseHeader,
     320: SendMessageResponseHeader,
     322: QueryDataVersionResponseHeader,
+    325: SendMessageResponseHeader,
     361: PullMessageResponseHeader,
 }
 # What hooks, access control and newer clients add (protocol.md 1.4), and fields for features we do not have.

@@ -89,6 +89,12 @@ class PullRequestHold:
         for request in leaving:
             self._leave(request)
 
+    def wake(self, topic: bytes, queue_id: int, group: str) -> None:
+        """Resume what ``group`` waits for in a queue, whatever the queue holds."""
+        waiting = self._waiting.get((topic, queue_id), [])
+        for request in [request for request in waiting if request.group == group]:
+            self._expired(request)
+
     def recheck(self) -> None:
         """Resume whatever the queue has grown beyond, tags aside: messages filtered out must move the consumer on."""
         for topic, queue_id in list(self._waiting):

@@ -31,6 +31,8 @@ class ConsumerOffsetManager:
         self._changed = False
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, dict[int, int]] = {}
+        self.resets: dict[str, dict[int, int]] = {}
+        """Offsets set from outside that the group's next pull of the queue has yet to hear of, by the same keys."""
 
     def load(self, text: bytes | None) -> None:
         """Take over ``consumerOffset.json``.
@@ -58,6 +60,26 @@ class ConsumerOffsetManager:
         queues = self.table.get(topic_at_group(topic, group))
         return None if queues is None else queues.get(queue_id)
 
+    def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """Set the offset whatever the group's clients think; they hear of it with their next pull."""
+        self.commit(group, topic, queue_id, consumer_offset)
+        self.resets.setdefault(topic_at_group(topic, group), {})[queue_id] = consumer_offset
+
+    def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group has yet to hear of a reset."""
+        return queue_id in self.resets.get(topic_at_group(topic, group), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset of a reset that a pull is now told of; None when there was none."""
+        key = topic_at_group(topic, group)
+        queues = self.resets.get(key)
+        if queues is None:
+            return None
+        consumer_offset = queues.pop(queue_id, None)
+        if not queues:
+            del self.resets[key]
+        return consumer_offset
+
     def remove_group(self, group: str) -> None:
         """Forget a deleted group."""
         self._remove(lambda key: key.endswith("@" + group))
@@ -79,4 +101,5 @@ class ConsumerOffsetManager:
     def _remove(self, matches: Callable[[str], bool]) -> None:
         for key in [key for key in self.table if matches(key)]:
             del self.table[key]
+            self.resets.pop(key, None)
             self._changed = True

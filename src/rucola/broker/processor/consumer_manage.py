@@ -64,6 +64,8 @@ class ConsumerManageProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
+        if self._offsets.reset_pending(header.consumer_group, header.topic, header.queue_id):
+            return command.answer(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return success(command)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection
+from enum import IntEnum
 
 from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
 from rucola.broker.config import BrokerConfig
@@ -36,8 +37,6 @@ _JOIN_BELOW_BYTES = 4096
 200 B each 27 us gathered, 15 us joined; 1,250 B 33 and 25; 4,096 B 44 to 55 and 39 to 61. A slice handed over costs
 about half a microsecond, a copy a tenth of one per KiB."""
 _EXPRESSIONS_MAX = 4096
-_NO_OFFSETS = {"suggestWhichBrokerId": "0", "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
-
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -46,8 +45,27 @@ _CODES = {
     GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 """The other statuses depend on the offset asked for: 19 at 0, else 21."""
+
+
+class ForbiddenType(IntEnum):
+    """What forbids a pull (RocketMQ 5.3.3)."""
+
+    BROKER_FORBIDDEN = 1
+    GROUP_FORBIDDEN = 2
+    TOPIC_FORBIDDEN = 3
+    BROADCASTING_DISABLE_FORBIDDEN = 4
+    SUBSCRIPTION_FORBIDDEN = 5
+
+
+class PullForbiddenError(BrokerError):
+    """NO_PERMISSION for a pull, with the reason as a number that clients read."""
+
+    def __init__(self, forbidden_type: ForbiddenType, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.ext_fields = {"forbiddenType": str(int(forbidden_type))}
 
 
 class PullMessageProcessor:
@@ -166,12 +184,12 @@ class PullMessageProcessor:
                 request.opaque,
                 FLAG_RESPONSE,
                 refusal.remark,
-                dict(_NO_OFFSETS),
+                refusal.ext_fields if isinstance(refusal, PullForbiddenError) else {},
                 serialize=request.serialize,
             )
             request.channel.send(answer.encode())
             return
-        if sys_flag & _COMMIT:
+        if sys_flag & _COMMIT and not self._offsets.reset_pending(request.group, request.topic, request.queue_id):
             self._offsets.commit(request.group, request.topic, request.queue_id, commit_offset)
         request.timeout_ms = (
             max(suspend_timeout_ms, 0) if self._config.long_polling_enable else self._config.short_polling_time_ms
@@ -182,12 +200,12 @@ class PullMessageProcessor:
         """Refuse what may not be read, in the reference's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            raise PullForbiddenError(
+                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
             )
         if code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+            raise PullForbiddenError(
+                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
             )
         group = self._groups.find(request.group)
         if group is None:
@@ -196,12 +214,16 @@ class PullMessageProcessor:
                 f"subscription group [{request.group}] does not exist, {FAQ}",
             )
         if not group.consume_enable:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}")
+            raise PullForbiddenError(
+                ForbiddenType.GROUP_FORBIDDEN, f"subscription group no permission, {request.group}"
+            )
         topic = self._topics.get(request.topic)
         if topic is None:
             raise topic_missing(request.topic)
         if not topic.perm & _READ:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] pulling message is forbidden")
+            raise PullForbiddenError(
+                ForbiddenType.TOPIC_FORBIDDEN, f"the topic[{request.topic}] pulling message is forbidden"
+            )
         if not 0 <= request.queue_id < topic.read_queue_nums:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -239,9 +261,14 @@ class PullMessageProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
         group = self._groups.find(request.group) or SubscriptionGroupConfig(request.group)
         if info.message_model == BROADCASTING and not group.consume_broadcast_enable:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION,
+            raise PullForbiddenError(
+                ForbiddenType.BROADCASTING_DISABLE_FORBIDDEN,
                 f"the consumer group[{request.group}] can not consume by broadcast way",
+            )
+        if self._groups.forbidden.get(request.group, {}).get(request.topic, 0) & _READ:
+            raise PullForbiddenError(
+                ForbiddenType.SUBSCRIPTION_FORBIDDEN,
+                f"the consumer group[{request.group}] is forbidden for topic[{request.topic}]",
             )
         subscription = info.subscriptions.get(request.topic)
         if subscription is None:
@@ -256,6 +283,11 @@ class PullMessageProcessor:
         return None if subscription.sub_string == "*" else frozenset(subscription.code_set)
 
     def _read(self, request: PullRequest, may_wait: bool) -> None:
+        if self._offsets.resets:
+            reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
+            if reset is not None:
+                self._answer_reset(request, reset)
+                return
         result = self._store.get_message(
             request.topic_bytes,
             request.queue_id,
@@ -271,6 +303,14 @@ class PullMessageProcessor:
             self.hold.hold(request)
             return
         _answer(request, int(code), result)
+
+
+    def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
+        """Send the consumer to where it was reset to."""
+        where = (request.topic_bytes, request.queue_id)
+        minimum, maximum = self._store.min_queue_offset(*where), self._store.max_queue_offset(*where)
+        result = GetMessageResult(GetMessageStatus.OFFSET_RESET, consumer_offset, minimum, maximum)
+        _answer(request, ResponseCode.PULL_OFFSET_MOVED, result)
 
 
 def _answer(request: PullRequest, code: int, result: GetMessageResult) -> None:

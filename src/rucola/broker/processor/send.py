@@ -163,7 +163,7 @@ class SendMessageProcessor:
             source[position : position + table[base + FrameColumn.DEFAULT_TOPIC_LEN]], "utf-8", "replace"
         )
         try:
-            target = self._check_topic(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
+            target = self.check_topic(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
         except BrokerError as refusal:
             for row in range(first, last):
                 self._responses.refuse(channel, table, row, refusal)
@@ -171,8 +171,12 @@ class SendMessageProcessor:
         self._targets[name] = target
         return target
 
-    def _check_topic(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
-        """The checks of protocol.md 3.2 that depend on the topic alone, in the reference's order."""
+    def check_topic(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
+        """The checks of protocol.md 3.2 that depend on the topic alone, in the reference's order.
+
+        Raises:
+            BrokerError: the topic may not be sent to.
+        """
         topic = str(name, "utf-8", "replace")
         known = self._topics.get(topic)
         if not self._config.broker_permission & PermName.WRITE and known is not None and known.order:
@@ -195,7 +199,12 @@ class SendMessageProcessor:
             known, registration = created
         return SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
 
-    def _queue_id(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
+    def choose_queue(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
+        """The queue that a producer asked for, any queue when it asked for a negative one.
+
+        Raises:
+            BrokerError: INVALID_PARAMETER, the topic has no such queue.
+        """
         if queue_id >= target.queues:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
@@ -212,7 +221,7 @@ class SendMessageProcessor:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
             )
-        table[base + _QUEUE_ID] = self._queue_id(table[base + _QUEUE_ID], channel, target)
+        table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
         if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
             raise self._illegal()
         envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max)
@@ -250,7 +259,7 @@ class SendMessageProcessor:
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         try:
-            table[base + _QUEUE_ID] = self._queue_id(table[base + _QUEUE_ID], channel, target)
+            table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
             if table[base + FrameColumn.BODY_LEN] <= 0:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             if traits & _ILLEGAL:

@@ -131,6 +131,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, Mapping):
+        if any(isinstance(key, MessageQueue) for key in value):
+            return fastjson.bean_keyed([(_plain(key), _plain(value[key])) for key in sorted(value)])
         return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(member) for member in value]

@@ -1,4 +1,4 @@
-"""Offsets of many queues at once: 43, 222, 307 and 308 (``protocol.md`` 1.9, 2.8)."""
+"""Offsets of many queues at once: 43, 220 to 223 and 308 (``protocol.md`` 1.9, 2.8)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,31 @@ class CorrectionOffsetBody(Body):
 
 @dataclass(slots=True)
 class ResetOffsetBody(Body):
-    """Answer to 222 and body of 220: offsets by queue, under keys that are beans. Only read here, never written."""
+    """Answer to 222 and body of 220: offsets by queue, under keys that are beans."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MessageQueueForC(Body):
+    """A queue and an offset, as clients written in C++ read them."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(slots=True)
+class ResetOffsetBodyForC(Body):
+    """Body of 220 to a client written in C++."""
+
+    offset_table: list[MessageQueueForC] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GetConsumerStatusBody(Body):
+    """Answer to 221: a client's own offsets, ``message_queue_table``; to 223: those of the clients by id."""
+
+    message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)

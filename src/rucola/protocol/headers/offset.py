@@ -1,4 +1,4 @@
-"""Headers of 14, 15 and 29 to 32 (``protocol.md`` 2.5)."""
+"""Headers of 14, 15, 29 to 32 and 220 to 223 (``protocol.md`` 2.5)."""
 
 from __future__ import annotations
 
@@ -81,6 +81,34 @@ class OffsetResponseHeader(CommandHeader):
     """Answer to 14, 29, 30 and 31: a consumer offset or queue offset."""
 
     offset: Long
+
+
+@dataclass(slots=True)
+class ResetOffsetRequestHeader(CommandHeader):
+    """222, and 220 from the broker to its clients.
+
+    Attributes:
+        timestamp: ms; negative for the end of each queue.
+        is_force: whether a group may be moved forward too.
+        queue_id: -1 for all queues.
+        offset: of one queue, instead of the time; -1 for none.
+    """
+
+    topic: str
+    group: str
+    timestamp: Long
+    is_force: bool = False
+    queue_id: Int = -1
+    offset: Long | None = None
+
+
+@dataclass(slots=True)
+class GetConsumerStatusRequestHeader(CommandHeader):
+    """223, and 221 from the broker to its clients. ``client_addr``: id of the one client that is meant."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
 
 
 @dataclass(slots=True)

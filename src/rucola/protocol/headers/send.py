@@ -1,4 +1,4 @@
-"""Headers of the send family: 10, 310, 320, 324, 325 (``protocol.md`` 2.2)."""
+"""Headers of the send family: 10, 310, 320, 324 to 326 (``protocol.md`` 2.2)."""
 
 from __future__ import annotations
 
@@ -59,6 +59,32 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
         "batch": "m",
         "broker_name": "n",
     }
+
+
+@dataclass(slots=True)
+class ReplyMessageRequestHeader(CommandHeader):
+    """326: ``ReplyMessageRequestHeader``, the reply on its way to the client that asked.
+
+    Attributes:
+        born_host: of the client that replied, ``ip:port``.
+        store_host: of the broker.
+        store_timestamp: ms.
+    """
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
+    flag: Int
+    born_host: str
+    store_host: str
+    store_timestamp: Long
+    properties: str | None = None
+    reconsume_times: Int | None = None
+    unit_mode: bool | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,189 @@
+"""Offsets of a group set from outside, and asked of its clients (RocketMQ 5.3.3, ``AdminBrokerProcessor#resetOffset``,
+``Broker2Client``; requests 222 and 223, 220 and 221 to the clients).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.message_queue import MessageQueue
+from rucola.common.mq_version import version_name
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError, FormatError, RemotingError
+from rucola.protocol.bodies.offsets import (
+    GetConsumerStatusBody,
+    MessageQueueForC,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+
+CLIENT_VERSION_MIN = 28
+"""V3_0_7_SNAPSHOT."""
+_CLIENT_TIMEOUT_MS = 5000
+_NO_CODE = "not set any response code"
+"""What the reference's answers carry where it sets a body but no code."""
+
+
+class OffsetResetProcessor:
+    """Serves requests 222 and 223.
+
+    Args:
+        wake: ``(topic, queue id, group)``: what the group waits for in a queue is to be answered now.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        wake: Callable[[bytes, int, str], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._wake = wake
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put both processors into ``table``."""
+        table.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset)
+        table.register(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.consumer_status)
+
+    def reset_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """222."""
+        header = ResetOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        topic = self._topics.get(header.topic)
+        if not self._config.use_server_side_reset_offset:
+            if topic is None:
+                raise BrokerError(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+                )
+            return self._reset_by_clients(command, header, topic)
+        if topic is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+        if header.group not in self._groups.table:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        table = self._new_offsets(header, topic)
+        for queue_id, offset in table.items():
+            self._offsets.reset(header.group, header.topic, queue_id, offset)
+            self._wake(header.topic.encode(), queue_id, header.group)
+        return success(command, None, self._body(header.topic, table))
+
+    async def consumer_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """223: the clients are asked side by side; who does not answer in time is left out."""
+        header = GetConsumerStatusRequestHeader.from_ext_fields(command.ext_fields)
+        info = self._consumers.group(header.group)
+        if info is None:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
+            )
+        clients = [client for client in info.clients.values() if header.client_addr in (None, "", client.client_id)]
+        _refuse_old(clients)
+        tables = await asyncio.gather(*[self._ask_status(client, header) for client in clients])
+        body = GetConsumerStatusBody(
+            consumer_table={
+                client.client_id: table for client, table in zip(clients, tables, strict=True) if table is not None
+            }
+        )
+        return command.answer(ResponseCode.SUCCESS, _NO_CODE, body=body.encode())
+
+    async def _ask_status(
+        self, client: ClientChannel, header: GetConsumerStatusRequestHeader
+    ) -> dict[MessageQueue, int] | None:
+        fields = GetConsumerStatusRequestHeader(header.topic, header.group).to_ext_fields()
+        request = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=fields)
+        try:
+            answer: RemotingCommand = await client.channel.invoke(request, _CLIENT_TIMEOUT_MS)
+            if answer.code != ResponseCode.SUCCESS or not answer.body:
+                return None
+            return GetConsumerStatusBody.decode(answer.body).message_queue_table
+        except (RemotingError, FormatError):
+            return None
+
+    def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+        """Where each queue of the request shall be consumed from."""
+        name = header.topic.encode()
+        if header.queue_id < 0:
+            return {queue: self._offset_at(name, queue, header.timestamp) for queue in range(topic.read_queue_nums)}
+        if header.offset is None or header.offset == -1:
+            return {header.queue_id: self._offset_at(name, header.queue_id, header.timestamp)}
+        minimum = self._store.min_queue_offset(name, header.queue_id)
+        maximum = self._store.max_queue_offset(name, header.queue_id)
+        if not minimum <= header.offset <= maximum + 1:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {header.offset} not in consume queue range [{minimum}-{maximum}]",
+            )
+        return {header.queue_id: header.offset}
+
+    def _offset_at(self, topic: bytes, queue_id: int, timestamp_ms: int) -> int:
+        if timestamp_ms < 0:
+            return self._store.max_queue_offset(topic, queue_id)
+        return self._store.offset_by_time(topic, queue_id, timestamp_ms)
+
+    def _reset_by_clients(
+        self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig
+    ) -> RemotingCommand:
+        """The way of 4.9: every client of the group is told where to go on."""
+        table = {}
+        for queue_id in range(topic.write_queue_nums):
+            consumed = self._offsets.query(header.group, header.topic, queue_id)
+            if consumed is None:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            offset = self._offset_at(header.topic.encode(), queue_id, header.timestamp)
+            table[queue_id] = offset if header.is_force else min(offset, consumed)
+        info = self._consumers.group(header.group)
+        if info is None:
+            raise BrokerError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
+                f"Timestamp: {header.timestamp}",
+            )
+        _refuse_old(info.clients.values())
+        fields = ResetOffsetRequestHeader(header.topic, header.group, header.timestamp).to_ext_fields()
+        body = self._body(header.topic, table)
+        sent = body.encode()
+        if command.language is LanguageCode.CPP:
+            queues = [
+                MessageQueueForC(queue.topic, queue.broker_name, queue.queue_id, offset)
+                for queue, offset in body.offset_table.items()
+            ]
+            sent = ResetOffsetBodyForC(queues).encode()
+        for client in info.clients.values():
+            client.channel.invoke_oneway(
+                RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=dict(fields), body=sent)
+            )
+        return command.answer(ResponseCode.SUCCESS, _NO_CODE, body=body.encode())
+
+    def _body(self, topic: str, table: dict[int, int]) -> ResetOffsetBody:
+        name = self._config.broker_name
+        return ResetOffsetBody({MessageQueue(topic, name, queue_id): offset for queue_id, offset in table.items()})
+
+
+def _refuse_old(clients: Iterable[ClientChannel]) -> None:
+    for client in clients:
+        if client.version < CLIENT_VERSION_MIN:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client does not support this feature. version={version_name(client.version)}",
+            )

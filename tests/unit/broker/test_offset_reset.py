@@ -1,0 +1,225 @@
+"""Offsets that an administrator sets, by the broker itself and through the group's clients."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.brokers import COMMIT, SUBSCRIPTION, SUSPEND, Cluster, run
+
+from rucola.common.message_queue import MessageQueue
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.topic_config import TopicConfig
+from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from rucola.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody, ResetOffsetBodyForC
+from rucola.protocol.codes import LanguageCode, RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.offset import ResetOffsetRequestHeader
+from rucola.remoting.client import RemotingClient
+
+
+async def fill(cluster: Cluster) -> None:
+    """Five messages in queue 0, three in queue 1; the group has read two and one."""
+    cluster.broker.topics.update(TopicConfig("T", 2, 2, 6))
+    cluster.broker.groups.update(SubscriptionGroupConfig("cg"))
+    for queue_id, count in ((0, 5), (1, 3)):
+        for _ in range(count):
+            await cluster.send("T", queue_id=queue_id)
+    cluster.broker.offsets.commit("cg", "T", 0, 2)
+    cluster.broker.offsets.commit("cg", "T", 1, 1)
+
+
+async def reset(
+    cluster: Cluster, timestamp: int = -1, language: LanguageCode = LanguageCode.JAVA, **more: object
+) -> RemotingCommand:
+    fields = ResetOffsetRequestHeader("T", "cg", timestamp, True).to_ext_fields() | {
+        name: str(value) for name, value in more.items()
+    }
+    command = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields, language=language)
+    return await cluster.client.invoke(cluster.broker.address, command, 5000)
+
+
+async def committed(cluster: Cluster, queue_id: int = 0) -> str:
+    answer = await cluster.ask(14, {"consumerGroup": "cg", "topic": "T", "queueId": str(queue_id)})
+    return answer.ext_fields["offset"]
+
+
+def test_the_next_pull_hears_of_it(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await fill(cluster)
+            answer = await reset(cluster)
+            assert (answer.code, answer.remark) == (0, "")
+            assert ResetOffsetBody.decode(answer.body).offset_table == {
+                MessageQueue("T", "broker-a", 0): 5, MessageQueue("T", "broker-a", 1): 3
+            }  # fmt: skip
+            assert (await committed(cluster), await committed(cluster, 1)) == ("5", "3")
+            commit = {"consumerGroup": "cg", "topic": "T", "queueId": "0", "commitOffset": "1"}
+            ignored = await cluster.ask(15, commit)
+            assert (ignored.code, ignored.remark) == (0, "Offset has been previously reset")
+            told = await cluster.pull("T", 0, 2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
+            assert (told.code, told.remark) == (21, "OFFSET_RESET")
+            wanted = {"nextBeginOffset": "5", "minOffset": "0", "maxOffset": "5"}
+            assert {name: told.ext_fields[name] for name in wanted} == wanted
+            assert await committed(cluster) == "5"
+            assert (await cluster.pull("T", 0, 2)).code == 0
+            await cluster.ask(15, commit)
+            assert await committed(cluster) == "1"
+
+    run(scene())
+
+
+def test_a_waiting_pull_hears_of_it_at_once(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await fill(cluster)
+            flags = SUBSCRIPTION | SUSPEND
+            held = asyncio.ensure_future(cluster.pull("T", 0, 5, sys_flag=flags, suspend_ms=60_000))
+            other = asyncio.ensure_future(cluster.pull("T", 0, 5, sys_flag=flags, suspend_ms=60_000, group="other"))
+            while cluster.broker.pulls_held < 2:
+                await asyncio.sleep(0)
+            await reset(cluster, 0)
+            answer = await held
+            assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (21, "0")
+            assert not other.done()
+            await cluster.send("T")
+            assert (await other).code == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "answered"),
+    [
+        ({"queueId": 0, "offset": 3}, 0, {0: 3}),
+        ({"queueId": 0, "offset": 6}, 0, {0: 6}),
+        ({"queueId": 1, "offset": -1}, 0, {1: 0}),
+        ({"queueId": 1}, 0, {1: 0}),
+        ({}, 0, {0: 0, 1: 0}),
+        ({"queueId": 0, "offset": 7}, 1, "Target offset 7 not in consume queue range [0-5]"),
+        ({"topic": "none"}, 17, "Topic none does not exist"),
+        ({"group": "none"}, 26, "Group none does not exist"),
+    ],
+)
+def test_what_is_reset(tmp_path, more, code, answered):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await fill(cluster)
+            answer = await reset(cluster, 1000, **more)
+            assert answer.code == code
+            if code:
+                assert answer.remark == answered
+            else:
+                table = ResetOffsetBody.decode(answer.body).offset_table
+                assert {queue.queue_id: offset for queue, offset in table.items()} == answered
+
+    run(scene())
+
+
+async def consumer(cluster: Cluster, told: list[RemotingCommand], version: int = 479) -> RemotingClient:
+    client = RemotingClient()
+
+    def take(_address: str, command: RemotingCommand) -> RemotingCommand:
+        told.append(command)
+        table = {MessageQueue("T", "broker-a", 0): 4}
+        return command.answer(0, body=GetConsumerStatusBody(table).encode())
+
+    for code in (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT):
+        client.register_processor(code, take)
+    data = ConsumerData("cg", subscription_data_set=[SubscriptionData("T", "*")])
+    beat = RemotingCommand(34, body=HeartbeatData("c1", [], [data]).encode(), version=version)
+    await client.invoke(cluster.broker.address, beat, 5000)
+    return client
+
+
+def test_by_the_clients(tmp_path):
+    """The way of 4.9; C++ clients read a list."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path, use_server_side_reset_offset=False) as cluster:
+            await fill(cluster)
+            answer = await reset(cluster)
+            assert (answer.code, answer.remark) == (
+                206, "Consumer not online, so can not reset offset, Group: cg Topic: T Timestamp: -1"
+            )  # fmt: skip
+            told: list[RemotingCommand] = []
+            client = await consumer(cluster, told)
+            answer = await reset(cluster)
+            assert (answer.code, answer.remark) == (0, "not set any response code")
+            while not told:
+                await asyncio.sleep(0)
+            assert told[0].ext_fields == {
+                "topic": "T", "group": "cg", "timestamp": "-1", "isForce": "false", "queueId": "-1"
+            }  # fmt: skip
+            assert bytes(told[0].body) == bytes(answer.body)
+            assert await committed(cluster) == "2"
+            await reset(cluster, language=LanguageCode.CPP)
+            while len(told) < 2:
+                await asyncio.sleep(0)
+            first = ResetOffsetBodyForC.decode(told[1].body).offset_table[0]
+            assert (first.topic, first.broker_name, first.queue_id, first.offset) == ("T", "broker-a", 0, 5)
+            assert ResetOffsetBody.decode((await reset(cluster, isForce="false")).body).offset_table == {
+                MessageQueue("T", "broker-a", 0): 2, MessageQueue("T", "broker-a", 1): 1
+            }  # fmt: skip
+            await client.close()
+            cluster.broker.groups.update(SubscriptionGroupConfig("new"))
+            answer = await reset(cluster, group="new")
+            assert (answer.code, answer.remark) == (1, "THe consumer group <new> not exist")
+
+    run(scene())
+
+
+def test_offsets_of_the_clients(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await fill(cluster)
+            assert (await cluster.ask(223, {"topic": "T", "group": "cg"})).code == 1
+            told: list[RemotingCommand] = []
+            client = await consumer(cluster, told)
+            answer = await cluster.ask(223, {"topic": "T", "group": "cg"})
+            assert answer.code == 0
+            table = {MessageQueue("T", "broker-a", 0): 4}
+            assert GetConsumerStatusBody.decode(answer.body) == GetConsumerStatusBody({}, {"c1": table})
+            assert told[0].ext_fields == {"topic": "T", "group": "cg"}
+            none = await cluster.ask(223, {"topic": "T", "group": "cg", "clientAddr": "other"})
+            assert GetConsumerStatusBody.decode(none.body) == GetConsumerStatusBody()
+            await client.close()
+            old = await consumer(cluster, told, version=20)
+            answer = await cluster.ask(223, {"topic": "T", "group": "cg"})
+            assert (answer.code, answer.remark[:44]) == (1, "the client does not support this feature. ve")
+            await old.close()
+
+    run(scene())
+
+
+def test_deleted_topics_and_groups_have_no_resets(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            offsets = cluster.broker.offsets
+            for topic, group in (("T1", "g1"), ("T2", "g2"), ("T3", "g3")):
+                offsets.reset(group, topic, 0, 7)
+            offsets.remove_topic("T1")
+            offsets.remove_group("g2")
+            assert offsets.resets.keys() == {"T3@g3"}
+            assert (offsets.take_reset("g3", "T3", 0), offsets.take_reset("g3", "T3", 0)) == (7, None)
+            assert offsets.resets == {}
+
+    run(scene())
+
+
+def test_a_forbidden_pull_says_what_forbids_it(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await fill(cluster)
+            client = await consumer(cluster, [])
+            cluster.broker.groups.forbidden["cg"] = {"T": 4}
+            answer = await cluster.pull(sys_flag=0)
+            assert (answer.code, answer.ext_fields) == (16, {"forbiddenType": "5"})
+            assert answer.remark == "the consumer group[cg] is forbidden for topic[T]"
+            cluster.broker.groups.update(SubscriptionGroupConfig("cg", consume_enable=False))
+            assert (await cluster.pull()).ext_fields == {"forbiddenType": "2"}
+            cluster.broker.topics.update(TopicConfig("T", 2, 2, 2))
+            assert (await cluster.pull(group="other")).ext_fields == {"forbiddenType": "3"}
+            await client.close()
+
+    run(scene())
