@@ -33,12 +33,16 @@ from rucola.broker.processor.reply import ReplyMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_back import SendBackProcessor
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
+from rucola.broker.processor.send_rewrite import Rewriter
 from rucola.broker.request_handler import RequestHandler
+from rucola.broker.schedule.delivery import DelayedDelivery
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.topic.topic_validator import system_names
 from rucola.client.unique_id import UniqueIds
 from rucola.common.hosts import host_bytes, join_address
+from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, DiskError, StoreError
 from rucola.formats.properties import encode_properties
@@ -52,7 +56,7 @@ from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.machine import process_id
-from rucola.store.config import MessageStoreConfig
+from rucola.store.config import MessageStoreConfig, delay_levels_ms
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
@@ -61,6 +65,7 @@ _DISPATCH_DELAY_S = 0.001
 """The reference's dispatcher sleeps as long between its rounds."""
 _REGISTER_AGAIN_S = 10.0
 """The second registration comes early (protocol.md 7.2)."""
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
 class Broker:
@@ -97,6 +102,9 @@ class Broker:
             config.auto_create_subscription_group, tables.replacer("subscriptionGroup.json"), wall_ms
         )
         self.offsets = ConsumerOffsetManager(tables.replacer("consumerOffset.json"), wall_ms)
+        self._levels_ms = delay_levels_ms(store_config.message_delay_level)
+        delay_offsets = tables.replacer("delayOffset.json")
+        self.schedule = ScheduleMessageService(self.store, self._levels_ms, wall_ms, delay_offsets)
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(self._group_changed)
         self._server = RemotingServer(
@@ -112,6 +120,7 @@ class Broker:
         self._timers: list[asyncio.Task[None]] = []
         self._registrations: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
+        self._delivery: DelayedDelivery
         self._handler: RequestHandler
         self._hold: PullRequestHold
         self._waiters: FlushWaiters | None = None
@@ -171,6 +180,7 @@ class Broker:
             asyncio.create_task(self._look_for_silent_clients()),
             asyncio.create_task(self._recheck_held()),
         ]
+        self._delivery.start()
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:
@@ -184,7 +194,9 @@ class Broker:
         await self._outer_api.close()
         self._hold.release_all()
         self._persist_offsets()
+        await self._delivery.stop()
         self.store.shutdown()
+        self._delivery.persist()
         if self._waiters is not None:
             self._waiters.release(self.store.flushed_offset)
             self._waiters.fail_all("the broker stopped")
@@ -223,6 +235,7 @@ class Broker:
         self._tables.load("topics.json", self.topics.load)
         self._tables.load("subscriptionGroup.json", self.groups.load)
         self._tables.load("consumerOffset.json", self.offsets.load)
+        self._tables.load("delayOffset.json", self.schedule.load)
         self.store.start()
 
     def _wire(self) -> None:
@@ -234,6 +247,7 @@ class Broker:
             self._waiters = FlushWaiters(monotonic, timeout_ms, flush_not_confirmed, self._loop.call_later)
         self._outer_api = BrokerOuterApi(config, self.address)
         self.topics.on_register(self._register_topic)
+        self._delivery = DelayedDelivery(self.schedule, self._loop)
         unique_ids = UniqueIds(store.store_host[:-4], process_id(), secrets.token_bytes(4), self._clock)
         locks = RebalanceLockManager(monotonic)
         send = SendMessageProcessor(
@@ -244,7 +258,7 @@ class Broker:
             DeadLetterRule(self.topics, self.groups, locks),
             SendResponses(config, store.store_host),
             self._waiters,
-            unique_ids.next,
+            Rewriter(store.property_suffix, unique_ids.next, len(self._levels_ms)),
             random.randrange,
         )
         pull = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.offsets)
@@ -307,6 +321,8 @@ class Broker:
 
     def _arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
         self._hold.arrived(topic, queue_id, max_queue_offset, tags_code)
+        if topic == _SCHEDULE_TOPIC:
+            self._delivery.arrived()
 
     # -- name servers and clients -------------------------------------------------------------------------------------
 

@@ -294,6 +294,11 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
+    def queue_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tags code at ``queue_offset``; zeros when there is no such message."""
+        queue = self._queues.find(topic, queue_id)
+        return (0, 0, 0) if queue is None else queue.unit(queue_offset)
+
     def queue_names(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue on the disk."""
         return list(self._queues.names())

@@ -116,7 +116,6 @@ def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
         ({"body": b""}, 1, ""),
         ({"body": b"x" * 1001}, 13, "the message is illegal"),
         ({"properties": properties_text(UNIQ_KEY="U", big="v" * 32_760)}, 13, "the message is illegal"),
-        ({"properties": properties_text(UNIQ_KEY="U", DELAY="3")}, 13, "DELAY"),
         ({"properties": properties_text(UNIQ_KEY="U", TIMER_DELAY_SEC="3")}, 13, "TIMER_DELAY_SEC"),
         ({"properties": properties_text(UNIQ_KEY="U", TRAN_MSG="true"), "sys_flag": 4}, 13, "transactions"),
         ({"batch": True, "body": b"garbage that is no batch"}, 1, "not a sequence of messages"),

@@ -18,7 +18,7 @@ from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.processor import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses
-from rucola.broker.processor.send_rewrite import rewrite, row_of_command
+from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
 from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
@@ -28,6 +28,7 @@ from rucola.common.sysflag import TRANSACTION_MASK, PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
 from rucola.formats.message import expand_batch, inspect_rows
+from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
@@ -65,7 +66,7 @@ class SendMessageProcessor:
         responses: encodes the answers.
         dead_letters: where a message to a retry topic goes.
         waiters: keeps answers until the disk has the messages; None when sends do not wait for it.
-        unique_id: makes a UNIQ_KEY.
+        rewriter: of messages that are not stored as they came.
         random_below: ``n -> 0..n-1``.
     """
 
@@ -78,7 +79,7 @@ class SendMessageProcessor:
         dead_letters: DeadLetterRule,
         responses: SendResponses,
         waiters: FlushWaiters | None,
-        unique_id: Callable[[], str],
+        rewriter: Rewriter,
         random_below: Callable[[int], int],
     ) -> None:
         self._config = config
@@ -88,7 +89,7 @@ class SendMessageProcessor:
         self._dead_letters = dead_letters
         self._responses = responses
         self._waiters = waiters
-        self._unique_id = unique_id
+        self._rewriter = rewriter
         self._random_below = random_below
         self._body_bytes_max = store.config.max_message_size
         self._targets: dict[bytes, SendTarget] = {}
@@ -258,6 +259,7 @@ class SendMessageProcessor:
         """One row of a run that is not clean; its neighbours keep their places before and behind it."""
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
+        detour: Detour | None = None
         try:
             table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
             if table[base + FrameColumn.BODY_LEN] <= 0:
@@ -267,14 +269,14 @@ class SendMessageProcessor:
             if table[base + _SYS_FLAG] & TRANSACTION_MASK:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "this broker does not serve transactions")
             if traits & _UNCLEAN:
-                source, view, table = rewrite(source, table, row, self._unique_id)
+                (source, view, table), detour = self._rewriter.rewrite(source, table, row)
                 row = 0
-                if inspect_rows(source, table, 0, 1, self._body_bytes_max) & _UNCLEAN:
+                if inspect_rows(source, table, 0, 1, self._body_bytes_max) & _ILLEGAL:
                     raise self._illegal()
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
-        self._append(channel, source, view, table, row, row + 1, target, wait=not traits & _NO_WAIT)
+        self._append(channel, source, view, table, row, row + 1, target, not traits & _NO_WAIT, detour)
 
     def _append(
         self,
@@ -286,14 +288,20 @@ class SendMessageProcessor:
         last: int,
         target: SendTarget,
         wait: bool,
+        detour: Detour | None = None,
     ) -> None:
         """Store rows that passed every check, and answer them.
 
         Args:
             wait: whether the answer waits for the disk where this broker does that.
+            detour: of the one row there is; it waits elsewhere before it goes to ``target``.
         """
         done = last
-        status = self._store.append_rows(source, view, table, first, last, target.name, channel.host)
+        if detour is None:
+            status = self._store.append_rows(source, view, table, first, last, target.name, channel.host)
+        else:
+            status = self._store.append_rows(source, view, table, first, last, detour.topic, channel.host, suffix=b"")
+            table[first * ROW_WIDTH + _QUEUE_ID] = detour.asked_queue_id
         if status is not PutMessageStatus.PUT_OK:
             refusal = self._refusal(status)
             while done > first and table[(done - 1) * ROW_WIDTH + _PHYSICAL_OFFSET] == -1:
@@ -316,6 +324,11 @@ class SendMessageProcessor:
             self._waiters.add(end, channel, answers)
         else:
             channel.send(answers)
+
+
+def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:
+    start = table[base + FrameColumn.PROPERTIES_POS]
+    return decode_properties(source[start : start + max(table[base + FrameColumn.PROPERTIES_LEN], 0)])
 
 
 def _end_of(table: array[int], row: int) -> int:

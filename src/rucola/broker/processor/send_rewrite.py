@@ -9,17 +9,19 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, schedule
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
+from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.common.message_const import CLUSTER, MSG_REGION, POP_CK, TRACE_ON, UNIQ_KEY
 from rucola.errors import BrokerError
-from rucola.formats.properties import decode_properties, encode_properties
+from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK)
 _UNSUPPORTED_PREFIXES = ("TIMER_", "INNER_")
-_UNSUPPORTED = frozenset({"DELAY", "TRAN_MSG", "DUP_INFO", "__CRC32#"})
+_UNSUPPORTED = frozenset({"TRAN_MSG", "DUP_INFO", "__CRC32#"})
 
 
 class MadeRow(NamedTuple):
@@ -28,6 +30,14 @@ class MadeRow(NamedTuple):
     source: bytearray
     view: memoryview
     table: array[int]
+
+
+class Detour(NamedTuple):
+    """Where a message waits before it goes to the topic it was sent to."""
+
+    topic: bytes
+    asked_queue_id: int
+    """The queue it was sent to, of which its producer hears."""
 
 
 def row_of_command(command: RemotingCommand) -> MadeRow:
@@ -66,37 +76,69 @@ def row_of_command(command: RemotingCommand) -> MadeRow:
     )
 
 
-def rewrite(source: bytearray, table: array[int], row: int, unique_id: Callable[[], str]) -> MadeRow:
-    """Row ``row`` with the properties that the broker writes taken out and a UNIQ_KEY, a new one if it has none.
+class Rewriter:
+    """Rewrites messages that are not stored as they came.
 
-    Raises:
-        BrokerError: MESSAGE_ILLEGAL for a property that asks for what this broker does not do.
+    Args:
+        broker_properties: property text that the store adds to each message.
+        unique_id: makes a UNIQ_KEY.
+        level_max: the highest delay level.
     """
-    base = row * ROW_WIDTH
 
-    def text(position: FrameColumn, length: FrameColumn) -> bytes:
-        start = table[base + position]
-        return bytes(source[start : start + max(table[base + length], 0)])
+    def __init__(self, broker_properties: bytes, unique_id: Callable[[], str], level_max: int) -> None:
+        self._broker_properties = decode_properties(broker_properties)
+        self._unique_id = unique_id
+        self._level_max = level_max
 
-    properties = decode_properties(text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN))
+    def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
+        """Row ``row`` as it is to be stored: with a UNIQ_KEY, without properties that are the broker's to write.
+
+        Its queue id is that of the queue it will be stored in, on a detour that of the detour's topic; on a
+        detour its properties are complete, and the store adds none.
+
+        Raises:
+            BrokerError: MESSAGE_ILLEGAL for a property that asks for what this broker does not do.
+        """
+        base = row * ROW_WIDTH
+
+        def text(position: FrameColumn, length: FrameColumn) -> bytes:
+            start = table[base + position]
+            return bytes(source[start : start + max(table[base + length], 0)])
+
+        topic = text(FrameColumn.TOPIC_POS, FrameColumn.TOPIC_LEN)
+        properties = decode_properties(text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN))
+        for name in _WRITTEN_BY_BROKER:
+            properties.pop(name, None)
+        if UNIQ_KEY not in properties:
+            properties[UNIQ_KEY] = self._unique_id()
+        made = table[base : base + ROW_WIDTH]
+        detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)
+        _refuse_unsupported(properties)
+        if detour is not None:
+            properties = java_order([*properties.items(), *self._broker_properties.items()], PARSED_MAP_CAPACITY)
+        texts = {
+            FrameColumn.TOPIC_POS: topic,
+            FrameColumn.PROPERTIES_POS: encode_properties(properties),
+            FrameColumn.BODY_POS: text(FrameColumn.BODY_POS, FrameColumn.BODY_LEN),
+        }
+        return _place(made, texts), detour
+
+    def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
+        """Where the message waits, noted in ``made`` and ``properties``; None when it goes straight."""
+        asked_queue_id = made[FrameColumn.QUEUE_ID]
+        queue_id = schedule(topic, asked_queue_id, properties, self._level_max)
+        if queue_id is None:
+            return None
+        made[FrameColumn.QUEUE_ID] = queue_id
+        return Detour(SCHEDULE_TOPIC.encode(), asked_queue_id)
+
+
+def _refuse_unsupported(properties: dict[str, str]) -> None:
     for name in properties:
         if name in _UNSUPPORTED or name.startswith(_UNSUPPORTED_PREFIXES):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"this broker does not serve messages with the property {name}"
             )
-    for name in _WRITTEN_BY_BROKER:
-        properties.pop(name, None)
-    if UNIQ_KEY not in properties:
-        properties[UNIQ_KEY] = unique_id()
-    made = table[base : base + ROW_WIDTH]
-    return _place(
-        made,
-        {
-            FrameColumn.TOPIC_POS: text(FrameColumn.TOPIC_POS, FrameColumn.TOPIC_LEN),
-            FrameColumn.PROPERTIES_POS: encode_properties(properties),
-            FrameColumn.BODY_POS: text(FrameColumn.BODY_POS, FrameColumn.BODY_LEN),
-        },
-    )
 
 
 def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> MadeRow:

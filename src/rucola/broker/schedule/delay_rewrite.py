@@ -11,13 +11,22 @@ from dataclasses import replace
 
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.common.message import StoreMessage
-from rucola.common.message_const import DELAY, REAL_QID, REAL_TOPIC
+from rucola.common.message_const import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+)
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import ResponseCode
 
 PARSED_MAP_CAPACITY = 128
 """The reference writes the properties of a message it changed in the order of a hash map of so many buckets."""
+
+_TIMER_PROPERTIES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
 def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
@@ -49,6 +58,8 @@ def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: i
     level = delay_level(properties)
     if level <= 0:
         return None
+    for name in _TIMER_PROPERTIES:  # a level wins over them
+        properties.pop(name, None)
     level = min(level, level_max)
     properties.update({DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)})
     return level - 1

@@ -1,0 +1,159 @@
+"""Delivers delayed messages when their time has come (RocketMQ 5.3.3, ``ScheduleMessageService``). Event loop only.
+
+Each level has a queue of the schedule topic, in which the messages lie in the order of their due times, and a progress:
+the queue offset of the first message not delivered. A message is delivered by storing it once more, under its own topic
+and queue. Progress reaches ``delayOffset.json`` only up to what is known to be on the disk, so a crash may deliver a
+message twice, but never loses one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from rucola.broker.stored_copy import stored_copy
+from rucola.common.data_version import DataVersion
+from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rucola.common.message_const import REAL_QID, REAL_TOPIC
+from rucola.errors import FormatError
+from rucola.formats.tables import decode_delay_offsets, encode_delay_offsets
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+_log = logging.getLogger(__name__)
+
+RETRY_MS = 100
+"""Pause when the store takes nothing at the moment."""
+LOOK_AGAIN_MS = 1000
+"""Longest pause while something waits: the wall clock may have been set."""
+_BATCH = 64
+"""Messages of one level delivered in one go; the loop serves its sockets in between."""
+_TOPIC = SCHEDULE_TOPIC.encode()
+
+
+class ScheduleMessageService:
+    """The progress of every level, and the deliveries.
+
+    Args:
+        levels_ms: delay of each level, level 1 first.
+        wall_ms: the time that due times are compared with.
+        persist: writes ``delayOffset.json``; raises ``DiskError``.
+    """
+
+    def __init__(
+        self, store: MessageStore, levels_ms: list[int], wall_ms: Callable[[], int], persist: Callable[[bytes], None]
+    ) -> None:
+        self._store = store
+        self._levels_ms = levels_ms
+        self._wall_ms = wall_ms
+        self._persist = persist
+        self._data_version = DataVersion(0, wall_ms(), 0)
+        self._offsets: dict[int, int] = {}
+        self._safe: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+        self._unsafe: deque[tuple[int, int, int]] = deque()
+        """Physical end of a delivered record, level, progress once that is on the disk."""
+
+    def load(self, text: bytes | None) -> None:
+        """Take over ``delayOffset.json``; the store is loaded. Offsets outside their queues are moved in.
+
+        Raises:
+            FormatError: the text is not such a table.
+        """
+        if text is not None:
+            self._data_version, self._offsets = decode_delay_offsets(text)
+        for level in range(1, len(self._levels_ms) + 1):
+            known = self._offsets.get(level, 0)
+            self._offsets[level] = self._clamped(level, known)
+            if level in self._offsets and known != self._offsets[level]:
+                event(_log, logging.WARNING, "delay progress moved", level=level, was=known, now=self._offsets[level])
+        self._safe = dict(self._offsets)
+
+    def progress(self, level: int) -> int:
+        """Queue offset of the first message of ``level`` that was not delivered."""
+        return self._offsets.get(level, 0)
+
+    def pending(self) -> int:
+        """Messages that wait."""
+        return sum(
+            max(self._store.max_queue_offset(_TOPIC, level - 1) - queue_offset, 0)
+            for level, queue_offset in self._offsets.items()
+        )
+
+    def deliver(self) -> int | None:
+        """Deliver what is due, a batch of each level at most.
+
+        Returns:
+            Milliseconds after which to call again; None when nothing waits.
+        """
+        pauses_ms = [self._deliver_level(level) for level in range(1, len(self._levels_ms) + 1)]
+        return min([pause for pause in pauses_ms if pause is not None], default=None)
+
+    def persist(self) -> None:
+        """Write what changed since the last time; only deliveries that are on the disk count."""
+        while self._unsafe and self._unsafe[0][0] <= self._store.flushed_offset:
+            _, level, queue_offset = self._unsafe.popleft()
+            self._safe[level] = queue_offset
+        if self._safe != self._written:
+            version = self._data_version.next(self._wall_ms())
+            self._persist(encode_delay_offsets(version, self._safe))
+            self._data_version, self._written = version, dict(self._safe)
+
+    def _clamped(self, level: int, queue_offset: int) -> int:
+        low = self._store.min_queue_offset(_TOPIC, level - 1)
+        return min(max(queue_offset, low), self._store.max_queue_offset(_TOPIC, level - 1))
+
+    def _deliver_level(self, level: int) -> int | None:
+        """See ``deliver``."""
+        end = self._store.max_queue_offset(_TOPIC, level - 1)
+        queue_offset = self._offsets[level]
+        if queue_offset == end:
+            return None
+        queue_offset = self._clamped(level, queue_offset)
+        now_ms = self._wall_ms()
+        for _ in range(_BATCH):
+            if queue_offset >= end:
+                return None
+            physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
+            # Set back clocks and changed level tables must not hold a message for ever.
+            if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
+                return min(due_ms - now_ms, LOOK_AGAIN_MS)
+            status, record_end = self._deliver_one(physical_offset)
+            if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+                return RETRY_MS
+            queue_offset += 1
+            self._offsets[level] = queue_offset
+            self._unsafe.append((record_end, level, queue_offset))
+        return 0
+
+    def _deliver_one(self, physical_offset: int) -> tuple[PutMessageStatus, int]:
+        """Store the message for its consumers.
+
+        Returns:
+            The outcome, and the physical offset that has to be on the disk before the message counts as delivered. A
+            message that can never be delivered is logged and passed over.
+        """
+        record = self._store.message_at(physical_offset)
+        try:
+            if record is None:
+                raise FormatError("delayed message", physical_offset, "a record", "none")
+            message, properties = stored_copy(record)
+            topic = properties[REAL_TOPIC]
+            if topic == TRANS_HALF_TOPIC:
+                raise FormatError("delayed message", physical_offset, "a topic of a consumer", topic)
+            due = replace(
+                message, topic=topic.encode(), queue_id=int(properties[REAL_QID]), prepared_transaction_offset=0
+            )
+        except (FormatError, KeyError, ValueError) as error:
+            event(
+                _log, logging.ERROR, "delayed message passed over", physical_offset=physical_offset, error=repr(error)
+            )
+            return PutMessageStatus.MESSAGE_ILLEGAL, self._store.max_offset
+        result = self._store.put_message(due)
+        if result.status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
+            return result.status, result.physical_offset + result.size
+        event(_log, logging.ERROR, "delayed message passed over", physical_offset=physical_offset, error=result.status)
+        return result.status, self._store.max_offset

@@ -1,0 +1,241 @@
+"""Delayed messages: what waits, when it comes, and what a restart makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.brokers import Cluster, properties_text, run
+from tests.golden.loader import load_broker, write_files
+
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.common.java import parse_properties
+from rucola.common.message import StoreMessage
+from rucola.formats.message import decode_messages
+from rucola.formats.tables import decode_delay_offsets, encode_delay_offsets
+from rucola.runtime.files import Files
+from rucola.store.config import FlushDiskType, MessageStoreConfig, delay_levels_ms
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+from rucola.testing.clock import ManualClock
+
+LEVELS_MS = [1000, 5000]
+SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
+
+
+class Life:
+    """A store and the service over it, dispatching at once."""
+
+    def __init__(self, root, clock: ManualClock, table: bytes | None = None) -> None:
+        self.clock = clock
+        self.written: list[bytes] = []
+        config = MessageStoreConfig(
+            store_path_root_dir=str(root),
+            mapped_file_size_commit_log=1 << 20,
+            max_hash_slot_num=100,
+            max_index_num=400,
+            flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+        )
+        self.store = MessageStore(config, Files(), clock)
+        self.store.store_host = bytes(8)
+        self.store.load()
+        self.store.start()
+        self.service = ScheduleMessageService(self.store, LEVELS_MS, clock.wall_ms, self.written.append)
+        self.service.load(table)
+
+    def delay(self, body: bytes, level: int, **properties: str) -> None:
+        text = properties_text(DELAY=str(level), **{"REAL_TOPIC": "T", "REAL_QID": "1", "TAGS": "TagA", **properties})
+        message = StoreMessage(SCHEDULE, level - 1, body, text.encode(), 7, bytes(8), 5, 0, 3, store_host=b"\x01" * 8)
+        assert self.store.put_message(message).status is PutMessageStatus.PUT_OK
+        self.store.dispatch()
+
+    def deliver(self) -> int | None:
+        pause_ms = self.service.deliver()
+        self.store.dispatch()
+        return pause_ms
+
+    def delivered(self) -> list[bytes]:
+        result = self.store.get_message(b"T", 1, 0, 32, 1 << 20)
+        return [m.body for view in result.views for m in decode_messages(view)]
+
+
+@pytest.fixture
+def life(tmp_path):
+    life = Life(tmp_path, ManualClock())
+    yield life
+    life.store.shutdown()
+
+
+def test_never_early_and_in_order(life):
+    """Two levels of their own; within one the order of arrival."""
+    assert life.deliver() is None
+    life.delay(b"late", 2)
+    life.delay(b"a", 1)
+    life.clock.advance(400)
+    life.delay(b"b", 1)
+    assert life.deliver() == 600
+    life.clock.advance(599)
+    assert life.deliver() == 1
+    assert life.delivered() == []
+    life.clock.advance(1)
+    assert life.deliver() == 400
+    assert life.delivered() == [b"a"]
+    life.clock.advance(400)
+    assert life.deliver() == 1000  # looks again long before the due time: the clock may be set
+    assert life.delivered() == [b"a", b"b"]
+    life.clock.advance(3600)
+    assert life.deliver() is None
+    assert life.delivered() == [b"a", b"b", b"late"]
+    assert life.service.pending() == 0
+
+
+def test_comes_as_it_was_sent(life):
+    """All but offsets and store time is that of the waiting record; its text still tells of the delay."""
+    life.delay(b"x", 1)
+    life.clock.advance(1000)
+    life.deliver()
+    (message,) = decode_messages(life.store.get_message(b"T", 1, 0, 1, 1 << 20).views[0])
+    assert (message.topic, message.queue_id, message.tags, message.flag) == ("T", 1, "TagA", 5)
+    assert (message.reconsume_times, message.born_timestamp_ms, message.store_host) == (3, 7, b"\x01" * 8)
+    text = {name: value for name, value in message.properties.items() if name != "__CRC32#"}
+    assert text == {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "1", "TAGS": "TagA"}
+    tags_code = life.store.queue_unit(b"T", 1, 0)[2]
+    assert tags_code == 2598919
+
+
+def test_clock_set_back_and_forth(life):
+    """A due time further away than the level's delay comes at once; a jump forward brings what is due by then."""
+    life.delay(b"back", 1)
+    life.clock.set_wall_ms(life.clock.wall_ms() - 3_600_000)
+    life.deliver()
+    assert life.delivered() == [b"back"]
+    life.delay(b"forth", 2)
+    life.clock.set_wall_ms(life.clock.wall_ms() + 2 * 3_600_000)
+    life.deliver()
+    assert life.delivered() == [b"back", b"forth"]
+
+
+def test_what_cannot_be_delivered_is_passed_over(life):
+    """No queue to go to, and the half topic, which is none of a consumer's."""
+    life.delay(b"bad", 1, REAL_QID="x")
+    life.delay(b"half", 1, REAL_TOPIC="RMQ_SYS_TRANS_HALF_TOPIC")
+    life.delay(b"good", 1)
+    life.clock.advance(1000)
+    assert life.deliver() is None
+    assert life.delivered() == [b"good"]
+    assert life.store.max_queue_offset(b"RMQ_SYS_TRANS_HALF_TOPIC", 1) == 0
+
+
+def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):
+    """Else a power cut would lose a message that the progress says was delivered."""
+    life.delay(b"a", 1)
+    life.delay(b"b", 1)
+    life.clock.advance(1000)
+    life.deliver()
+    monkeypatch.setattr(MessageStore, "flushed_offset", 0)
+    life.service.persist()
+    assert decode_delay_offsets(life.written[-1])[1] == {1: 0, 2: 0}
+    monkeypatch.setattr(MessageStore, "flushed_offset", life.store.max_offset)
+    life.service.persist()
+    life.service.persist()
+    assert decode_delay_offsets(life.written[-1])[1] == {1: 2, 2: 0}
+    assert len(life.written) == 2
+
+
+@pytest.mark.parametrize(("stored", "taken"), [(99, 2), (-5, 0), (1, 1)])
+def test_progress_outside_the_queue_is_moved_into_it(tmp_path, stored, taken):
+    """Known defect 25: an offset behind the end would never deliver again, one before the beginning neither."""
+    clock = ManualClock()
+    first = Life(tmp_path, clock)
+    first.delay(b"a", 1)
+    first.delay(b"b", 1)
+    first.store.shutdown()
+    second = Life(tmp_path, clock, encode_delay_offsets(first.service._data_version, {1: stored}))
+    try:
+        assert second.service.progress(1) == taken
+        clock.advance(1000)
+        second.deliver()
+        assert second.delivered() == [b"a", b"b"][taken:]
+    finally:
+        second.store.shutdown()
+
+
+@pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
+def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
+    """The producer hears of the queue it asked for; the consumer gets the message after the time, once."""
+
+    async def scene() -> None:
+        cluster = Cluster(tmp_path, sync_flush)
+        object.__setattr__(cluster._store_config, "message_delay_level", "1s 2s")
+        async with cluster:
+            await cluster.send("T", b"plain")
+            text = properties_text(UNIQ_KEY="D", DELAY="9", TAGS="TagA", WAIT="true", TIMER_DELAY_MS="5")
+            answer = await cluster.send("T", b"delayed", text, 2)
+            assert (answer.code, answer.ext_fields["queueId"], answer.ext_fields["transactionId"]) == (0, "2", "D")
+            assert await cluster.bodies("T", 2) == []
+            waiting = decode_messages((await cluster.ask(33, {"offset": str(cluster.broker.store.min_offset)})).body)
+            assert waiting[0].body == b"plain"
+            found = await cluster.pull("T", 2, sys_flag=6, suspend_ms=10_000)
+            (message,) = decode_messages(found.body)
+            assert message.body == b"delayed"
+            assert list(message.properties)[:9] == [
+                "MSG_REGION", "UNIQ_KEY", "CLUSTER", "DELAY", "TAGS", "WAIT", "TRACE_ON", "REAL_TOPIC", "REAL_QID",
+            ]  # fmt: skip
+            assert message.properties["DELAY"] == "2"
+            assert message.store_timestamp_ms - cluster.broker._started_ms >= 2000
+        again = Cluster(tmp_path, sync_flush)
+        object.__setattr__(again._store_config, "message_delay_level", "1s 2s")
+        async with again:
+            assert again.broker.schedule.pending() == 0
+            assert await again.bodies("T", 2) == [b"delayed"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("ended", ["clean", "killed"])
+def test_store_of_the_reference(tmp_path, ended):
+    """What waits in it comes at once, in the order of its level, since all due times are past; nothing comes early."""
+    case = load_broker(f"delay_{ended}")
+    write_files(case.files, tmp_path)
+    levels = parse_properties(case.broker_conf)["messageDelayLevel"]
+    now_ms = case.expected["ended_at_ms"] + 400_000  # levels 1 to 5 are due, level 6 (10 m) is not
+    clock = ManualClock(now_ms)
+    config = MessageStoreConfig(
+        store_path_root_dir=str(tmp_path),
+        mapped_file_size_commit_log=131072,
+        mapped_file_size_consume_queue=2000,
+        max_hash_slot_num=500,
+        max_index_num=2000,
+        message_delay_level=levels,
+        flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+    )
+    store = MessageStore(config, Files(), clock)
+    store.store_host = bytes(8)
+    store.load()
+    store.start()
+    try:
+        service = ScheduleMessageService(store, delay_levels_ms(levels), clock.wall_ms, lambda _: None)
+        service.load((tmp_path / "config" / "delayOffset.json").read_bytes())
+
+        def bodies() -> list[str]:
+            views = [v for queue in (0, 1) for v in store.get_message(b"T_store", queue, 0, 32, 1 << 20).views]
+            return [m.body.decode() for view in views for m in decode_messages(view)]
+
+        def come() -> tuple[list[str], int]:
+            before = bodies()
+            while service.deliver() == 0:
+                pass
+            store.dispatch()
+            return sorted(set(bodies()) - set(before)), len(bodies()) - len(before)
+
+        sent = {message["body"]: message for message in case.expected["messages"]}
+        new, count = come()
+        due = {"delay level 4", "delay level 5"}
+        assert due <= set(new)
+        assert set(new) <= due | {"due within a second, pending or delivered"}
+        again = {message["body"] for message in sent.values() if message["state"] in ("delivered", "racing")}
+        assert count <= len(new) + (len(again) if ended == "killed" else 0)
+        clock.advance(4 * 3_600_000)
+        new, count = come()
+        assert new == ["delay level 25", "delay level 6"]
+        assert count == 2
+    finally:
+        store.shutdown()
