@@ -1,7 +1,7 @@
 # make demo    the main job: 336,776 flights through broker, clients and Spark
 # make test    the tests
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
-# make crash   the store under 100,000 power cuts, failing calls and kills; STATES=N for more or fewer
+# make crash   100,000 power cuts, failing calls and kills (STATES=N for more or fewer), 500 hostile directories
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make docs    rewrites what is generated: the import graph, the sync face
 
@@ -51,6 +51,7 @@ STATES ?= 100000
 
 crash: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.explore --states $(STATES)
+	@$(BIN)/python -m tests.crash.hostile --variants 500
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run

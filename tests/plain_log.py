@@ -40,14 +40,14 @@ class PlainRecord:
         return self.sys_flag & 12 in (0, 8)
 
     @cached_property
-    def properties(self) -> dict[str, str]:
-        pairs = (pair.partition("\x01") for pair in self.properties_text.decode("utf-8", "replace").split("\x02"))
+    def properties(self) -> dict[bytes, bytes]:
+        pairs = (pair.partition(b"\x01") for pair in self.properties_text.split(b"\x02"))
         return {name: value for name, separator, value in pairs if separator}
 
     @property
-    def keys(self) -> set[str]:
+    def keys(self) -> set[bytes]:
         """What it can be found by; rolled back messages by nothing."""
-        names = [self.properties.get("UNIQ_KEY", ""), *self.properties.get("KEYS", "").split(" ")]
+        names = [self.properties.get(b"UNIQ_KEY", b""), *self.properties.get(b"KEYS", b"").split(b" ")]
         return set() if self.sys_flag & 12 == 12 else {name for name in names if name}
 
 

@@ -22,6 +22,7 @@ from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import read_units
 from rucola.formats.message import BLANK, MAGIC_BLANK, decode_message, decode_messages
 from rucola.store.consume_queue_store import QUEUE_ID_MAX
+from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary, PutMessageStatus
 
 CLOCK_STEPS = "index_clock"
@@ -154,13 +155,23 @@ def test_pulls_answer_what_the_reference_answers(case: Case, tmp_path: Path) -> 
         )
         assert (result.status.value, result.next_offset) == (pull["status"], pull["nextBeginOffset"]), pull
         assert (result.min_offset, result.max_offset) == (pull["minOffset"], pull["maxOffset"])
+        found = [message for view in result.views for message in decode_messages(view, unpack=False)]
+        if case.name == DAMAGED_INSIDE:
+            # P-18: the reference delivers the damaged message, ours delivers its neighbours.
+            whole = [(entry["msgId"], entry["queueOffset"]) for entry in records(case) if is_whole(store, entry)]
+            given = zip(pull["msgIds"], pull["queueOffsets"], strict=True)
+            expected = [pair for pair in given if pair in whole]
+            assert [(message.offset_msg_id, message.queue_offset) for message in found] == expected
+            continue
         assert (result.message_count, result.message_bytes) == (pull["messageCount"], pull["bufferTotalSize"])
-        if case.name != DAMAGED_INSIDE:
-            found = [message for view in result.views for message in decode_messages(view, unpack=False)]
-            assert [message.offset_msg_id for message in found] == pull["msgIds"]
-            assert [message.queue_offset for message in found] == pull["queueOffsets"]
+        assert [message.offset_msg_id for message in found] == pull["msgIds"]
+        assert [message.queue_offset for message in found] == pull["queueOffsets"]
     assert asked or not ours
     store.shutdown()
+
+
+def is_whole(store: MessageStore, entry: dict[str, Any]) -> bool:
+    return store.message_at(entry["physicalOffset"]) is not None
 
 
 def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> None:

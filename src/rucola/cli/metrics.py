@@ -26,6 +26,9 @@ class BrokerCollector(Collector):
             "rucola_messages_got", "Messages handed out since the start.", store.stats.got_messages
         )
         yield CounterMetricFamily("rucola_bytes_got", "Bytes handed out since the start.", store.stats.got_bytes)
+        yield CounterMetricFamily(
+            "rucola_damaged_messages", "Reads that met a damaged message.", store.stats.damaged_messages
+        )
         for name, text, value in (
             ("rucola_ready", "1 while messages are taken and delivered.", int(broker.ready)),
             ("rucola_commitlog_max_offset_bytes", "End of the commit log.", store.max_offset),

@@ -23,6 +23,24 @@ class FlushDiskType(Enum):
     """Once a sync that began after the message was written has succeeded."""
 
 
+class CheckOnRead(Enum):
+    """Which messages are compared with their checksums before they are delivered."""
+
+    NONE = "NONE"
+    OLD = "OLD"
+    """Those stored before this start: their bytes came from the disk."""
+    ALL = "ALL"
+
+
+class DamagedMessage(Enum):
+    """What a pull does about a damaged message."""
+
+    SKIP = "SKIP"
+    """Leaves it out; the consumer goes on behind it."""
+    STOP = "STOP"
+    """Ends before it; the consumer waits there until somebody decides."""
+
+
 @dataclass(frozen=True)
 class MessageStoreConfig:
     """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
@@ -118,6 +136,17 @@ class MessageStoreConfig:
         "enabledAppendPropCRC",
         True,
         "Whether each record carries a checksum over itself (RocketMQ's default is false; it reads them from 5.0 on).",
+    )
+    check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
+        "checkOnRead",
+        CheckOnRead.OLD,
+        "Which messages are compared with their checksums when they are read: those stored before this start, all, "
+        "or none (not RocketMQ's; it compares none).",
+    )
+    damaged_message: DamagedMessage = option(  # noqa: RUF009 - as above
+        "damagedMessage",
+        DamagedMessage.SKIP,
+        "Whether a pull that meets a damaged message leaves it out or ends before it (not RocketMQ's).",
     )
     message_delay_level: str = option(
         "messageDelayLevel",

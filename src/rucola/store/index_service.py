@@ -67,6 +67,13 @@ class IndexFile:
         """As the file has it now."""
         return IndexHeader.decode(self._file.segment.view)
 
+    @property
+    def plausible(self) -> bool:
+        """Whether the header can be that of a file of this geometry; a file in use has counted at least to 1."""
+        begin_ms, end_ms, begin, end, slots_used, count = INDEX_HEADER.unpack(self._file.segment.view)
+        sound = 0 <= begin_ms <= end_ms and 0 <= begin <= end and slots_used >= 0 and 1 <= count <= self._entry_max
+        return bool(sound)
+
     def begin(self) -> None:
         """Allocates header and slots; the next entry is number 1."""
         self._file.allocated = 0
@@ -174,7 +181,7 @@ class IndexService:
         self._find_end()
 
     def drop(self, physical_end: int, unclean: bool, synced_end: int | None = None) -> int:
-        """Removes the files that know records behind the end of the log, and those that a crash may have damaged.
+        """Removes the files that know records behind the end of the log, and those that may be damaged.
 
         A file is removed whole: its keys are put again.
 
@@ -182,17 +189,22 @@ class IndexService:
             physical_end: end of the log.
             unclean: there was a crash: the newest file may be damaged.
             synced_end: the keys of all records below are on the disk; after a crash an older file is kept only if it
-                is full of such keys. None = not known, older files were synced when they were full.
+                is full of such keys. None = nothing is known; nothing tells a sound file of others from a damaged one
+                either, so all are made anew.
 
         Returns:
             Physical offset of the first record whose keys may be missing now.
         """
-        dropped = []
-        for file in self.files:
+        # Behind a file that cannot be one, keys are put again from the end of the file before it.
+        trusted = 0
+        while synced_end is not None and trusted < len(self.files) and self.files[trusted].plausible:
+            trusted += 1
+        dropped = self.files[trusted:]
+        for file in self.files[:trusted]:
             header = file.header()
             behind = header.end_physical_offset >= physical_end
             full = header.index_count >= self._config.max_index_num
-            synced = synced_end is None or (full and header.end_physical_offset < synced_end)
+            synced = synced_end is not None and full and header.end_physical_offset < synced_end
             if behind or (unclean and (file is self.files[-1] or not synced)):
                 dropped.append(file)
         # A header may be damaged as well; its begin only lowers the offset where keys are put again.
@@ -223,6 +235,11 @@ class IndexService:
         headers = (file.header() for file in self.files)
         full = (header.end_timestamp_ms for header in headers if header.index_count >= self._config.max_index_num)
         self.full_timestamp_ms = max(full, default=0)
+
+    @property
+    def plausible(self) -> bool:
+        """Whether the header of every file can be one."""
+        return all(file.plausible for file in self.files)
 
     @property
     def end_offset(self) -> int:

@@ -46,17 +46,21 @@ class MappedFileQueue:
         self._writable = writable
         self._staging = staging if staging is not None else f"{path}-"
         self._allocate_whole = allocate_whole
+        self._empty = ""
 
-    def load(self) -> None:
+    def load(self, remove_empty: bool = True) -> None:
         """Takes up the segments that are there; changes nothing but an empty last file, which is removed.
+
+        Args:
+            remove_empty: False leaves that to a later ``remove_empty``.
 
         Raises:
             StoreDamagedError: a file is not a segment, has the wrong length, or one is missing in between.
         """
         names = self._files.list_files(self.path)
-        empty = bool(names) and self._files.size(f"{self.path}/{names[-1]}") == 0
-        if empty:
-            last = f"{self.path}/{names.pop()}"
+        self._empty = ""
+        if names and self._files.size(f"{self.path}/{names[-1]}") == 0:
+            self._empty = f"{self.path}/{names.pop()}"
         segments: list[MappedFile] = []
         for name in names:
             file = self._check(name)
@@ -66,11 +70,19 @@ class MappedFileQueue:
                 )
             segments.append(file)
         self.segments = segments
-        if empty and self._writable:
-            # The writer ended between creating the file and giving it its length (RocketMQ 5.3.3 removes it as well).
-            self._files.remove(last)
+        if remove_empty:
+            self.remove_empty()
+
+    def remove_empty(self) -> None:
+        """Removes the empty last file that ``load`` passed over.
+
+        The writer ended between creating the file and giving it its length (RocketMQ 5.3.3 removes it as well).
+        """
+        if self._empty and self._writable:
+            self._files.remove(self._empty)
             self._files.sync_directory(self.path)
-            event(_log, logging.WARNING, "empty segment removed", path=last)
+            event(_log, logging.WARNING, "empty segment removed", path=self._empty)
+        self._empty = ""
 
     @property
     def start(self) -> int:

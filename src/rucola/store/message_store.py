@@ -91,7 +91,7 @@ class MessageStore:
         self._keeper = StoreKeeper(
             files, clock, config, root, self._flush, self._dispatcher, queues, index, self._watermark, self._pass
         )
-        self._reader = MessageReader(config, log, queues, index, memory_bytes())
+        self._reader = MessageReader(config, log, queues, index, memory_bytes(), self.stats)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class MessageStore:
         self._lock = files.lock_directory(root)
         try:
             raise_file_limit()
-            self._log.queue.load()
+            self._log.queue.load(remove_empty=False)
             self._queues.load()
             if self._index is not None:
                 self._index.load()
@@ -380,6 +380,7 @@ class MessageStore:
         self._flush.flushed_offset = end.physical_offset
         self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
         self._keeper.load()
+        self._reader.check.loaded(end.physical_offset)
         event(
             _log,
             logging.INFO,

@@ -10,12 +10,14 @@ from collections.abc import Collection
 
 from rucola.common.columns import RecordColumn
 from rucola.formats.consume_queue import UNIT_BYTES
-from rucola.store.config import MessageStoreConfig
+from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.index_service import IndexService
-from rucola.store.log_reader import LogReader
+from rucola.store.log_reader import CHECK_ALL, LogReader
+from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
+from rucola.store.stats import StoreStats
 
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
@@ -25,6 +27,9 @@ _ALL_TAGS = array("q")
 
 class MessageReader:
     """See the module.
+
+    Attributes:
+        check: looks at messages before they are delivered.
 
     Args:
         memory_bytes: physical memory of the machine; says what part of the log is taken to be in memory.
@@ -37,7 +42,9 @@ class MessageReader:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         memory_bytes: int,
+        stats: StoreStats,
     ) -> None:
+        self.check = ReadCheck(log, config.check_on_read, stats)
         self._config = config
         self._log = log
         self._queues = queues
@@ -132,9 +139,36 @@ class MessageReader:
         if count == 0:
             status = GetMessageStatus.MESSAGE_WAS_REMOVING if missing else GetMessageStatus.NO_MATCHED_MESSAGE
             return GetMessageResult(status, next_offset, low, high)
+        if chosen[0] < self.check.below:
+            kept, stop = self._checked(queue, queue_offset, count)
+            if stop is not None:
+                next_offset = stop
+            if kept == 0:
+                # With damage in the way the same offset is asked for until somebody decides: it waits like an end.
+                stays = next_offset == queue_offset
+                status = GetMessageStatus.OFFSET_OVERFLOW_ONE if stays else GetMessageStatus.MESSAGE_WAS_REMOVING
+                return GetMessageResult(status, next_offset, low, high)
+            count = kept
         views, size = self._views(count)
         suggest_slave = chosen[2 * count - 2] < memory_from
         return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, count, size, suggest_slave)
+
+    def _checked(self, queue: ConsumeQueue, queue_offset: int, count: int) -> tuple[int, int | None]:
+        """Leaves out of the units chosen those of damaged messages.
+
+        Returns:
+            How many are left, and the queue offset of the damaged message the pull has to end before, None for none.
+        """
+        chosen = self._chosen
+        if self._config.damaged_message is DamagedMessage.SKIP:
+            return self.check.keep_sound(chosen, count, queue.topic, queue.queue_id), None
+        kept = self.check.first_damaged(chosen, count, queue.topic, queue.queue_id)
+        if kept == count:
+            return count, None
+        self.check.report(chosen[2 * kept], queue.topic, queue.queue_id)
+        while queue.unit(queue_offset)[0] != chosen[2 * kept]:
+            queue_offset += 1
+        return kept, queue_offset
 
     def _views(self, count: int) -> tuple[list[memoryview], int]:
         """Slices of the log for the units chosen, neighbours joined; and their size."""
@@ -170,7 +204,7 @@ class MessageReader:
         The index compares hashes only: ``Aa`` and ``BB`` have the same.
         """
         log = self._log
-        row = log.row_at(physical_offset)
+        row = log.row_at(physical_offset, CHECK_ALL)
         if row is None or not begin_ms <= row[RecordColumn.STORE_TIMESTAMP] <= end_ms:
             return 0
         size = row[RecordColumn.RECORD_SIZE]

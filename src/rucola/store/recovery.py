@@ -150,6 +150,7 @@ class Recovery:
             and not self.unclean
             and watermark.end_offset == end.physical_offset
             and watermark.queue_count == self._queues.file_count
+            and (self._index is None or self._index.plausible)
         )
         if not self.trusted:
             self._queues.check()
@@ -159,6 +160,7 @@ class Recovery:
         """Makes ``end`` the end of the log, durably: zeros behind it, no later segment, all before it synced."""
         log = self._log
         log.max_offset = end.physical_offset
+        log.queue.remove_empty()
         if self.trusted:
             return
         later = [file for file in log.queue.segments if file.start > end.physical_offset]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StoreStats:
-    """Messages appended, and messages and bytes handed to consumers."""
+    """Messages appended, messages and bytes handed to consumers, and reads that met a damaged message."""
 
     put_messages: int = 0
     got_messages: int = 0
     got_bytes: int = 0
+    damaged_messages: int = 0

@@ -1,0 +1,138 @@
+"""Withholds from readers what is not the message that was stored any more: damage costs that message only, its
+neighbours are delivered.
+
+What this process stored itself is not looked at, by default: its bytes come from the memory they were written to. Older
+messages came from the disk since; their place, their checksums, topic and queue are compared, a run of neighbours with
+one call of the kernel. Used from the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.runtime.logs import event
+from rucola.store.config import CheckOnRead
+from rucola.store.log_reader import CHECK_ALL, LogReader
+from rucola.store.mapped_file import MappedFile
+from rucola.store.stats import StoreStats
+
+_log = logging.getLogger(__name__)
+_ROWS_MAX = 64
+_REPORTED_MAX = 1000
+_ALL_OFFSETS = (1 << 63) - 1
+_LMQ_PREFIX = b"%LMQ%"
+_QUEUE_ID = int(RecordColumn.QUEUE_ID)
+_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
+
+
+class ReadCheck:
+    """See the module.
+
+    Attributes:
+        below: records that start below this physical offset are checked.
+    """
+
+    def __init__(self, log: LogReader, check: CheckOnRead, stats: StoreStats) -> None:
+        self.below = _ALL_OFFSETS if check is CheckOnRead.ALL else 0
+        self._log = log
+        self._check = check
+        self._stats = stats
+        self._table = new_table(_ROWS_MAX)
+        self._reported: set[int] = set()
+
+    def loaded(self, physical_end: int) -> None:
+        """Recovery is done: what lies below the log's end was read from the disk."""
+        if self._check is CheckOnRead.OLD:
+            self.below = physical_end
+
+    def first_damaged(self, chosen: array[int], count: int, topic: bytes, queue_id: int) -> int:
+        """Index of the first of ``count`` units whose record is not that of a message of the queue; ``count`` if none.
+
+        Args:
+            chosen: pairs of physical offset and size.
+        """
+        first = 0
+        while first < count:
+            file = self._log.queue.find(chosen[2 * first])
+            if file is None:
+                return first
+            last, end = first + 1, chosen[2 * first] + chosen[2 * first + 1]
+            while last < count and chosen[2 * last] == end and last - first < _ROWS_MAX and end < file.end:
+                end += chosen[2 * last + 1]
+                last += 1
+            sound = self._sound_rows(file, chosen, first, last, topic, queue_id)
+            if sound < last - first:
+                return first + sound
+            first = last
+        return count
+
+    def keep_sound(self, chosen: array[int], count: int, topic: bytes, queue_id: int) -> int:
+        """Moves the units of undamaged records to the front of ``chosen``; returns their number."""
+        kept = at = 0
+        while at < count:
+            sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, topic, queue_id)
+            chosen[2 * kept : 2 * (kept + sound)] = chosen[2 * at : 2 * (at + sound)]
+            kept, at = kept + sound, at + sound
+            if at < count:
+                self.report(chosen[2 * at], topic, queue_id)
+                at += 1
+        return kept
+
+    def report(self, physical_offset: int, topic: bytes, queue_id: int) -> None:
+        """Counts a damaged message that was asked for, and logs its place the first time."""
+        self._stats.damaged_messages += 1
+        if physical_offset in self._reported or len(self._reported) >= _REPORTED_MAX:
+            return
+        self._reported.add(physical_offset)
+        file = self._log.queue.find(physical_offset)
+        event(
+            _log,
+            logging.ERROR,
+            "damaged message is not delivered",
+            path=self._log.queue.path if file is None else file.path,
+            position=physical_offset if file is None else physical_offset - file.start,
+            topic=topic,
+            queue_id=queue_id,
+        )
+
+    def _sound_rows(
+        self, file: MappedFile, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int
+    ) -> int:
+        """How many of the units, whose records are neighbours in ``file``, are as they should be, from the first on."""
+        table, segment, start = self._table, file.segment, file.start
+        position = chosen[2 * first] - start
+        limit = min(chosen[2 * last - 2] + chosen[2 * last - 1] - start, file.size)
+        rows, _, _ = walk_records(
+            segment.buffer, segment.view, position, max(limit, position), start, table, last - first, crc32, CHECK_ALL
+        )
+        # A queue of lightweight topics points at records of other topics and queues.
+        foreign = topic.startswith(_LMQ_PREFIX)
+        if rows == last - first and not foreign and self._one_queue(rows, start, topic, queue_id):
+            end = rows * ROW_WIDTH
+            if table[_RECORD_SIZE:end:ROW_WIDTH] == chosen[2 * first + 1 : 2 * last : 2]:
+                return rows
+        for index in range(rows):
+            row = index * ROW_WIDTH
+            if table[row + _RECORD_SIZE] != chosen[2 * (first + index) + 1]:
+                return index
+            if foreign:
+                continue
+            if table[row + _QUEUE_ID] != queue_id:
+                return index
+            if not table[row + _SAME_TOPIC] and self._log.topic_of(start, table, row) != topic:
+                return index
+        return rows
+
+    def _one_queue(self, rows: int, start: int, topic: bytes, queue_id: int) -> bool:
+        """Whether all rows of the table are of this queue: the usual case, without a look at each."""
+        table, end = self._table, rows * ROW_WIDTH
+        return (
+            self._log.topic_of(start, table) == topic
+            and table[_SAME_TOPIC:end:ROW_WIDTH].count(1) == rows - 1
+            and table[_QUEUE_ID:end:ROW_WIDTH].count(queue_id) == rows
+        )
