@@ -113,7 +113,7 @@ class Broker:
             config.listen_port,
             ServerOptions(idle_timeout_ms=config.server_channel_max_idle_time_s * 1000),
         )
-        self._processors = ProcessorTable()
+        self._processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
         self._sync_flush = store_config.sync_flush
         self._dispatch_call: asyncio.Handle | None = None
         self._dispatch_failed = False
@@ -266,15 +266,16 @@ class Broker:
         ClientManageProcessor(self.topics, self.groups, self.producers, self.consumers, monotonic).register_to(table)
         ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
         QueryProcessor(store).register_to(table)
-        wake = self._hold.wake
-        OffsetResetProcessor(
-            config, store, self.topics, self.groups, self.consumers, self.offsets, wake
-        ).register_to(table)
+        consumers, offsets = self.consumers, self.offsets
+        resets = OffsetResetProcessor(config, store, self.topics, self.groups, consumers, offsets, self._hold.wake)
+        resets.register_to(table)
         ReplyMessageProcessor(config, store, send, self.producers, self._clock.wall_ms).register_to(table)
         names = system_names(config.broker_cluster_name, config.broker_name)
         SendBackProcessor(config, store, self.topics, self.groups, random.randrange).register_to(table)
         AdminProcessor(self.topics, self.groups, self.offsets, locks, names, self._runtime_info).register_to(table)
-        self._handler = RequestHandler(send, pull, table, self._dispatch_pending)
+        self._handler = RequestHandler(
+            send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity
+        )
 
     # -- between store and clients ------------------------------------------------------------------------------------
 

@@ -70,6 +70,27 @@ class BrokerConfig:
     )
     lite_pull_message_enable: bool = option("litePullMessageEnable", True, "Whether request 361 is served.")
     reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "Refuse pulls of active consumers.")
+    send_thread_pool_queue_capacity: int = option(
+        "sendThreadPoolQueueCapacity",
+        10_000,
+        "How many reads' worth of sends may wait for the disk (RocketMQ: sends for a thread); the rest is refused.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    pull_thread_pool_queue_capacity: int = option(
+        "pullThreadPoolQueueCapacity",
+        100_000,
+        "How many pulls may wait for a message (RocketMQ: for a thread); further ones are refused.",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    admin_broker_thread_pool_queue_capacity: int = option(
+        "adminBrokerThreadPoolQueueCapacity",
+        10_000,
+        "How many other requests may wait for something, a client's answer for example; further ones are refused.",
+        minimum=1,
+        maximum=1_000_000,
+    )
     store_reply_message_enable: bool = option(
         "storeReplyMessageEnable", True, "Whether replies of request/reply are stored besides being delivered."
     )

@@ -10,14 +10,16 @@ import logging
 from array import array
 from collections.abc import Callable
 
+from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
+from rucola.common.mq_version import MQVersion
 from rucola.errors import BrokerError
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
-from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.processors import OVERLOAD, ProcessorTable
 from rucola.remoting.server import Channel
 
 _log = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ _log = logging.getLogger(__name__)
 _KIND = int(FrameColumn.KIND)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _FLAG = int(FrameColumn.FLAG)
+_VERSION = int(FrameColumn.VERSION)
 _SERIALIZE = int(FrameColumn.SERIALIZE)
 _SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
 _PLAIN = int(FrameKind.PLAIN)
@@ -38,9 +41,11 @@ class RequestHandler:
     Args:
         table: processors of the plain requests; sends and pulls with unusual headers are added to it here.
         before_read: called before a request that may look at messages.
+        waiters: answers that wait for the disk; None when none do.
+        waiting_max: so many of them at most, further sends are refused.
 
     Attributes:
-        stopping: refuse sends; set when the broker stops.
+        stopping: refuse everything; set when the broker stops.
     """
 
     def __init__(
@@ -49,8 +54,12 @@ class RequestHandler:
         pull: PullMessageProcessor,
         table: ProcessorTable,
         before_read: Callable[[], None],
+        waiters: FlushWaiters | None,
+        waiting_max: int,
     ) -> None:
         self.stopping = False
+        self._waiters = waiters
+        self._waiting_max = waiting_max
         self._before_read = before_read
         self._send = send
         self._pull = pull
@@ -62,6 +71,9 @@ class RequestHandler:
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serve all frames of one read, in their order."""
+        if self.stopping:
+            _send_away(channel, batch)
+            return
         table, count = batch.table, batch.count
         row = 0
         while row < count:
@@ -88,20 +100,33 @@ class RequestHandler:
         if kind == _PULL:
             self._before_read()
             self._pull.process_row(channel, batch.source, batch.table, first)
-        elif self.stopping:
-            _answer(channel, batch.table, first, last, ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")
+        elif self._waiters is not None and len(self._waiters) >= self._waiting_max:
+            _answer(channel, batch.table, first, last, ResponseCode.SYSTEM_BUSY, OVERLOAD)
         elif kind == _SEND:
             self._send.process_run(channel, batch.source, batch.view, batch.table, first, last)
         else:
             self._send.process_batch(channel, batch.source, batch.view, batch.table, first)
 
     def _send_command(self, channel: Channel, command: RemotingCommand) -> None:
-        if self.stopping:
-            raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")
+        if self._waiters is not None and len(self._waiters) >= self._waiting_max:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         self._send.process_command(channel, command)
 
     def _pull_command(self, channel: Channel, command: RemotingCommand) -> None:
         self._pull.process_command(channel, command)
+
+
+def _send_away(channel: Channel, batch: FrameBatch) -> None:
+    """The broker stops: tell every client to go elsewhere, in the way that its version understands."""
+    table = batch.table
+    for row in range(batch.count):
+        base = row * ROW_WIDTH
+        if table[base + _FLAG] & FLAG_RESPONSE:
+            continue
+        if table[base + _VERSION] > MQVersion.V5_3_1:
+            _answer(channel, table, row, row + 1, ResponseCode.GO_AWAY, "please go away")
+        else:
+            _answer(channel, table, row, row + 1, ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is stopping")
 
 
 def _answer(channel: Channel, table: array[int], first: int, last: int, code: int, remark: str) -> None:

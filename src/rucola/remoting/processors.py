@@ -18,14 +18,22 @@ from rucola.remoting.channel import Channel
 
 logger = logging.getLogger(__name__)
 
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+"""Remark of a SYSTEM_BUSY for a request that would have to wait behind too many others."""
+
 Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 
 
 class ProcessorTable:
-    """The processors of one server. Event loop only."""
+    """The processors of one server. Event loop only.
 
-    def __init__(self) -> None:
+    Args:
+        waiting_max: requests served at a time; further ones are refused. Only those count that wait for something.
+    """
+
+    def __init__(self, waiting_max: int = 10_000) -> None:
+        self._waiting_max = waiting_max
         self._processors: dict[int, Processor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -48,6 +56,9 @@ class ProcessorTable:
             remark = f" request type {command.code} not supported"
             _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
+        if len(self._tasks) >= self._waiting_max:
+            _send(channel, command, command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+            return
         try:
             answer = processor(channel, command)
         except Exception as error:  # noqa: BLE001 - a defect in one processor must not cost the connection
@@ -61,7 +72,7 @@ class ProcessorTable:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End requests that are still being served."""
+        """End requests that are still being served; their clients are told."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -81,6 +92,9 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
 async def _finish(channel: Channel, command: RemotingCommand, answer: Awaitable[Answer]) -> None:
     try:
         result = await answer
+    except asyncio.CancelledError:
+        _send(channel, command, command.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "the server is stopping"))
+        raise
     except Exception as error:  # noqa: BLE001 - see ProcessorTable.process
         result = error_answer(channel, command, error)
     _send(channel, command, result)

@@ -67,7 +67,8 @@ def test_the_reply_reaches_who_asked_and_is_stored(tmp_path, code):
             fields = pushed.ext_fields
             assert fields.keys() == {
                 "queueId", "flag", "sysFlag", "reconsumeTimes", "storeTimestamp", "unitMode", "defaultTopic",
-                "bornHost", "defaultTopicQueueNums", "producerGroup", "topic", "bornTimestamp", "storeHost", "properties",
+                "bornHost", "defaultTopicQueueNums", "producerGroup", "topic", "bornTimestamp", "storeHost",
+                "properties",
             }  # fmt: skip
             assert (fields["storeHost"], fields["bornTimestamp"]) == (f"127.0.0.1:{port}", "1795247795263")
             assert fields["bornHost"].startswith("127.0.0.1:")

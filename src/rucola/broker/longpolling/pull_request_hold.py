@@ -60,12 +60,14 @@ class PullRequestHold:
         self._resume = resume
         self._call_later = call_later
         self._waiting: dict[tuple[bytes, int], list[PullRequest]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return self._count
 
     def hold(self, request: PullRequest) -> None:
         """Let ``request`` wait for at most its ``timeout_ms``."""
+        self._count += 1
         request.timer = self._call_later(request.timeout_ms / 1000, self._expired, request)
         self._waiting.setdefault((request.topic_bytes, request.queue_id), []).append(request)
 
@@ -106,6 +108,7 @@ class PullRequestHold:
             staying = [request for request in waiting if request.channel is not channel]
             if len(staying) == len(waiting):
                 continue
+            self._count -= len(waiting) - len(staying)
             for request in waiting:
                 if request.channel is channel and request.timer is not None:
                     request.timer.cancel()
@@ -132,6 +135,7 @@ class PullRequestHold:
         self._leave(request)
 
     def _leave(self, request: PullRequest) -> None:
+        self._count -= 1
         if request.timer is not None:
             request.timer.cancel()
             request.timer = None

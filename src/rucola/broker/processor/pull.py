@@ -22,6 +22,7 @@ from rucola.protocol.answers import encode_pull_header
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
+from rucola.remoting.processors import OVERLOAD
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
@@ -179,15 +180,7 @@ class PullMessageProcessor:
             else:
                 request.tag_codes = self._subscribed(request, sub_version)
         except BrokerError as refusal:
-            answer = RemotingCommand(
-                refusal.code,
-                request.opaque,
-                FLAG_RESPONSE,
-                refusal.remark,
-                refusal.ext_fields if isinstance(refusal, PullForbiddenError) else {},
-                serialize=request.serialize,
-            )
-            request.channel.send(answer.encode())
+            _refuse(request, refusal)
             return
         if sys_flag & _COMMIT and not self._offsets.reset_pending(request.group, request.topic, request.queue_id):
             self._offsets.commit(request.group, request.topic, request.queue_id, commit_offset)
@@ -300,10 +293,12 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and request.timeout_ms > 0:
-            self.hold.hold(request)
+            if len(self.hold) < self._config.pull_thread_pool_queue_capacity:
+                self.hold.hold(request)
+            else:
+                _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         _answer(request, int(code), result)
-
 
     def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
         """Send the consumer to where it was reset to."""
@@ -311,6 +306,14 @@ class PullMessageProcessor:
         minimum, maximum = self._store.min_queue_offset(*where), self._store.max_queue_offset(*where)
         result = GetMessageResult(GetMessageStatus.OFFSET_RESET, consumer_offset, minimum, maximum)
         _answer(request, ResponseCode.PULL_OFFSET_MOVED, result)
+
+
+def _refuse(request: PullRequest, refusal: BrokerError) -> None:
+    ext_fields = refusal.ext_fields if isinstance(refusal, PullForbiddenError) else {}
+    answer = RemotingCommand(
+        refusal.code, request.opaque, FLAG_RESPONSE, refusal.remark, ext_fields, serialize=request.serialize
+    )
+    request.channel.send(answer.encode())
 
 
 def _answer(request: PullRequest, code: int, result: GetMessageResult) -> None:

@@ -24,10 +24,12 @@ from rucola.broker.topic.topic_config_manager import TopicConfigManager, describ
 from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
 from rucola.common.key_builder import group_of, is_retry_topic
-from rucola.common.sysflag import TRANSACTION_MASK, PermName
-from rucola.common.topic_config import TopicConfig
+from rucola.common.message_const import KEYS
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag, PermName
+from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.errors import BrokerError
 from rucola.formats.message import expand_batch, inspect_rows
+from rucola.formats.properties import decode_properties
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -57,6 +59,18 @@ class SendTarget:
     """Queue ids below it are accepted: the larger of read and write queues."""
     registration: asyncio.Future[None] | None
     """A topic made by this send: its producers hear of success when the name servers know it."""
+    plain: bool = True
+    """Whether nothing but its name matters to its messages."""
+
+    @property
+    def multi_tags(self) -> bool:
+        """Whether sysFlag of its messages says that they may have several tags."""
+        return self.config.topic_filter_type is TopicFilterType.MULTI_TAG
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether the topic keeps the newest message of each key, and so takes none without."""
+        return self.config.attributes.get("cleanup.policy") == "COMPACTION"
 
 
 class SendMessageProcessor:
@@ -106,7 +120,7 @@ class SendMessageProcessor:
         traits = inspect_rows(source, table, first, last, self._body_bytes_max)
         queue_ids = table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]
         sys_flags = table[first * ROW_WIDTH + _SYS_FLAG : last * ROW_WIDTH : ROW_WIDTH]
-        clean = not traits & _UNCLEAN and min(queue_ids) >= 0 and max(queue_ids) < target.queues
+        clean = target.plain and not traits & _UNCLEAN and min(queue_ids) >= 0 and max(queue_ids) < target.queues
         if clean and not max(sys_flags) & TRANSACTION_MASK and (not traits or self._waiters is None):
             self._append(channel, source, view, table, first, last, target, wait=True)
             return
@@ -198,7 +212,9 @@ class SendMessageProcessor:
             if created is None:
                 raise topic_missing(topic)
             known, registration = created
-        return SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
+        target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
+        target.plain = not (target.multi_tags or target.keys_required)
+        return target
 
     def choose_queue(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
         """The queue that a producer asked for, any queue when it asked for a negative one.
@@ -223,6 +239,8 @@ class SendMessageProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
             )
         table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
+        if target.multi_tags:
+            table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
         if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
             raise self._illegal()
         envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max)
@@ -262,6 +280,10 @@ class SendMessageProcessor:
         detour: Detour | None = None
         try:
             table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
+            if target.multi_tags:
+                table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
+            if target.keys_required and KEYS not in _properties_of(source, table, base):
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
             if table[base + FrameColumn.BODY_LEN] <= 0:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             if traits & _ILLEGAL:
@@ -324,6 +346,11 @@ class SendMessageProcessor:
             self._waiters.add(end, channel, answers)
         else:
             channel.send(answers)
+
+
+def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:
+    start = table[base + FrameColumn.PROPERTIES_POS]
+    return decode_properties(source[start : start + max(table[base + FrameColumn.PROPERTIES_LEN], 0)])
 
 
 def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:
