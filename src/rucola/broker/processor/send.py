@@ -30,7 +30,6 @@ from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.errors import BrokerError
 from rucola.formats.message import expand_batch, inspect_rows
 from rucola.formats.properties import decode_properties
-from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
@@ -346,11 +345,6 @@ class SendMessageProcessor:
             self._waiters.add(end, channel, answers)
         else:
             channel.send(answers)
-
-
-def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:
-    start = table[base + FrameColumn.PROPERTIES_POS]
-    return decode_properties(source[start : start + max(table[base + FrameColumn.PROPERTIES_LEN], 0)])
 
 
 def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:
