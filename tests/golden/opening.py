@@ -30,10 +30,30 @@ def config_of(case: Case, path: Path) -> MessageStoreConfig:
     )
 
 
+def store_of(case: Case, config: MessageStoreConfig, clock: ManualClock) -> MessageStore:
+    """The store, not loaded yet; it knows the types of the case's topics and the filter bits of its messages."""
+    batch_topics = {
+        name.encode() for name, attributes in case.case["topics"].items() if attributes.get("queue.type") == "BatchCQ"
+    }
+    bits = {
+        unit["ext"]["storeTimestamp"]: bytes.fromhex(unit["ext"]["bitMap"])
+        for queue in case.expect["queues"]
+        for unit in queue.get("units", [])
+        if unit.get("ext", {}).get("bitMap")
+    }
+    return MessageStore(
+        config,
+        Files(),
+        clock,
+        is_batch_topic=batch_topics.__contains__,
+        bit_map=lambda _topic, _properties: bits.get(clock.wall_ms(), b""),
+    )
+
+
 def opened(case: Case, path: Path) -> MessageStore:
     """A store that runs in the directory, long after everything in it, and shows appended messages at once."""
     config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
-    store = MessageStore(config, Files(), ManualClock(1_800_000_000_000))
+    store = store_of(case, config, ManualClock(1_800_000_000_000))
     store.load()
     store.start()
     return store

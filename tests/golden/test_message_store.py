@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pytest
 from tests.golden.loader import Case, body_bytes, host, unpack
-from tests.golden.opening import CASES, config_of
+from tests.golden.opening import CASES, config_of, store_of
 
 from rucola.common.message import StoreMessage
 from rucola.errors import StoreDamagedError
@@ -24,10 +25,16 @@ WRITTEN = (
     "crc_property",
     "exact_fit",
     "index_chains",
+    "inner_batch_cq",
+    "inner_batch_roll",
     "ipv6_hosts",
+    "lmq",
+    "lmq_no_dispatch",
     "plain_batch",
     "plain_batch_roll",
     "properties",
+    "queue_ext",
+    "queue_ext_bitmap",
     "rolling",
     "tags",
     "transaction_flags",
@@ -96,7 +103,7 @@ def store_message(put: dict[str, Any], member: dict[str, Any]) -> StoreMessage:
     return StoreMessage(
         put["topic"].encode(),
         put["queueId"],
-        body_bytes(member.get("body")),
+        wire_body(put["members"]) if put["kind"] == "inner_batch" else body_bytes(member.get("body")),
         member["propertiesString"].encode(),
         put["bornTimestamp"],
         host(put["bornHost"]),
@@ -105,7 +112,18 @@ def store_message(put: dict[str, Any], member: dict[str, Any]) -> StoreMessage:
         reconsume_times=put["reconsumeTimes"],
         prepared_transaction_offset=put["preparedTransactionOffset"],
         store_host=host(put["storeHost"]),
+        properties_capacity=16,
     )
+
+
+def wire_body(members: list[dict[str, Any]]) -> bytes:
+    """The body of an inner batch: its messages as a producer sends those of a batch."""
+    parts = []
+    for member in members:
+        body, text = body_bytes(member.get("body")), member["propertiesString"].encode()
+        size = 22 + len(body) + len(text)
+        parts.append(pack(">iiiii", size, 0, 0, member["flag"], len(body)) + body + pack(">h", len(text)) + text)
+    return b"".join(parts)
 
 
 def records_of(case: Case, segments: dict[str, bytes]) -> list[bytes]:
@@ -125,7 +143,7 @@ def records_of(case: Case, segments: dict[str, bytes]) -> list[bytes]:
 def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> None:
     case = unpack(name, tmp_path / "theirs")
     clock = ManualClock()
-    store = MessageStore(config_of(case, tmp_path / "ours"), Files(), clock)
+    store = store_of(case, config_of(case, tmp_path / "ours"), clock)
     store.load()
     store.start()
     for step in case.puts:
@@ -133,6 +151,8 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
         clock.set_wall_ms(step["clock"])
         members = put["members"] if put["kind"] == "batch" else [put]
         if result.get("appendStatus") != "PUT_OK":
+            if name == "inner_batch_cq":
+                assert store.put_message(store_message(put, put)).status.value == result["status"]
             continue
         results = store.put_messages([store_message(put, member) for member in members])
         assert (results[0].status.value, results[0].physical_offset) == (result["status"], result["wroteOffset"])
@@ -148,8 +168,8 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
     logs = {path.removeprefix("commitlog/"): data for path, data in ours.items() if path.startswith("commitlog/")}
     assert logs.keys() == case.below("commitlog").keys()
     assert records_of(case, logs) == records_of(case, case.below("commitlog"))
-    for directory in ("consumequeue", "index"):
-        mine = {path: data for path, data in ours.items() if path.startswith(directory)}
+    for directory in ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index"):
+        mine = {path: data for path, data in ours.items() if path.startswith(directory + "/")}
         theirs = {f"{directory}/{path}": data for path, data in case.below(directory).items()}
         assert mine.keys() == theirs.keys()
         assert [path for path in mine if mine[path] != theirs[path]] == []

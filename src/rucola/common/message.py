@@ -187,6 +187,8 @@ class StoreMessage:
         properties: the property text as it is to be stored.
         born_host: 8 or 20 bytes.
         store_host: 8 or 20 bytes; None for the store's own.
+        properties_capacity: of the ``HashMap`` that the reference would hold the properties in; it says where one that
+            the store adds goes.
     """
 
     topic: bytes
@@ -200,3 +202,4 @@ class StoreMessage:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     store_host: bytes | None = field(default=None)
+    properties_capacity: int = 128

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
-from rucola.formats.message import fill_row
+from rucola.common.sysflag import MessageSysFlag
+from rucola.formats.message import encode_message, fill_row
+from rucola.store.assign_offset import OffsetAssigner
 from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
 from rucola.store.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
@@ -33,6 +36,7 @@ class MessageAppender:
         self._log = log
         self._queues = queues
         self._tables = queues.next_offset_tables
+        self._assigner = OffsetAssigner(queues, config.enable_lmq)
 
     def append_rows(
         self,
@@ -79,6 +83,32 @@ class MessageAppender:
         status = next((s for s in map(self._check, messages) if s is not _OK), _OK)
         if status is not _OK:
             return [PutMessageResult(status)] * len(messages)
+        if len(messages) == 1 and self._assigner.concerns(head):
+            return [self._put_assigned(head)]
+        return self._put(messages)
+
+    def _put_assigned(self, message: StoreMessage) -> PutMessageResult:
+        """One message whose properties get queue offsets."""
+        text = self._assigner.properties(message, self._without_crc(message.properties))
+        assigned = replace(message, properties=text)
+        if self._check_limits(assigned) is not _OK or self._is_too_long(assigned):
+            return PutMessageResult(_ILLEGAL)
+        result = self._put([assigned])[0]
+        if result.status is _OK:
+            self._assigner.stored(assigned)
+        return result
+
+    def _is_too_long(self, message: StoreMessage) -> bool:
+        """Whether the record of a message for light queues is longer than a body may be, as the reference has it."""
+        if message.sys_flag & MessageSysFlag.INNER_BATCH:
+            return False
+        config = self._config
+        record = encode_message(message, 0, 0, 0, self._log.store_host, config.enabled_append_prop_crc)
+        return len(record) > config.max_message_size
+
+    def _put(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
+        """Appends messages that were looked at before."""
+        head = messages[0]
         source = bytearray()
         table = new_table(len(messages))
         for row, message in enumerate(messages):
@@ -97,6 +127,9 @@ class MessageAppender:
         return [self._result(table, row, status) for row in range(len(messages))]
 
     def _check(self, message: StoreMessage) -> PutMessageStatus:
+        return self._check_limits(message) if self._assigner.legal(message) else _ILLEGAL
+
+    def _check_limits(self, message: StoreMessage) -> PutMessageStatus:
         """Limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``)."""
         topic_max = _RETRY_TOPIC_BYTES_MAX if message.topic.startswith(b"%RETRY%") else _TOPIC_BYTES_MAX
         if not 0 < len(message.topic) <= topic_max or len(message.body) > self._config.max_message_size:

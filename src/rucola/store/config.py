@@ -67,6 +67,33 @@ class MessageStoreConfig:
         minimum=20,
         maximum=(1 << 31) - 1,
     )
+    mapper_file_size_batch_consume_queue: int = option(
+        "mapperFileSizeBatchConsumeQueue",
+        13_800_000,
+        "Length of a segment of a queue of type BatchCQ, rounded up to a multiple of 46.",
+        unit="bytes",
+        minimum=46,
+        maximum=(1 << 31) - 1,
+    )
+    enable_consume_queue_ext: bool = option(
+        "enableConsumeQueueExt",
+        False,
+        "Whether consume queues get an extension with tags code, store time and filter bits of each message.",
+    )
+    mapped_file_size_consume_queue_ext: int = option(
+        "mappedFileSizeConsumeQueueExt",
+        50_331_648,
+        "Length of a segment of such an extension.",
+        unit="bytes",
+        minimum=64,
+        maximum=(1 << 31) - 1,
+    )
+    enable_lmq: bool = option(
+        "enableLmq", False, "Whether messages that name light queues (%LMQ%...) get a queue offset in each of them."
+    )
+    enable_multi_dispatch: bool = option(
+        "enableMultiDispatch", False, "Whether light queues get an entry for each message that names them."
+    )
     max_hash_slot_num: int = option(
         "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", minimum=1, maximum=500_000_000
     )
@@ -214,6 +241,11 @@ class MessageStoreConfig:
     def consume_queue_segment_bytes(self) -> int:
         """Length of a consume-queue segment: the configured one rounded up to whole units of 20 bytes."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
+
+    @property
+    def batch_consume_queue_segment_bytes(self) -> int:
+        """Length of a segment of a batch consume queue: the configured one rounded up to whole units of 46 bytes."""
+        return -(-self.mapper_file_size_batch_consume_queue // 46) * 46
 
     @property
     def sync_flush(self) -> bool:

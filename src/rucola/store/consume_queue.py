@@ -11,6 +11,7 @@ The event loop's thread puts and reads; the keeper's thread syncs.
 from __future__ import annotations
 
 from array import array
+from typing import NamedTuple
 
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, select_units
 from rucola.runtime.files import Files
@@ -23,6 +24,17 @@ _put = UNIT.struct.pack_into
 _unit = UNIT.struct.unpack_from
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
 """Size field of the units before the first entry of a queue that does not begin at 0."""
+
+
+class DispatchRequest(NamedTuple):
+    """One record on its way into its queue, for queues that need more of it than ``ConsumeQueue.put`` takes."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    properties: bytes
 
 
 class ConsumeQueue:
@@ -52,6 +64,9 @@ class ConsumeQueue:
         "topic",
         "touched",
     )
+
+    unit_bytes = UNIT_BYTES
+    """Length of a unit in the files."""
 
     def __init__(
         self,
@@ -111,6 +126,9 @@ class ConsumeQueue:
             else:
                 high = middle
         self.min_offset = low
+
+    def rewind(self, physical_offset: int) -> None:
+        """Recovery: the records from ``physical_offset`` on are put again."""
 
     def cut(self, physical_end: int) -> bool:
         """Zeroes what lies behind ``max_offset`` and removes later segments; says whether there was something.
@@ -184,6 +202,10 @@ class ConsumeQueue:
             self.max_offset += take
             done += take
 
+    def put_record(self, request: DispatchRequest) -> None:
+        """Writes the unit of a record; see ``put``."""
+        self.put(request.queue_offset, request.physical_offset, request.size, request.tags_code)
+
     def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         if queue_offset < self.max_offset:
             file = self.files.find(queue_offset * UNIT_BYTES)
@@ -237,7 +259,9 @@ class ConsumeQueue:
 
     def sync(self) -> None:
         """Syncs the segments written since the last call. Called by one thread at a time."""
-        end = self.max_offset * UNIT_BYTES
+        self._sync_to(self.max_offset * UNIT_BYTES)
+
+    def _sync_to(self, end: int) -> None:
         for file in list(self.files.segments):
             if file.end > self._synced and file.start < end:
                 file.sync()
@@ -260,6 +284,10 @@ class ConsumeQueue:
             return 0, 0, 0
         return _unit(file.segment.buffer, position - file.start)
 
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """The same with the hash of the tags, wherever it is kept."""
+        return self.unit(queue_offset)
+
     def select(
         self,
         queue_offset: int,
@@ -273,7 +301,8 @@ class ConsumeQueue:
         """Chooses the units of one pull from the segment that holds ``queue_offset``; see ``select_units``.
 
         Returns:
-            Units chosen, units examined, units without a record; None when there is no such segment.
+            Units chosen, how far behind ``queue_offset`` the pull's next one is, units without a record; None when
+            there is no such segment.
         """
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
@@ -292,6 +321,10 @@ class ConsumeQueue:
             tag_codes,
             *limits,
         )
+
+    def messages_in(self, chosen: array[int], count: int) -> int:
+        """Number of messages in the ``count`` records chosen."""
+        return count
 
     def offset_by_time(self, timestamp_ms: int, boundary: Boundary) -> int:
         """Queue offset of the entry at a store time.

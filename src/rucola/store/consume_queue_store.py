@@ -1,7 +1,7 @@
 """All consume queues of a store, opened when they are first needed: a start does not depend on how many there are.
 
-The directory is ``consumequeue/{topic}/{queueId}/``. Names of topics come from clients; each was checked against the
-alphabet of topics before it got here, and is checked again against leaving the directory.
+Where a queue's files are, and of which kind it is, is told by ``queue_factory``. Names of topics come from clients;
+each was checked against the alphabet of topics before it got here, and is checked again against leaving the directory.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import threading
 from array import array
 from collections.abc import Iterator
 
-from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.log_reader import LogReader
-from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.queue_factory import QueueFactory, QueueOptions
 
 QUEUE_ID_MAX = 1 << 16
 """Messages are appended to queues with smaller ids only; foreign stores may hold others."""
@@ -23,27 +22,25 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 class ConsumeQueueStore:
-    """The queues below ``path``. Used from the event loop's thread; ``sync`` from the keeper's thread.
+    """The queues of a store. Used from the event loop's thread; ``sync`` from the keeper's thread.
 
     Attributes:
+        factory: knows the kinds of queues.
         file_count: number of queues with at least one file.
         next_offset_tables: what ``next_offsets`` has answered so far, by topic.
 
     Args:
         files: door to the disk.
-        path: the directory ``consumequeue``.
-        segment_bytes: length of the segments.
+        root: the store's directory.
+        options: of the kinds of queues.
         log: what the units point into.
         writable: False = look only.
     """
 
-    def __init__(self, files: Files, path: str, segment_bytes: int, log: LogReader, writable: bool = True) -> None:
-        self.path = path
+    def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
+        self.factory = QueueFactory(files, root, log, options, writable)
         self.file_count = 0
         self._files = files
-        self._segment_bytes = segment_bytes
-        self._log = log
-        self._writable = writable
         self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
         self.next_offset_tables: dict[bytes, array[int]] = {}
         # In the order of their first write: syncs then come in the same order in each run of a simulation.
@@ -52,23 +49,21 @@ class ConsumeQueueStore:
 
     def names(self) -> Iterator[tuple[bytes, int]]:
         """Topic and queue id of every queue directory."""
-        for topic in self._files.list_directories(self.path):
-            for name in self._files.list_directories(f"{self.path}/{topic}"):
-                if name.isascii() and name.isdigit() and int(name) <= _INT32_MAX:
-                    yield topic.encode("utf-8", "surrogateescape"), int(name)
+        return self.factory.names()
 
     def directories(self) -> Iterator[str]:
         """Every directory of the queues, outer ones first."""
-        yield self.path
-        for topic in self._files.list_directories(self.path):
-            yield f"{self.path}/{topic}"
-        for topic_name, queue_id in self.names():
-            yield self._directory(topic_name, queue_id)
+        return self.factory.directories()
 
     def load(self) -> None:
-        """Counts the queues that have a file, without opening one."""
+        """Counts the queues that have a file, without opening one.
+
+        Raises:
+            StoreDamagedError: a topic has queues of another kind than its type says.
+        """
+        self.factory.check_types()
         self.file_count = sum(
-            1 for topic, queue_id in self.names() if self._files.list_files(self._directory(topic, queue_id))
+            1 for topic, queue_id in self.names() if self._files.list_files(self.factory.directory(topic, queue_id))
         )
 
     def check(self) -> None:
@@ -77,8 +72,7 @@ class ConsumeQueueStore:
         Raises:
             StoreDamagedError: one of them is not a segment.
         """
-        for topic, queue_id in self.names():
-            MappedFileQueue(self._files, self._directory(topic, queue_id), self._segment_bytes, writable=False).load()
+        self.factory.check()
 
     def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
         """The queues of ``topic`` that are open, by id; the dispatcher keeps this dictionary over a run of records."""
@@ -94,8 +88,7 @@ class ConsumeQueueStore:
         if queue is None:
             if not 0 <= queue_id <= _INT32_MAX:
                 raise ValueError(f"queue id {queue_id} is out of range")
-            path = self._directory(topic, queue_id)
-            queue = ConsumeQueue(self._files, path, self._segment_bytes, topic, queue_id, self._log, self._writable)
+            queue = self.factory.make(topic, queue_id)
             queue.open()
             queues[queue_id] = queue
         return queue
@@ -105,7 +98,7 @@ class ConsumeQueueStore:
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             return queue
-        if not 0 <= queue_id <= _INT32_MAX or not self._files.exists(self._directory(topic, queue_id)):
+        if not 0 <= queue_id <= _INT32_MAX or not self._files.exists(self.factory.directory(topic, queue_id)):
             return None
         return self.get(topic, queue_id)
 
@@ -117,7 +110,7 @@ class ConsumeQueueStore:
         """
         offsets = self.next_offset_tables.get(topic)
         if offsets is None:
-            directory = f"{self.path}/{self._name(topic)}"
+            directory = self.factory.topic_directory(topic)
             ids = [int(name) for name in self._files.list_directories(directory) if name.isascii() and name.isdigit()]
             offsets = self.next_offset_tables[topic] = array("q", [0])
             queue_count = max(queue_count, 1 + max((i for i in ids if i < QUEUE_ID_MAX), default=0))
@@ -155,20 +148,6 @@ class ConsumeQueueStore:
             queue.close()
         self._topics.clear()
         self.next_offset_tables.clear()
-
-    def _directory(self, topic: bytes, queue_id: int) -> str:
-        return f"{self.path}/{self._name(topic)}/{queue_id}"
-
-    def _name(self, topic: bytes) -> str:
-        """The topic as a directory name.
-
-        Raises:
-            StoreDamagedError: it would lead elsewhere.
-        """
-        name = topic.decode("utf-8", "surrogateescape")
-        if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
-            raise StoreDamagedError(self.path, 0, f"{name!r} cannot be the directory of a topic", "do not serve it")
-        return name
 
     def _grow(self, offsets: array[int], queue_count: int) -> None:
         if queue_count > len(offsets):

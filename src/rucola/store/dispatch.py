@@ -15,11 +15,13 @@ from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
-from rucola.store.consume_queue import ConsumeQueue
+from rucola.store.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.index_service import IndexService
 from rucola.store.log_reader import LogReader
 from rucola.store.mapped_file import MappedFile
+from rucola.store.multi_dispatch import MultiDispatch
+from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512
 """Records of one batch; their rows fit into the processor's cache."""
@@ -54,6 +56,7 @@ class Dispatcher:
         log: what is read.
         queues: gets a unit per record.
         index: gets the keys; None = no index.
+        stats: counts what light queues could not take.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Dispatcher:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         config: MessageStoreConfig,
+        stats: StoreStats | None = None,
     ) -> None:
         self.position = 0
         self.store_timestamp_ms = 0
@@ -73,6 +77,9 @@ class Dispatcher:
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._touched: list[ConsumeQueue] = []
+        light = config.enable_multi_dispatch and config.enable_lmq
+        self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
+        self._by_record = queues.factory.by_record
 
     def dispatch(self, end: int, index_from: int = 0) -> int:
         """Dispatches the records from ``position`` up to ``end``.
@@ -115,6 +122,9 @@ class Dispatcher:
         )
         if rows:
             self._put_units(file, table, rows)
+            if self._multi is not None:
+                for queue, tags_code in self._multi.put(file, table, rows):
+                    self._touch(queue, tags_code)
             if self._index is not None and start + position > index_from:
                 self._index.put_rows(segment.buffer, table, rows, start)
             self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
@@ -134,6 +144,10 @@ class Dispatcher:
                 last = rows
             position = table[first * ROW_WIDTH + _TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            if self._by_record(topic):
+                self._put_records(topic, file, table, first, last)
+                first = last
+                continue
             queue_ids = set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             few = len(queue_ids) * _ROWS_PER_QUEUE_MIN <= last - first and topic != SCHEDULE_TOPIC
             if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
@@ -167,6 +181,28 @@ class Dispatcher:
             if topic == SCHEDULE_TOPIC:
                 tags_code = self._due_time(file.segment.view, table, row)
             queue.put(table[row + _QUEUE_OFFSET], file.start + table[row], table[row + _RECORD_SIZE], tags_code)
+            self._touch(queue, tags_code)
+
+    def _put_records(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
+        """Record by record, into queues that keep more than what a unit of a plain queue has."""
+        view = file.segment.view
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
+            if table[row + _SYS_FLAG] & _PREPARED_BIT:
+                continue
+            queue = self._queues.get(topic, table[row + _QUEUE_ID])
+            tags_code = self._due_time(view, table, row) if topic == SCHEDULE_TOPIC else table[row + _TAGS_CODE]
+            position = table[row + RecordColumn.PROPERTIES_POS]
+            properties = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
+            queue.put_record(
+                DispatchRequest(
+                    table[row + _QUEUE_OFFSET],
+                    file.start + table[row],
+                    table[row + _RECORD_SIZE],
+                    tags_code,
+                    table[row + RecordColumn.STORE_TIMESTAMP],
+                    properties,
+                )
+            )
             self._touch(queue, tags_code)
 
     def _touch(self, queue: ConsumeQueue, tags_code: int | None) -> None:

@@ -7,6 +7,7 @@ from struct import Struct
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
+from rucola.formats.light_queue import light_queue_offsets
 from rucola.formats.message import walk_records
 from rucola.store.mapped_file_queue import MappedFileQueue
 
@@ -95,18 +96,27 @@ class LogReader:
     def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Whether the record at ``physical_offset`` is entry ``queue_offset`` of that queue, ``size`` bytes long.
 
-        A queue of lightweight topics points at records of other topics: only the size is compared there.
+        A light queue points at records of other topics, whose properties name it with the entry's offset.
         """
         row = self.row_at(physical_offset)
         if row is None or row[RecordColumn.RECORD_SIZE] != size:
             return False
-        if topic.startswith(b"%LMQ%"):
+        if topic.startswith(b"%LMQ%") and (topic, queue_offset) in light_queue_offsets(
+            self.properties_of(physical_offset, row)
+        ):
             return True
         return (
             row[RecordColumn.QUEUE_OFFSET] == queue_offset
             and row[RecordColumn.QUEUE_ID] == queue_id
             and self.topic_of(physical_offset, row) == topic
         )
+
+    def properties_of(self, physical_offset: int, row: array[int]) -> bytes:
+        """Property text of a row whose record lies in the segment that holds ``physical_offset``."""
+        file = self.queue.find(physical_offset)
+        assert file is not None
+        position = row[RecordColumn.PROPERTIES_POS]
+        return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
 
     def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
         """Topic bytes of a row whose record lies in the segment that holds ``physical_offset``.

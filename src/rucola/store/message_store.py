@@ -20,11 +20,13 @@ from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
 from rucola.store.append import MessageAppender, refuse_rows
 from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue_ext import BitMap
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.dispatch import Dispatcher, OnArrival
 from rucola.store.flush import FlushService
 from rucola.store.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
+from rucola.store.queue_factory import QueueOptions
 from rucola.store.reader import MessageReader
 from rucola.store.recovery import Recovery
 from rucola.store.results import (
@@ -50,7 +52,9 @@ class MessageStore:
         messages were appended; the broker schedules one ``dispatch`` for all of a turn. on_flushed: called in a thread
         when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. on_arrival: called by
         ``dispatch`` once per queue that got messages: topic, queue id, the queue's new maximum,
-            and the tags code they share, None when they do not share one.
+            and the tags code they share, None when they do not share one. is_batch_topic: says of a topic whether its
+            attribute ``queue.type`` is BatchCQ; None = the directories alone say it. bit_map: makes the filter bits
+            that ``enableConsumeQueueExt`` keeps, of topic and properties.
 
     Attributes:
         config: as given.
@@ -66,6 +70,8 @@ class MessageStore:
         on_append: Callable[[], None] | None = None,
         on_flushed: Callable[[], None] | None = None,
         on_arrival: OnArrival | None = None,
+        is_batch_topic: Callable[[bytes], bool] | None = None,
+        bit_map: BitMap | None = None,
     ) -> None:
         self.config = config
         self.root = root = files.expand(config.store_path_root_dir)
@@ -78,14 +84,12 @@ class MessageStore:
         self._on_flushed = on_flushed or _nothing
         self._on_arrival = on_arrival
         self._log = log = CommitLog(files, clock, config, root, self._space_is_back)
-        self._queues = queues = ConsumeQueueStore(
-            files, f"{root}/consumequeue", config.consume_queue_segment_bytes, log
-        )
+        self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic, bit_map), log)
         self._index = index = (
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
         self._appender = MessageAppender(config, log, queues)
-        self._dispatcher = Dispatcher(log, queues, index, config)
+        self._dispatcher = Dispatcher(log, queues, index, config, self.stats)
         self._flush = FlushService(log, clock, config, self._flushed)
         self._watermark = WatermarkFile(files, root)
         self._keeper = StoreKeeper(
@@ -297,7 +301,7 @@ class MessageStore:
     def queue_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tags code at ``queue_offset``; zeros when there is no such message."""
         queue = self._queues.find(topic, queue_id)
-        return (0, 0, 0) if queue is None else queue.unit(queue_offset)
+        return (0, 0, 0) if queue is None else queue.entry(queue_offset)
 
     def queue_names(self) -> list[tuple[bytes, int]]:
         """Topic and queue id of every queue on the disk."""

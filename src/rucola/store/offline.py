@@ -17,11 +17,13 @@ from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.message import decode_message
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
+from rucola.store.batch_consume_queue import BatchConsumeQueue
 from rucola.store.config import MessageStoreConfig
 from rucola.store.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.log_reader import CHECK_ALL, CHECK_TORN_END, LogReader
 from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.queue_factory import QueueOptions
 from rucola.store.recovery import scan
 from rucola.store.results import Boundary
 from rucola.store.watermark import WatermarkFile
@@ -58,15 +60,13 @@ class OfflineStore:
         self._files = files = files if files is not None else Files()
         self.path = path = files.expand(path)
         directory = files.expand(commit_log_path) if commit_log_path else f"{path}/commitlog"
-        if not files.exists(directory) and not files.exists(f"{path}/consumequeue"):
+        if not any(files.exists(part) for part in (directory, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
             raise StoreDamagedError(path, 0, "no store here: neither commitlog nor consumequeue", "name a store")
         segment_bytes = self._segment_bytes(directory, 1 << 30)
         self._log = LogReader(MappedFileQueue(files, directory, segment_bytes, writable=False))
         self._log.queue.load()
         self._log.max_offset = self._find_end()
-        self._queues = ConsumeQueueStore(
-            files, f"{path}/consumequeue", self._queue_segment_bytes(), self._log, writable=False
-        )
+        self._queues = ConsumeQueueStore(files, path, self._queue_options(), self._log, writable=False)
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
@@ -126,20 +126,34 @@ class OfflineStore:
             return QueueRange(topic, queue_id, 0, 0)
         return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of type BatchCQ: an entry is a record, which may hold several messages."""
+        return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
+
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
-        """Path, queue offset of the first unit, and number of units of each segment of a queue."""
+        """Path, queue offset of the first unit, and number of units of each segment of a queue.
+
+        None for a batch consume queue, in which the place of a unit does not follow from its queue offset.
+        """
         queue = self._queue(topic, queue_id)
-        if queue is None:
+        if queue is None or isinstance(queue, BatchConsumeQueue):
             return []
         return [(file.path, file.start // UNIT_BYTES, file.size // UNIT_BYTES) for file in queue.files.segments]
 
     def units(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """Queue offset, physical offset, size and tags code of the entries from ``first`` up to ``last``."""
+        """Queue offset, physical offset, size and tags code of the entries from ``first`` up to ``last``.
+
+        Of a batch consume queue: one for each record that holds some of these messages, with the offset of its first.
+        """
         queue = self._queue(topic, queue_id)
         if queue is None:
             return
+        if isinstance(queue, BatchConsumeQueue):
+            for unit in queue.units(max(first, queue.min_offset), min(last, queue.max_offset)):
+                yield unit.base_offset, unit.physical_offset, unit.size, unit.tags_code
+            return
         for queue_offset in range(max(first, queue.min_offset), min(last, queue.max_offset)):
-            physical_offset, size, tags_code = queue.unit(queue_offset)
+            physical_offset, size, tags_code = queue.entry(queue_offset)
             if size != PREFILL_SIZE:
                 yield queue_offset, physical_offset, size, tags_code
 
@@ -212,10 +226,19 @@ class OfflineStore:
                 return length
         return default
 
-    def _queue_segment_bytes(self) -> int:
-        for topic in self._files.list_directories(f"{self.path}/consumequeue"):
-            for queue_id in self._files.list_directories(f"{self.path}/consumequeue/{topic}"):
-                length = self._segment_bytes(f"{self.path}/consumequeue/{topic}/{queue_id}", 0)
+    def _queue_options(self) -> QueueOptions:
+        config = MessageStoreConfig()
+        return QueueOptions(
+            self._queue_segment_bytes("consumequeue") or config.consume_queue_segment_bytes,
+            self._queue_segment_bytes("batchconsumequeue") or config.batch_consume_queue_segment_bytes,
+            self._queue_segment_bytes("consumequeue_ext") or config.mapped_file_size_consume_queue_ext,
+        )
+
+    def _queue_segment_bytes(self, kind: str) -> int:
+        """Length of a segment of the first queue below the directory ``kind`` that has one, 0 without one."""
+        for topic in self._files.list_directories(f"{self.path}/{kind}"):
+            for queue_id in self._files.list_directories(f"{self.path}/{kind}/{topic}"):
+                length = self._segment_bytes(f"{self.path}/{kind}/{topic}/{queue_id}", 0)
                 if length:
                     return length
-        return MessageStoreConfig().consume_queue_segment_bytes
+        return 0

@@ -121,7 +121,7 @@ class MessageReader:
             _ALL_TAGS if tag_codes is None else self._codes_of(tag_codes),
             max_messages,
             min(max(max_bytes, _PULL_BYTES_MIN), _PULL_BYTES_MAX),
-            max(config.max_filter_message_size, min(max_messages, high) * UNIT_BYTES),
+            max(config.max_filter_message_size, min(max_messages, high) * queue.unit_bytes),
             log.min_offset,
             log.max_offset,
             memory_from,
@@ -151,7 +151,8 @@ class MessageReader:
             count = kept
         views, size = self._views(count)
         suggest_slave = chosen[2 * count - 2] < memory_from
-        return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, count, size, suggest_slave)
+        messages = queue.messages_in(chosen, count)
+        return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, messages, size, suggest_slave)
 
     def _checked(self, queue: ConsumeQueue, queue_offset: int, count: int) -> tuple[int, int | None]:
         """Leaves out of the units chosen those of damaged messages.

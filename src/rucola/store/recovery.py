@@ -188,7 +188,7 @@ class Recovery:
         self._dispatcher.position = max(min(queues_from, index_from), self._log.min_offset)
         if not self.trusted:
             for topic, queue_id in self._queues.names():
-                self._queues.get(topic, queue_id)
+                self._queues.get(topic, queue_id).rewind(self._dispatcher.position)
         watermark = self._watermark
         if watermark is not None and queues_from < min(watermark.queues_offset, physical_end):
             # Else a crash of this recovery would leave queues that look complete.

@@ -13,3 +13,5 @@ class StoreStats:
     got_messages: int = 0
     got_bytes: int = 0
     damaged_messages: int = 0
+    multi_dispatch_skipped: int = 0
+    """Names in ``INNER_MULTI_DISPATCH`` without an entry: no light queue's, or without an offset of the store's."""

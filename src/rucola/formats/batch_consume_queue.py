@@ -1,0 +1,79 @@
+"""Units of a batch consume queue, 46 bytes each, one per record (RocketMQ 5.3.3, ``BatchConsumeQueue``).
+
+========= ===== ============================================================================================
+position  bytes field
+========= ===== ============================================================================================
+0         8     physical offset of the record
+8         4     size of the record
+12        8     tags code: the hash of TAGS with its sign, 0 without
+20        8     store time of the record in ms
+28        8     queue offset of the record's first message
+36        2     number of messages in the record
+38        4     compacted offset, -1
+42        4     reserved, 0
+========= ===== ============================================================================================
+
+Units lie one behind the other in the order of their records; the place of a unit does not follow from its queue offset.
+The queue is that of a topic with the attribute ``queue.type=BatchCQ``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rucola.formats.layout import Field, Layout
+
+BATCH_UNIT_BYTES: Final = 46
+BATCH_UNIT: Final = Layout(
+    "batch consume queue unit",
+    BATCH_UNIT_BYTES,
+    Field("physical_offset", "q"),
+    Field("size", "i"),
+    Field("tags_code", "q"),
+    Field("store_timestamp_ms", "q"),
+    Field("base_offset", "q"),
+    Field("batch_size", "h"),
+    Field("compacted_offset", "i"),
+    Field("reserved", "i"),
+)
+BATCH_SIZE_MAX: Final = 32767
+"""Most messages of one record: the field has 16 bits with a sign."""
+
+QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
+BATCH_QUEUE_TYPE: Final = "BatchCQ"
+_NO_COMPACTED_OFFSET: Final = -1
+
+
+class BatchUnit(NamedTuple):
+    """One unit, without the two fields that say nothing."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    base_offset: int
+    batch_size: int
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset behind the last message of the record."""
+        return self.base_offset + self.batch_size
+
+    @property
+    def valid(self) -> bool:
+        """Whether this can be a unit at all; zeros cannot."""
+        return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.batch_size > 0
+
+
+def encode_batch_unit(unit: BatchUnit) -> bytes:
+    """The 46 bytes of a unit."""
+    return BATCH_UNIT.pack(*unit, _NO_COMPACTED_OFFSET, 0)
+
+
+def decode_batch_unit(data: bytes | bytearray | memoryview, position: int = 0) -> BatchUnit:
+    """The unit at ``position``.
+
+    Raises:
+        struct.error: ``data`` ends before.
+    """
+    return BatchUnit(*BATCH_UNIT.unpack(data, position)[:6])

@@ -1,0 +1,87 @@
+"""Extension of a consume queue: what a filter needs and has no place in a unit (RocketMQ 5.3.3, ``ConsumeQueueExt``).
+
+========= ===== ============================================================================================
+position  bytes field
+========= ===== ============================================================================================
+0         2     size of this unit, 20 + b; -1 = the segment has no more units
+2         8     tags code: the hash of TAGS with its sign, 0 without
+10        8     store time of the record in ms
+18        2     b, length of the bit map in bytes, 0 without one
+20        b     bloom filter bits of the subscriptions that match; bit k is ``1 << k % 8`` of byte ``k // 8``
+========= ===== ============================================================================================
+
+Units have no fixed place. The unit of the consume queue holds, where its tags code would be, an address: the position
+of the unit over all segments, plus -2^63. Every number up to ``ADDRESS_MAX`` is an address, so no hash can be one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rucola.formats.layout import Field, Layout
+
+EXT_UNIT: Final = Layout(
+    "consume queue extension unit",
+    20,
+    Field("size", "h"),
+    Field("tags_code", "q"),
+    Field("store_timestamp_ms", "q"),
+    Field("bit_map_length", "h"),
+)
+EXT_UNIT_BYTES_MAX: Final = 32767
+END_MARK: Final = b"\xff\xff"
+END_BYTES: Final = 4
+"""Bytes that stay free behind the last unit of a segment, two of them for ``END_MARK``."""
+
+ADDRESS_MAX: Final = -0x80000001
+_ADDRESS_ZERO: Final = -(1 << 63)
+
+
+class ExtUnit(NamedTuple):
+    """One unit."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    bit_map: bytes
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return EXT_UNIT.size + len(self.bit_map)
+
+
+def is_address(tags_code: int) -> bool:
+    """Whether the tags-code field of a consume-queue unit holds an address."""
+    return tags_code <= ADDRESS_MAX
+
+
+def address_of(position: int) -> int:
+    """What the consume-queue unit holds for the unit at ``position`` of the extension."""
+    return position + _ADDRESS_ZERO
+
+
+def position_of(address: int) -> int:
+    """Position in the extension."""
+    return address - _ADDRESS_ZERO
+
+
+def encode_ext_unit(unit: ExtUnit) -> bytes:
+    """The bytes of a unit.
+
+    Raises:
+        ValueError: the bit map is too long.
+    """
+    if unit.size > EXT_UNIT_BYTES_MAX:
+        raise ValueError(f"a bit map of {len(unit.bit_map)} bytes does not fit into a unit")
+    return EXT_UNIT.pack(unit.size, unit.tags_code, unit.store_timestamp_ms, len(unit.bit_map)) + unit.bit_map
+
+
+def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit | None:
+    """The unit at ``position``, None when there is none: no size, or one that does not fit its bit map or ``data``."""
+    if position < 0 or position + EXT_UNIT.size > len(data):
+        return None
+    size, tags_code, store_timestamp_ms, length = EXT_UNIT.unpack(data, position)
+    if length < 0 or size != EXT_UNIT.size + length or position + size > len(data):
+        return None
+    start = position + EXT_UNIT.size
+    return ExtUnit(tags_code, store_timestamp_ms, bytes(data[start : start + length]))

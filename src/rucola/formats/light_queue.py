@@ -1,0 +1,49 @@
+"""Light queues: a message that names some has an entry in each of them beside the one in its own queue.
+
+The property ``INNER_MULTI_DISPATCH`` holds the names, all of which begin with ``%LMQ%``, and the store adds
+``INNER_MULTI_QUEUE_OFFSET`` with the offset in each (RocketMQ 5.3.3, ``LmqDispatch``). Both lists are separated by
+commas; a name that is none of a light queue has an empty offset. The queue id is always 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rucola.common.key_builder import LMQ_PREFIX, RETRY_GROUP_TOPIC_PREFIX, SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
+from rucola.common.message_const import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from rucola.formats.properties import decode_properties
+
+_LIGHT = LMQ_PREFIX.encode()
+_NOT_DISPATCHED = (RETRY_GROUP_TOPIC_PREFIX.encode(), SYSTEM_TOPIC_PREFIX.encode())
+_NAME_BYTES_MAX = 255
+
+
+def allows_light_queues(topic: bytes) -> bool:
+    """Whether messages of ``topic`` may have entries in light queues."""
+    return not topic.startswith(_NOT_DISPATCHED) and topic != SCHEDULE_TOPIC.encode()
+
+
+def light_queue_names(text: str) -> list[bytes | None]:
+    """The names in the value of ``INNER_MULTI_DISPATCH``, in order; None for what cannot be a light queue."""
+    if not text.strip():
+        return []
+    names: list[bytes | None] = []
+    for part in text.rstrip(",").split(","):
+        name = part.encode("utf-8", "surrogateescape")
+        plain = not any(char in name for char in b"/\\\0") and len(_LIGHT) < len(name) <= _NAME_BYTES_MAX
+        names.append(name if plain and name.startswith(_LIGHT) else None)
+    return names
+
+
+def light_queue_offsets(properties: bytes | memoryview) -> Iterator[tuple[bytes, int] | None]:
+    """Name and offset of each light queue the properties of a record name; None for an item that is none."""
+    values = decode_properties(properties)
+    text, offsets = values.get(INNER_MULTI_DISPATCH, ""), values.get(INNER_MULTI_QUEUE_OFFSET, "")
+    names = light_queue_names(text)
+    if not names or not offsets.strip():
+        return
+    items = offsets.split(",")
+    items += [""] * (len(names) - len(items))
+    for name, item in zip(names, items, strict=False):
+        number = item.isascii() and item.isdigit() and len(item) < 19
+        yield (name, int(item)) if name is not None and number else None
