@@ -11,6 +11,7 @@ import os
 from setuptools import Extension, setup
 
 KERNELS = [
+    "rucola.filter.sql._sql_cy",
     "rucola.formats._columns_cy",
     "rucola.formats._index_cy",
     "rucola.formats._message_cy",

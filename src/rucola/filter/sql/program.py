@@ -1,0 +1,157 @@
+"""Compiled expressions: an instruction list, laid out as integers for the kernel ``_sql_cy``.
+
+A program is an ``array('q')``: a head of five (number of property names, place of the names, place and end of the code,
+place of the stack in the work array), then position and length in the pool of each literal of the IN lists, then the
+same of each property name, then the code. An instruction is four integers, operation and operands; it works on a stack.
+``AND`` and ``OR`` leave out their right side when the left one decides, since the right one may fail (Java does so).
+
+The work array holds position and length of each property's value, position -1 for a missing one, then the stack.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from rucola.filter.sql import _sql_cy
+from rucola.filter.sql.grammar import Condition, Op, parse
+
+_HEAD = 5
+_WIDTH = 4
+_SLOT = 3
+
+
+class Outcome(IntEnum):
+    """What an expression says of a message; it passes with TRUE only."""
+
+    FALSE = 0
+    TRUE = 1
+    NULL = 2
+    ERROR = 3
+    """A value could not be read as the number it was compared with."""
+
+
+class Type(IntEnum):
+    """Types of values on the stack."""
+
+    NULL = 0
+    BOOLEAN = 1
+    INT = 2
+    LONG = 3
+    DOUBLE = 4
+    STRING = 5
+
+
+class _Layout(NamedTuple):
+    """The arrays of a program."""
+
+    program: array[int]
+    pool: bytes
+    doubles: array[float]
+    names: list[str]
+
+
+class SqlExpression:
+    """One expression, ready to be evaluated. It owns its stack: one thread at a time.
+
+    Args:
+        text: the expression.
+        condition: what the parser made of it.
+    """
+
+    def __init__(self, text: str, condition: Condition) -> None:
+        self.text = text
+        layout = _lay_out(condition)
+        self._program, self._pool, self._doubles, self._names = layout
+        self._work = array("q", bytes(8 * (2 * len(self._names) + _SLOT * (condition.height + 1))))
+        self._work_doubles = array("d", bytes(8 * (condition.height + 1)))
+        self._outcomes = bytearray(64)
+
+    def match(self, source: bytes | bytearray | memoryview, places: array[int], count: int, outcomes: bytearray) -> int:
+        """Evaluate for many messages.
+
+        Args:
+            source: what the places point into.
+            places: position and length of the property text of each message.
+            outcomes: gets an ``Outcome`` for each.
+
+        Returns:
+            How many pass.
+
+        Raises:
+            ValueError: a place lies outside ``source``, or an array is too short.
+        """
+        return _sql_cy.match_texts(
+            self._program, self._pool, self._doubles, self._work, self._work_doubles, source, places, count, outcomes
+        )
+
+    def evaluate_text(self, properties: bytes) -> Outcome:
+        """Evaluate for one message with this property text."""
+        self.match(properties, array("q", (0, len(properties))), 1, self._outcomes)
+        return Outcome(self._outcomes[0])
+
+    def evaluate(self, properties: Mapping[str, str]) -> Outcome:
+        """Evaluate for these properties; values may be empty and hold separators, which no stored message can."""
+        source = bytearray()
+        for index, name in enumerate(self._names):
+            value = properties.get(name)
+            text = b"" if value is None else value.encode("utf-8", "surrogatepass")
+            self._work[2 * index] = -1 if value is None else len(source)
+            self._work[2 * index + 1] = len(text)
+            source += text
+        return Outcome(
+            _sql_cy.match_spans(self._program, self._pool, self._doubles, self._work, self._work_doubles, bytes(source))
+        )
+
+
+def compile_sql(text: str) -> SqlExpression:
+    """Compile an expression.
+
+    Raises:
+        FormatError: it cannot be compiled; names the position of the character that does not fit.
+    """
+    return SqlExpression(text, parse(text))
+
+
+def _lay_out(condition: Condition) -> _Layout:
+    pool = bytearray(b"\0")  # never empty
+    places: dict[str, tuple[int, int]] = {}
+    names: dict[str, int] = {}
+    doubles = array("d", [0.0])
+    lists: list[int] = []
+    code: list[int] = []
+
+    def place(text: str) -> tuple[int, int]:
+        if text not in places:
+            encoded = text.encode("utf-8", "surrogatepass")
+            places[text] = len(pool), len(encoded)
+            pool.extend(encoded)
+        return places[text]
+
+    for op, value, negated in condition.code:
+        operands: tuple[int, ...] = (0, 0)
+        if op is Op.PROPERTY:
+            operands = names.setdefault(str(value), len(names)), 0
+        elif op in (Op.STRING, Op.CONTAINS, Op.STARTS_WITH, Op.ENDS_WITH):
+            operands = place(str(value))
+        elif op is Op.DOUBLE:
+            doubles.append(float(str(value)))
+            operands = len(doubles) - 1, 0
+        elif op is Op.IN:
+            assert isinstance(value, tuple)
+            operands = _HEAD + len(lists), len(value)
+            for member in value:
+                lists += place(member)
+        elif op in (Op.JUMP_IF_FALSE, Op.JUMP_IF_TRUE):
+            assert isinstance(value, int)
+            operands = value * _WIDTH, 0
+        elif isinstance(value, int):
+            operands = value, 0
+        code += (op, *operands, negated)
+    names_at = _HEAD + len(lists)
+    code_at = names_at + 2 * len(names)
+    name_places = [number for name in names for number in place(name)]
+    head = (len(names), names_at, code_at, code_at + len(code), 2 * len(names))
+    return _Layout(array("q", [*head, *lists, *name_places, *code]), bytes(pool), doubles, list(names))
