@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +29,8 @@ ROUND_TIMEOUT_S = 120.0
 FAILED_SHARE_MAX = 0.01
 """The official broker refuses sends that waited 200 ms on a busy machine; a few are reported and not a failure."""
 HEAP = ("-Xms1g", "-Xmx1g")
+SETTLE_S = 0.2
+"""What a process does that was stopped for some seconds is over by then."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,18 @@ class Program:
             print(f"bench: {text}", file=sys.stderr)
         return Round(messages, seconds, load, server, facts)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The program and its servers get no CPU time in this block."""
+        pids = [self._process.pid, *(self._servers.pids if self._servers else ())]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
     def _answer(self) -> dict[str, float]:
         """The next JSON line; other output is passed over."""
         assert self._process.stdout is not None
@@ -164,6 +181,9 @@ def alternate(
 ) -> list[list[Round]]:
     """Rounds of several programs in turns, so that what else happens on the machine meets all of them.
 
+    During a round the others and their servers are stopped: an idle Java broker looks for work a thousand times a
+    second, which would cost the other side and appear in nobody's figures.
+
     Args:
         line: the line for a round of so many messages.
         seconds: how long a round should take.
@@ -175,13 +195,26 @@ def alternate(
     """
     sizes = []
     for program in programs:
-        program.round(line(pilot))
-        sizes.append(max(pilot // 4, int(program.round(line(pilot)).rate * seconds)))
+        with others_stopped(programs, program):
+            program.round(line(pilot))
+            sizes.append(max(pilot // 4, int(program.round(line(pilot)).rate * seconds)))
     results: list[list[Round]] = [[] for _ in programs]
     for _ in range(rounds):
         for program, size, result in zip(programs, sizes, results, strict=True):
-            result.append(program.round(line(size)))
+            with others_stopped(programs, program):
+                result.append(program.round(line(size)))
     return results
+
+
+@contextmanager
+def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[None]:
+    """Only ``program`` runs in this block, of ``programs`` and their servers."""
+    with ExitStack() as stack:
+        for other in programs:
+            if other is not program:
+                stack.enter_context(other.stopped())
+        time.sleep(SETTLE_S)
+        yield
 
 
 def median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:

@@ -20,6 +20,7 @@ from tools.peers.packages import ROOT, PeerError
 from bench import kernels, receive, scan, send, start, store
 from bench.context import Context
 from bench.figure import Figure
+from bench.fill_memory import FilledMemory
 from bench.report import machine, publish, table
 
 RESULTS = ROOT / ".bench" / "results.json"
@@ -55,8 +56,11 @@ def main(arguments: list[str]) -> int:
     failed: list[str] = []
     figures: list[Figure] = []
     begin = time.monotonic()
-    with console.status("starting") as status, ExitStack() as stack:
+    RESULTS.parent.mkdir(exist_ok=True)
+    with console.status("starting") as status, ExitStack() as stack, FilledMemory(dir=RESULTS.parent) as memory:
         context = Context(options.quick, stack, _shower(console, status))
+        context.show("filling free memory with page cache")
+        context.show(memory.fill())
         for name in options.name or MEASUREMENTS:
             try:
                 figures.extend(MEASUREMENTS[name](context))
@@ -79,7 +83,6 @@ def main(arguments: list[str]) -> int:
 
 def save(figures: list[Figure], where: str, quick: bool) -> None:
     """Write the results for later comparison."""
-    RESULTS.parent.mkdir(exist_ok=True)
     content = {"machine": where, "quick": quick, "figures": [figure.as_json() for figure in figures]}
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 

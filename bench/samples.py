@@ -47,7 +47,7 @@ def send_batch(count: int, body_bytes: int) -> FrameBatch:
     table = new_table(count)
     rows, end, _, _ = scan_frames(source, 0, len(source), table, count)
     assert rows == count and end == len(source)
-    inspect_rows(source, table, 0, count, BODY_BYTES_MAX)
+    inspect_rows(source, table, 0, count, BODY_BYTES_MAX, QUEUES)
     return FrameBatch(source, memoryview(source), table, count)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.context import Context
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
-from bench.program import Program, Round, alternate, java_load, median, python_load
+from bench.program import Program, Round, alternate, java_load, median, others_stopped, python_load
 
 CLIENT_GROUP = "send over TCP, our client pipelined, async flush"
 FRAMES_GROUP = "send over TCP, frames prepared before the round: the broker's own limit, async flush"
@@ -108,8 +108,9 @@ def _latency(context: Context, on_ours: Program, on_java: Program) -> Iterator[F
     mine: list[Round] = []
     theirs: list[Round] = []
     for _ in range(context.rounds):
-        mine.append(on_ours.round(line))
-        theirs.append(on_java.round(line))
+        for program, rounds in ((on_ours, mine), (on_java, theirs)):
+            with others_stopped((on_ours, on_java), program):
+                rounds.append(program.round(line))
     for name, budgets in (("p50", ()), ("p99", (at_most(0.5),))):
         ours_ms, java_ms = (median(side, lambda one: one.extra[f"{name}_us"] / 1000) for side in (mine, theirs))  # noqa: B023
         yield share(JAVA_GROUP, f"1 KiB at {FIXED_RATE:,}/s: {name}", ours_ms, java_ms, "Java broker", *budgets)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-Entry = tuple[int, float, Any, bytes]
+Entry = tuple[int, float, Any, bytes | bytearray]
 """End physical offset, deadline in monotonic seconds, channel, encoded answers."""
 
 
@@ -43,7 +43,7 @@ class FlushWaiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, end_physical_offset: int, channel: Any, answers: bytes) -> None:
+    def add(self, end_physical_offset: int, channel: Any, answers: bytes | bytearray) -> None:
         """Keep ``answers`` until everything below ``end_physical_offset`` is on disk. Offsets never decrease."""
         self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
         if not self._timer_runs:

@@ -89,6 +89,8 @@ class SendTrait(IntEnum):
     NO_UNIQ_KEY = 2  # the broker must make one
     SPECIAL = 4  # a property the broker acts on: DELAY, TIMER_*, TRAN_MSG, POP_CK, INNER_*, __CRC32#, MSG_REGION ...
     ILLEGAL = 8  # body or properties over the limit, or no body
+    OTHER_QUEUE = 16  # the queue id is negative, or not one of the topic's
+    TRANSACTION = 32  # sysFlag says that it belongs to a transaction
 
 
 class RecordColumn(IntEnum):

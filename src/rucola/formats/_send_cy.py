@@ -17,6 +17,8 @@ ROW_WIDTH = cython.declare(cython.int, 40)
 FRAME_KIND = cython.declare(cython.int, 0)
 FRAME_BODY_POS = cython.declare(cython.int, 8)
 FRAME_BODY_LEN = cython.declare(cython.int, 9)
+FRAME_QUEUE_ID = cython.declare(cython.int, 14)
+FRAME_SYS_FLAG = cython.declare(cython.int, 15)
 FRAME_SAME_TOPIC = cython.declare(cython.int, 16)
 FRAME_MESSAGE_FLAG = cython.declare(cython.int, 18)
 FRAME_PROPERTIES_POS = cython.declare(cython.int, 19)
@@ -31,6 +33,9 @@ TRAIT_NO_WAIT = cython.declare(cython.int, 1)
 TRAIT_NO_UNIQ_KEY = cython.declare(cython.int, 2)
 TRAIT_SPECIAL = cython.declare(cython.int, 4)
 TRAIT_ILLEGAL = cython.declare(cython.int, 8)
+TRAIT_OTHER_QUEUE = cython.declare(cython.int, 16)
+TRAIT_TRANSACTION = cython.declare(cython.int, 32)
+TRANSACTION_MASK = cython.declare(cython.int, 12)
 
 # formats.message
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
@@ -119,11 +124,15 @@ def inspect_rows(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
     body_bytes_max: cython.longlong,
+    queue_count: cython.longlong,
 ) -> int:
     """Walks the properties of the send rows ``first`` up to ``last``; fills UNIQ_KEY_POS, UNIQ_KEY_LEN and TRAITS.
 
     A row is ILLEGAL here without a body too, and with properties that leave less than ``SUFFIX_BYTES_MAX`` free: what
     exactly is to be answered is decided on the plain road.
+
+    Args:
+        queue_count: queue ids from 0 up to it may be sent to.
 
     Returns:
         All traits found, or-ed together: 0 says that every row may take the fast road.
@@ -146,6 +155,10 @@ def inspect_rows(
             or table[row + FRAME_PROPERTIES_LEN] > PROPERTIES_BYTES_MAX - SUFFIX_BYTES_MAX
         ):
             traits |= TRAIT_ILLEGAL
+        if not 0 <= table[row + FRAME_QUEUE_ID] < queue_count:
+            traits |= TRAIT_OTHER_QUEUE
+        if table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK:
+            traits |= TRAIT_TRANSACTION
         table[row + FRAME_TRAITS] = traits
         every |= traits
     return every

@@ -9,6 +9,7 @@ from rucola.protocol._answer_cy import encode_send_answers, send_answers_bytes_m
 from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode
 from rucola.protocol.command import BINARY, FLAG_RESPONSE, RemotingCommand, frame_prefix
 
+_FIRST_BYTES = 16 * 1024
 _LANGUAGE = LanguageCode.PYTHON
 _JSON_TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'.encode()
 _JSON_MIDDLE = f'"}},"flag":{FLAG_RESPONSE},"language":"{_LANGUAGE.name}","opaque":'.encode()
@@ -24,7 +25,7 @@ class SendAnswers:
         code: of the answers; every one of them says that the message is stored: 0, 10, 11 or 12.
     """
 
-    __slots__ = ("_constants",)
+    __slots__ = ("_constant_bytes", "_constants", "_out")
 
     def __init__(self, store_host: bytes, region: str, trace_on: bool = True, code: int = 0) -> None:
         fields = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false", "msgId": store_host.hex().upper()}
@@ -37,16 +38,19 @@ class SendAnswers:
         block += store_host.hex().upper().encode()
         binary_head = header_binary.FIXED.pack(code, _LANGUAGE, PROTOCOL_VERSION, 0, 0)[:5]
         self._constants = (json_head, _JSON_MIDDLE, _JSON_TAIL, binary_head, block)
+        self._constant_bytes = sum(map(len, self._constants))
+        self._out = bytearray(_FIRST_BYTES)
 
-    def encode(self, source: bytearray, table: array[int], first: int, last: int) -> bytes:
+    def encode(self, source: bytearray, table: array[int], first: int, last: int) -> bytearray:
         """The answer frames of rows ``first`` to ``last`` (one past), one behind the other; oneway rows have none.
 
         The rows are of kind SEND and were stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
         """
-        constant_bytes = sum(map(len, self._constants))
-        out = bytearray(send_answers_bytes_max(table, first, last, constant_bytes))
-        end = encode_send_answers(source, table, first, last, out, 0, *self._constants)
-        return bytes(memoryview(out)[:end])
+        bytes_max = send_answers_bytes_max(table, first, last, self._constant_bytes)
+        if bytes_max > len(self._out):
+            self._out = bytearray(2 * bytes_max)
+        end = encode_send_answers(source, table, first, last, self._out, 0, *self._constants)
+        return self._out[:end]
 
 
 def encode_pull_header(

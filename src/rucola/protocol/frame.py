@@ -144,7 +144,8 @@ class FrameReader:
             rows, error, unread = self._scan_on(rows, unread)
         if error:
             raise self._refusal(error)
-        self._plan(filled)
+        if filled or self._start != self._end or len(self._source) > self._capacity:
+            self._plan(filled)
         if not rows:
             return None
         batch = FrameBatch(self._source, self._view, self._table, rows)

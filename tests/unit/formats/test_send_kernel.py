@@ -15,6 +15,7 @@ from rucola.formats.message import BATCH_MEMBER_HEAD
 from rucola.formats.properties import decode_properties
 
 BODY_MAX = 1000
+QUEUES = 4
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def inspect(send: ModuleType, properties: bytes, body: bytes = b"body") -> tuple
     table[FrameColumn.BODY_LEN] = len(body)
     table[FrameColumn.PROPERTIES_POS] = len(body)
     table[FrameColumn.PROPERTIES_LEN] = len(properties)
-    traits = send.inspect_rows(source, table, 0, 1, BODY_MAX)
+    traits = send.inspect_rows(source, table, 0, 1, BODY_MAX, QUEUES)
     assert traits == table[FrameColumn.TRAITS]
     start, length = table[FrameColumn.UNIQ_KEY_POS], table[FrameColumn.UNIQ_KEY_LEN]
     return traits, None if length < 0 else source[start : start + length]
@@ -121,9 +122,30 @@ def test_result_is_the_or_of_all_rows(send: ModuleType) -> None:
         table[row * ROW_WIDTH + FrameColumn.BODY_LEN] = 1
         table[row * ROW_WIDTH + FrameColumn.PROPERTIES_POS] = sum(map(len, texts[:row]))
         table[row * ROW_WIDTH + FrameColumn.PROPERTIES_LEN] = len(text)
-    assert send.inspect_rows(source, table, 0, 3, BODY_MAX) == SendTrait.NO_UNIQ_KEY | SendTrait.NO_WAIT
-    assert send.inspect_rows(source, table, 0, 1, BODY_MAX) == 0
-    assert send.inspect_rows(source, table, 1, 1, BODY_MAX) == 0
+    assert send.inspect_rows(source, table, 0, 3, BODY_MAX, QUEUES) == SendTrait.NO_UNIQ_KEY | SendTrait.NO_WAIT
+    assert send.inspect_rows(source, table, 0, 1, BODY_MAX, QUEUES) == 0
+    assert send.inspect_rows(source, table, 1, 1, BODY_MAX, QUEUES) == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "traits"),
+    [
+        (FrameColumn.QUEUE_ID, QUEUES - 1, 0),
+        (FrameColumn.QUEUE_ID, QUEUES, SendTrait.OTHER_QUEUE),
+        (FrameColumn.QUEUE_ID, -1, SendTrait.OTHER_QUEUE),
+        (FrameColumn.QUEUE_ID, 2**62, SendTrait.OTHER_QUEUE),
+        (FrameColumn.SYS_FLAG, 3, 0),
+        (FrameColumn.SYS_FLAG, 4, SendTrait.TRANSACTION),
+        (FrameColumn.SYS_FLAG, 9, SendTrait.TRANSACTION),
+    ],
+)
+def test_traits_of_the_header(send: ModuleType, column: FrameColumn, value: int, traits: int) -> None:
+    properties = b"UNIQ_KEY\x01u\x02"
+    table = new_table(1)
+    table[FrameColumn.BODY_LEN] = 1
+    table[FrameColumn.PROPERTIES_LEN] = len(properties)
+    table[column] = value
+    assert send.inspect_rows(properties, table, 0, 1, BODY_MAX, QUEUES) == traits
 
 
 @pytest.mark.parametrize(
@@ -144,9 +166,9 @@ def test_spans_outside_are_refused(send: ModuleType, column: FrameColumn, value:
     table[FrameColumn.PROPERTIES_LEN] = 5
     table[column] = value
     with pytest.raises(ValueError, match="outside"):
-        send.inspect_rows(bytes(10), table, 0, 1, BODY_MAX)
+        send.inspect_rows(bytes(10), table, 0, 1, BODY_MAX, QUEUES)
     with pytest.raises(ValueError, match="outside"):
-        send.inspect_rows(bytes(10), new_table(1), 0, 2, BODY_MAX)
+        send.inspect_rows(bytes(10), new_table(1), 0, 2, BODY_MAX, QUEUES)
 
 
 def member(body: bytes, properties: bytes, flag: int = 0) -> bytes:

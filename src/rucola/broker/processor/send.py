@@ -116,11 +116,8 @@ class SendMessageProcessor:
         target = self._find_target(channel, source, table, first, last)
         if target is None:
             return
-        traits = inspect_rows(source, table, first, last, self._body_bytes_max)
-        queue_ids = table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]
-        sys_flags = table[first * ROW_WIDTH + _SYS_FLAG : last * ROW_WIDTH : ROW_WIDTH]
-        clean = target.plain and not traits & _UNCLEAN and min(queue_ids) >= 0 and max(queue_ids) < target.queues
-        if clean and not max(sys_flags) & TRANSACTION_MASK and (not traits or self._waiters is None):
+        traits = inspect_rows(source, table, first, last, self._body_bytes_max, target.queues)
+        if target.plain and (not traits or (traits == _NO_WAIT and self._waiters is None)):
             self._append(channel, source, view, table, first, last, target, wait=True)
             return
         for row in range(first, last):
@@ -242,13 +239,13 @@ class SendMessageProcessor:
             table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
         if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
             raise self._illegal()
-        envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max)
+        envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, target.queues)
         rows_max = max(table[base + FrameColumn.BODY_LEN], 0) // _BATCH_MEMBER_BYTES_MIN
         members = new_table(rows_max)
         count = expand_batch(source, table, row, members, rows_max)
         if count <= 0:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body is not a sequence of messages")
-        if inspect_rows(source, members, 0, count, self._body_bytes_max) & _ILLEGAL:
+        if inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues) & _ILLEGAL:
             raise self._illegal()
         return members, count, not envelope_traits & _NO_WAIT
 
@@ -292,7 +289,7 @@ class SendMessageProcessor:
             if traits & _UNCLEAN:
                 (source, view, table), detour = self._rewriter.rewrite(source, table, row)
                 row = 0
-                if inspect_rows(source, table, 0, 1, self._body_bytes_max) & _ILLEGAL:
+                if inspect_rows(source, table, 0, 1, self._body_bytes_max, target.queues) & _ILLEGAL:
                     raise self._illegal()
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
@@ -332,7 +329,7 @@ class SendMessageProcessor:
             answers = self._responses.encode(source, table, first, done)
             self._deliver(channel, answers, _end_of(table, done - 1), wait, target)
 
-    def _deliver(self, channel: Channel, answers: bytes, end: int, wait: bool, target: SendTarget) -> None:
+    def _deliver(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, target: SendTarget) -> None:
         if not answers:
             return
         registration = target.registration

@@ -20,7 +20,7 @@ class SendResponses:
         self._fields = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         self._host_text = store_host.hex().upper()
         self.encode = SendAnswers(store_host, config.region_id, config.trace_on).encode
-        """``(source, table, first, last) -> bytes``: answers of rows that were stored."""
+        """``(source, table, first, last) -> bytearray``: answers of rows that were stored."""
 
     def encode_batch(self, source: bytearray, table: array[int], row: int, members: array[int], count: int) -> bytes:
         """The answer to batch ``row`` whose ``count`` members were stored; no bytes for a oneway request."""
@@ -52,13 +52,13 @@ class SendResponses:
         return RemotingCommand(code, opaque, FLAG_RESPONSE, remark, fields, serialize=serialize).encode()
 
 
-def flush_not_confirmed(answers: bytes, remark: str) -> bytes:
+def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
     """The same answers with FLUSH_DISK_TIMEOUT: stored, yet not known to be on disk. Rare, so frames are decoded."""
     changed = []
     position = 0
     while position < len(answers):
         end = position + 4 + int.from_bytes(answers[position : position + 4], "big")
-        command = decode_frame(answers[position:end])
+        command = decode_frame(bytes(answers[position:end]))
         command.code, command.remark = ResponseCode.FLUSH_DISK_TIMEOUT, remark
         changed.append(command.encode())
         position = end
