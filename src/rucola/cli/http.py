@@ -10,16 +10,29 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from rucola.broker import Broker
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError
 
 _BACKLOG = 64
 _STOP_S = 1
 """How long requests being answered may delay the stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What there is to say of the servers of this process.
+
+    Attributes:
+        trouble: why they are not ready, no text when they are.
+        metrics: the figures and their content type; the libraries are imported by its first call.
+    """
+
+    trouble: Callable[[], str]
+    metrics: Callable[[], tuple[bytes, str]]
 
 
 class HttpServer:
@@ -57,14 +70,14 @@ class HttpServer:
         self._port = listener.getsockname()[1]
         self._socket = listener
 
-    def start(self, broker: Broker) -> None:
-        """Answer requests about ``broker`` from now on."""
+    def start(self, health: Health) -> None:
+        """Answer requests from now on."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
 
         def first_connection() -> None:
             loop.remove_reader(descriptor)
-            self._task = loop.create_task(self._serve(broker))
+            self._task = loop.create_task(self._serve(health))
 
         descriptor = self._socket.fileno()
         loop.add_reader(descriptor, first_connection)
@@ -82,12 +95,12 @@ class HttpServer:
             await asyncio.wait([self._task])
         self._socket.close()
 
-    async def _serve(self, broker: Broker) -> None:
-        self._server = await asyncio.to_thread(_server_of, broker)
+    async def _serve(self, health: Health) -> None:
+        self._server = await asyncio.to_thread(_server_of, health)
         await self._server.serve(sockets=[self._socket])
 
 
-def _server_of(broker: Broker) -> Any:
+def _server_of(health: Health) -> Any:
     """uvicorn over the application; imports both."""
     import uvicorn
 
@@ -97,7 +110,7 @@ def _server_of(broker: Broker) -> Any:
             yield  # signals are the command's business
 
     config = uvicorn.Config(
-        _application(broker),
+        _application(health),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -108,25 +121,22 @@ def _server_of(broker: Broker) -> Any:
     return Server(config)
 
 
-def _application(broker: Broker) -> Any:
+def _application(health: Health) -> Any:
     """The ASGI application."""
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
-    from rucola.cli.metrics import metrics_of
-
     async def livez(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def readyz(_request: Request) -> Response:
-        if broker.ready:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse(f"store {broker.store.state.value}\n", status_code=503)
+        trouble = health.trouble()
+        return PlainTextResponse(f"{trouble or 'ok'}\n", status_code=503 if trouble else 200)
 
     async def metrics(_request: Request) -> Response:
-        content, content_type = metrics_of(broker)
+        content, content_type = health.metrics()
         return Response(content, headers={"content-type": content_type})
 
     return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -55,30 +55,37 @@ def up(
         str | None, typer.Option(help="sync or async: answer sends after the disk sync or before.")
     ] = None,
     config: Annotated[str | None, typer.Option(help="A broker.conf of RocketMQ.")] = None,
+    brokers: Annotated[
+        int, typer.Option(min=1, max=64, help="So many brokers, more than one as processes with a store each.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Start name server and broker in one process over one store directory."""
+    from rucola.cli.broker_processes import BrokerStartError
     from rucola.cli.serve import Stop, run_servers, temporary_store
     from rucola.cli.servers import UpOptions, UpServers
 
     if ephemeral and store is not None:
         raise ConfigError("--store", store, "nothing, with --ephemeral")
-    options = UpOptions(store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config)
+    options = UpOptions(store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config, brokers)
     with temporary_store() if ephemeral else nullcontext(store) as directory:
 
         async def start() -> Stop:
             servers = UpServers(replace(options, store=directory))
-            addresses = await servers.start()
+            try:
+                addresses = await servers.start()
+            except BrokerStartError as error:
+                raise typer.Exit(error.exit_status) from None
             lines = {
                 "store": addresses.store + (" (temporary)" if ephemeral else ""),
                 "name server": addresses.namesrv,
-                "broker": addresses.broker,
+                **(addresses.brokers if brokers > 1 else {"broker": next(iter(addresses.brokers.values()))}),
                 "http": f"http://{addresses.http}",
             }
             facts = {
                 "store": addresses.store,
                 "namesrv": addresses.namesrv,
-                "brokers": [addresses.broker],
+                "brokers": list(addresses.brokers.values()),
                 "http": addresses.http,
             }
             _say_ready(json, "rucola up", lines, facts)
@@ -113,6 +120,7 @@ def broker(
     namesrv: Annotated[
         str | None, typer.Option("-n", "--namesrv", help="Name servers, host:port, separated by semicolons.")
     ] = None,
+    under_up: Annotated[bool, typer.Option("--under-up", hidden=True)] = False,
     json: Json = False,
 ) -> None:
     """Start a broker alone."""
@@ -128,7 +136,7 @@ def broker(
         _say_ready(json, "rucola broker", lines, facts)
         return server.shutdown
 
-    run_servers(start, "INFO")
+    run_servers(start, "WARNING" if under_up else "INFO", stop_at_end_of_input=under_up)
 
 
 @app.command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -44,8 +44,22 @@ class BrokerCollector(Collector):
             yield GaugeMetricFamily(name, text, value)
 
 
-def metrics_of(broker: Broker) -> tuple[bytes, str]:
+class BrokersCollector(Collector):
+    """Says which brokers of several run. ``running``: by name."""
+
+    def __init__(self, running: Mapping[str, bool]) -> None:
+        self._running = running
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, with their values now."""
+        family = GaugeMetricFamily("rucola_broker_up", "1 while the broker's process runs.", labels=["broker"])
+        for name, running in self._running.items():
+            family.add_metric([name], int(running))
+        yield family
+
+
+def metrics_of(collector: Collector) -> tuple[bytes, str]:
     """The text and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BrokerCollector(broker))
+    registry.register(collector)
     return generate_latest(registry), CONTENT_TYPE_LATEST

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -18,23 +19,30 @@ Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
 
 
-def run_servers(start: Callable[[], Coroutine[Any, Any, Stop]], log_level: str) -> None:
+def run_servers(
+    start: Callable[[], Coroutine[Any, Any, Stop]], log_level: str, stop_at_end_of_input: bool = False
+) -> None:
     """Start servers, wait for SIGINT or SIGTERM, stop them.
 
     Args:
         start: starts everything, or raises and leaves nothing running; gives the function that stops it.
         log_level: of the log on standard error. Records of the start are held back until it has succeeded: when it
             fails, the error that ends the command is the one line to read.
+        stop_at_end_of_input: also stop when standard input ends, which it does when the process at its other end does.
     """
 
     async def serve() -> None:
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # Control-C at a terminal reaches all processes of an `up`; its brokers stop when it says so.
+        on_interrupt = _ignore if stop_at_end_of_input else stopping.set
+        for number, act in ((signal.SIGINT, on_interrupt), (signal.SIGTERM, stopping.set)):
             try:
-                loop.add_signal_handler(number, stopping.set)
+                loop.add_signal_handler(number, act)
             except NotImplementedError:  # Windows: KeyboardInterrupt ends the runner
                 break
+        if stop_at_end_of_input:
+            loop.add_reader(sys.stdin.fileno(), _input_ended, loop, stopping)
         stop = await start()
         release()
         try:
@@ -44,6 +52,15 @@ def run_servers(start: Callable[[], Coroutine[Any, Any, Stop]], log_level: str) 
 
     with _held_back_logs(log_level) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve())
+
+
+def _ignore() -> None:
+    """What a signal does that is not for this process."""
+
+
+def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    loop.remove_reader(sys.stdin.fileno())
+    stopping.set()
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options, check_broker_conf
-from rucola.cli.http import HttpServer
+from rucola.cli.broker_processes import BrokerProcesses, configs_of
+from rucola.cli.http import Health, HttpServer
 from rucola.common.java import parse_properties
 from rucola.common.options import parse_options, unknown_keys
 from rucola.errors import ConfigError
@@ -33,6 +34,7 @@ class UpOptions:
     http_port: int = 8088
     flush: str | None = None
     config: str | None = None
+    brokers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,16 @@ class Addresses:
 
     store: str
     namesrv: str
-    broker: str
+    brokers: dict[str, str]
+    """By broker name."""
     http: str
 
 
 class UpServers:
-    """Name server, broker and HTTP of ``up``. ``start`` once; ``stop`` once afterwards."""
+    """Name server, brokers and HTTP of ``up``. ``start`` once; ``stop`` once afterwards.
+
+    One broker lives in this process, several have one each.
+    """
 
     def __init__(self, options: UpOptions) -> None:
         values = read_broker_conf(options.config)
@@ -56,34 +62,78 @@ class UpServers:
         _put(values, "flushDiskType", _flush_type(options))
         if options.ephemeral:
             values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
+        self._values = values
+        self._brokers_wanted = options.brokers
         self._config, self._store_config = broker_options(values)
+        if options.brokers > 1 and self._store_config.store_path_commit_log:
+            raise ConfigError(
+                "--brokers", str(options.brokers), "1 when storePathCommitLog is set: they would share it"
+            )
         host = self._config.bind_address
         self._namesrv = NameServer(
             NamesrvConfig(bind_address=host, listen_port=options.namesrv_port, insecure=self._config.insecure)
         )
         self._http = HttpServer(host, options.http_port)
         self._broker: Broker | None = None
+        self._processes: BrokerProcesses | None = None
 
     async def start(self) -> Addresses:
-        """Start both; raises what ``Broker.start`` and ``NameServer.start`` raise, with nothing left running."""
+        """Start everything.
+
+        Raises what ``Broker.start`` and ``NameServer.start`` raise, and ``BrokerStartError`` with several brokers;
+        nothing is left running then.
+        """
         self._http.bind()
         try:
             await self._namesrv.start()
-            config = replace(self._config, namesrv_addr=_reachable(self._namesrv.address))
-            broker = Broker(config, self._store_config)
-            await broker.start()
-            self._broker = broker
-            self._http.start(broker)
+            start = self._start_broker if self._brokers_wanted == 1 else self._start_processes
+            store, brokers = await start(_reachable(self._namesrv.address))
         except BaseException:
             await self.stop()
             raise
-        return Addresses(broker.store.root, self._namesrv.address, broker.address, self._http.address)
+        return Addresses(store, self._namesrv.address, brokers, self._http.address)
+
+    async def _start_broker(self, namesrv: str) -> tuple[str, dict[str, str]]:
+        broker = Broker(replace(self._config, namesrv_addr=namesrv), self._store_config)
+        await broker.start()
+        self._broker = broker
+
+        def metrics() -> tuple[bytes, str]:
+            from rucola.cli.metrics import BrokerCollector, metrics_of
+
+            return metrics_of(BrokerCollector(broker))
+
+        def trouble() -> str:
+            return "" if broker.ready else f"store {broker.store.state.value}"
+
+        self._http.start(Health(trouble, metrics))
+        return broker.store.root, {broker.config.broker_name: broker.address}
+
+    async def _start_processes(self, namesrv: str) -> tuple[str, dict[str, str]]:
+        root = Files().expand(self._store_config.store_path_root_dir)
+        port = self._config.listen_port
+        processes = BrokerProcesses(configs_of(self._brokers_wanted, self._values, root, port, namesrv))
+        self._processes = processes
+        await processes.start()
+
+        def metrics() -> tuple[bytes, str]:
+            from rucola.cli.metrics import BrokersCollector, metrics_of
+
+            return metrics_of(BrokersCollector({one.name: one.ended_with is None for one in processes.brokers}))
+
+        def trouble() -> str:
+            return ", ".join([f"{broker.name} ended with {broker.ended_with}" for broker in processes.ended])
+
+        self._http.start(Health(trouble, metrics))
+        return root, {broker.name: broker.address for broker in processes.brokers}
 
     async def stop(self) -> None:
-        """Stop everything, the broker before the name server."""
+        """Stop everything, the brokers before the name server."""
         await self._http.stop()
         if self._broker is not None:
             await self._broker.shutdown()
+        if self._processes is not None:
+            await self._processes.stop()
         await self._namesrv.shutdown()
 
 

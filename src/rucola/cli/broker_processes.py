@@ -1,0 +1,161 @@
+"""Several brokers of one ``up``: a process each, under the name server of this one.
+
+A broker process is ``rucola broker --under-up``: it says on standard output where it listens, and stops when its
+standard input ends, which it also does when this process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+
+from rucola.common.java import format_properties
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+PORT_STEP = 10
+"""Between the ports of two brokers: RocketMQ also uses the port two below a broker's and the one above it."""
+_STOP_S = 30.0
+
+
+class BrokerStartError(Exception):
+    """A broker process ended before it served; it has said why on standard error."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
+
+
+class BrokerProcess:
+    """One broker. ``start`` once, ``stop`` once afterwards."""
+
+    def __init__(self, name: str, config_file: Path) -> None:
+        self.name = name
+        self.address = ""
+        self.ended_with: int | None = None
+        self._config_file = config_file
+        self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when the broker serves.
+
+        Raises:
+            BrokerStartError: it does not.
+        """
+        command = [sys.executable, "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            status = await self._process.wait()
+            raise BrokerStartError(status if status > 0 else 1)
+        self.address = orjson.loads(line)["brokers"][0]
+        self._watch = asyncio.create_task(self._report_end())
+
+    async def stop(self) -> None:
+        """Let the broker stop; one that does not is killed."""
+        if self._watch is not None:
+            self._watch.cancel()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_S)
+        except TimeoutError:
+            event(_log, logging.ERROR, "a broker did not stop and is killed", name=self.name, pid=process.pid)
+            process.kill()
+            await process.wait()
+
+    async def _report_end(self) -> None:
+        assert self._process is not None
+        self.ended_with = await self._process.wait()
+        event(
+            _log,
+            logging.CRITICAL,
+            "a broker ended, the others go on",
+            name=self.name,
+            address=self.address,
+            pid=self._process.pid,
+            exit=self.ended_with,
+        )
+
+
+class BrokerProcesses:
+    """All brokers of one ``up``. ``start`` once, ``stop`` once afterwards.
+
+    Args:
+        configs: entries of a ``broker.conf`` by broker name.
+    """
+
+    def __init__(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        self._configs = configs
+        self._folder: Path | None = None
+        self.brokers: Sequence[BrokerProcess] = ()
+
+    @property
+    def ended(self) -> list[BrokerProcess]:
+        """Brokers that ended although nobody stopped them."""
+        return [broker for broker in self.brokers if broker.ended_with is not None]
+
+    async def start(self) -> None:
+        """Returns when all serve.
+
+        Raises:
+            BrokerStartError: one of them does not; none is left running then.
+        """
+        self._folder = Path(tempfile.mkdtemp(prefix="rucola-up-"))
+        brokers = []
+        for name, values in self._configs.items():
+            config_file = self._folder / f"{name}.conf"
+            config_file.write_text(format_properties(values), encoding="utf-8")
+            brokers.append(BrokerProcess(name, config_file))
+        self.brokers = brokers
+        outcomes = await asyncio.gather(*[broker.start() for broker in brokers], return_exceptions=True)
+        failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)
+        if failure is not None:
+            await self.stop()
+            raise failure
+
+    async def stop(self) -> None:
+        """Stop all that still run."""
+        await asyncio.gather(*[broker.stop() for broker in self.brokers])
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def configs_of(
+    count: int, values: Mapping[str, str], root: str, first_port: int, namesrv: str
+) -> dict[str, dict[str, str]]:
+    """Entries of a ``broker.conf`` for each of ``count`` brokers, by name.
+
+    Args:
+        values: what they share.
+        root: directory above their stores.
+        first_port: of the first; 0 for any free ones.
+        namesrv: address of the name server.
+    """
+    base = values.get("brokerName", "broker")
+    configs = {}
+    for number in range(count):
+        name = f"{base}-{number}"
+        port = first_port + PORT_STEP * number if first_port else 0
+        own = {
+            "brokerName": name,
+            "storePathRootDir": f"{root}/{name}",
+            "listenPort": str(port),
+            "namesrvAddr": namesrv,
+        }
+        configs[name] = {**values, **own}
+    return configs
