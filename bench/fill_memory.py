@@ -1,4 +1,4 @@
-"""``python -m bench.fill_memory FILE``: fills free memory with page cache, as it is on a machine that has run for a while.
+"""``python -m bench.fill_memory FILE``: fills free memory with page cache, as on a machine that has run for a while.
 
 A virtual machine gets a page from its host when it first touches it, and gives it back soon after it was freed. Where
 these figures come from, a page that comes from the host costs 10 µs, one that the machine's own page cache gives up
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -21,14 +20,11 @@ PIECE_BYTES = 1 << 20
 TIMEOUT_S = 240.0
 
 
-class FilledMemory(tempfile.TemporaryDirectory[str]):
-    """A file without blocks in the page cache, as long as the ``with`` block."""
-
-    def fill(self) -> str:
-        """Read the file in a process of its own; what was done, for people."""
-        command = [sys.executable, "-m", "bench.fill_memory", f"{self.name}/fill"]
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
-        return done.stdout.strip()
+def fill_memory(directory: str) -> str:
+    """Fill it from a process of its own, with a file in ``directory`` that stays; what was done, for people."""
+    command = [sys.executable, "-m", "bench.fill_memory", f"{directory}/fill"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+    return done.stdout.strip()
 
 
 def free_bytes() -> int:

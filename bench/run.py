@@ -20,7 +20,8 @@ from tools.peers.packages import ROOT, PeerError
 from bench import kernels, receive, scan, send, start, store
 from bench.context import Context
 from bench.figure import Figure
-from bench.fill_memory import FilledMemory
+from bench.fill_memory import fill_memory
+from bench.program import scratch_directory
 from bench.report import machine, publish, table
 
 RESULTS = ROOT / ".bench" / "results.json"
@@ -56,11 +57,10 @@ def main(arguments: list[str]) -> int:
     failed: list[str] = []
     figures: list[Figure] = []
     begin = time.monotonic()
-    RESULTS.parent.mkdir(exist_ok=True)
-    with console.status("starting") as status, ExitStack() as stack, FilledMemory(dir=RESULTS.parent) as memory:
+    with console.status("starting") as status, scratch_directory() as scratch, ExitStack() as stack:
         context = Context(options.quick, stack, _shower(console, status))
         context.show("filling free memory with page cache")
-        context.show(memory.fill())
+        context.show(fill_memory(scratch))
         for name in options.name or MEASUREMENTS:
             try:
                 figures.extend(MEASUREMENTS[name](context))

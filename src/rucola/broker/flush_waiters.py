@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-Entry = tuple[int, float, Any, bytes | bytearray]
+Answers = bytes | bytearray
+Entry = tuple[int, float, Any, Answers]
 """End physical offset, deadline in monotonic seconds, channel, encoded answers."""
 
 
@@ -30,7 +31,7 @@ class FlushWaiters:
         self,
         monotonic: Callable[[], float],
         timeout_ms: int,
-        refuse: Callable[[bytes, str], bytes],
+        refuse: Callable[[Answers, str], bytes],
         call_later: Callable[[float, Callable[[], None]], object],
     ) -> None:
         self._monotonic = monotonic
@@ -43,7 +44,7 @@ class FlushWaiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, end_physical_offset: int, channel: Any, answers: bytes | bytearray) -> None:
+    def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
         """Keep ``answers`` until everything below ``end_physical_offset`` is on disk. Offsets never decrease."""
         self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
         if not self._timer_runs:
@@ -53,7 +54,7 @@ class FlushWaiters:
     def release(self, flushed_offset: int) -> None:
         """Send what the flushed offset has passed."""
         waiting = self._waiting
-        parts: dict[Any, list[bytes]] = {}
+        parts: dict[Any, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
             _, _, channel, answers = waiting.popleft()
             parts.setdefault(channel, []).append(answers)
@@ -77,12 +78,12 @@ class FlushWaiters:
             self._call_later(max(self._waiting[0][1] - now, 0.001), self._expire)
 
     def _answer_refused(self, entries: Iterable[Entry], remark: str) -> None:
-        parts: dict[Any, list[bytes]] = {}
+        parts: dict[Any, list[Answers]] = {}
         for _, _, channel, answers in entries:
             parts.setdefault(channel, []).append(self._refuse(answers, remark))
         _send(parts)
 
 
-def _send(parts: dict[Any, list[bytes]]) -> None:
+def _send(parts: dict[Any, list[Answers]]) -> None:
     for channel, answers in parts.items():
         channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
