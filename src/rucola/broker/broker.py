@@ -18,6 +18,7 @@ from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
+from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
@@ -105,6 +106,7 @@ class Broker:
         self._levels_ms = delay_levels_ms(store_config.message_delay_level)
         delay_offsets = tables.replacer("delayOffset.json")
         self.schedule = ScheduleMessageService(self.store, self._levels_ms, wall_ms, delay_offsets)
+        self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(self._group_changed)
         self._server = RemotingServer(
@@ -236,6 +238,7 @@ class Broker:
         self._tables.load("subscriptionGroup.json", self.groups.load)
         self._tables.load("consumerOffset.json", self.offsets.load)
         self._tables.load("delayOffset.json", self.schedule.load)
+        self._tables.load("consumerFilter.json", self.filters.load)
         self.store.start()
 
     def _wire(self) -> None:
@@ -261,9 +264,11 @@ class Broker:
             Rewriter(store.property_suffix, unique_ids.next, len(self._levels_ms)),
             random.randrange,
         )
-        pull = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.offsets)
+        pull = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.offsets, self.filters)
         self._hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, self._loop.call_later)
-        ClientManageProcessor(self.topics, self.groups, self.producers, self.consumers, monotonic).register_to(table)
+        ClientManageProcessor(
+            config, self.topics, self.groups, self.producers, self.consumers, self.filters, monotonic
+        ).register_to(table)
         ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
         QueryProcessor(store).register_to(table)
         consumers, offsets = self.consumers, self.offsets
@@ -338,6 +343,8 @@ class Broker:
 
     def _group_changed(self, info: ConsumerGroup) -> None:
         """Tell every member of the group to rebalance (40)."""
+        if not info.clients:
+            self.filters.unregister(info.group)
         group = self.groups.table.get(info.group)
         if (
             not self.config.notify_consumer_ids_changed_enable
@@ -380,8 +387,9 @@ class Broker:
     def _persist_offsets(self) -> None:
         try:
             self.offsets.persist()
+            self.filters.persist()
         except DiskError as error:
-            event(_log, logging.ERROR, "consumer offsets not written, tried again later", error=error)
+            event(_log, logging.ERROR, "consumer offsets or filters not written, tried again later", error=error)
 
     async def _recheck_held(self) -> None:
         while True:

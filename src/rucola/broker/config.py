@@ -69,6 +69,9 @@ class BrokerConfig:
         "shortPollingTimeMills", 1000, "How long it waits otherwise.", unit="ms", minimum=1, maximum=600_000
     )
     lite_pull_message_enable: bool = option("litePullMessageEnable", True, "Whether request 361 is served.")
+    enable_property_filter: bool = option(
+        "enablePropertyFilter", False, "Whether consumers may choose messages by SQL92 expressions over properties."
+    )
     reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "Refuse pulls of active consumers.")
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",

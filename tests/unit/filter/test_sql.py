@@ -17,7 +17,8 @@ from tests.kernels import kernel
 from rucola.errors import FormatError
 from rucola.filter.sql import Outcome, SqlExpression, compile_sql
 from rucola.filter.sql import program as program_module
-from rucola.filter.sql.grammar import DEPTH_MAX, LENGTH_MAX, Op
+from rucola.filter.sql.grammar import DEPTH_MAX, LENGTH_MAX
+from rucola.filter.sql.instructions import Op
 from rucola.filter.sql.numbers import parse_double, parse_integer
 from rucola.filter.sql.program import Type
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rucola.filter.sql import SqlExpression
+
 RECHECK_INTERVAL_S = 5.0
 """Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
 
@@ -39,6 +41,8 @@ class PullRequest:
     """Codes that may pass; None lets everything pass."""
     timeout_ms: int = 0
     timer: Timer | None = None
+    expression: SqlExpression | None = None
+    """Of an SQL92 subscription; ``tag_codes`` is None then."""
 
 
 class PullRequestHold:

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.processor.processor import success
+from rucola.broker.processor.pull import check_expression_type
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import retry_topic
 from rucola.errors import BrokerError, FormatError
+from rucola.filter.sql import compile_sql
 from rucola.filter.tag import parse_tag_expression
 from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -38,16 +42,20 @@ class ClientManageProcessor:
 
     def __init__(
         self,
+        config: BrokerConfig,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         producers: ProducerManager,
         consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
         monotonic: Callable[[], float],
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._producers = producers
+        self._config = config
         self._consumers = consumers
+        self._filters = filters
         self._monotonic = monotonic
 
     def register_to(self, table: ProcessorTable) -> None:
@@ -82,6 +90,8 @@ class ClientManageProcessor:
                     consumer.consume_from_where.name,
                     None if data.without_sub else consumer.subscription_data_set,
                 )
+                if not data.without_sub:
+                    self._filters.register(consumer.group_name, consumer.subscription_data_set)
         channel.attributes[_LAST_HEARTBEAT] = bytes(command.body)
         channel.attributes[_LAST_CLIENTS] = clients
         return success(command, _ANSWER)
@@ -99,13 +109,12 @@ class ClientManageProcessor:
     def check_client_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """46: whether a consumer may subscribe like this."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data
-        if subscription.expression_type != TAG:
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type}",
-            )
         try:
-            parse_tag_expression(subscription.sub_string)
+            if subscription.expression_type == TAG:
+                parse_tag_expression(subscription.sub_string)
+            else:
+                check_expression_type(self._config, subscription.expression_type)
+                compile_sql(subscription.sub_string)
         except FormatError as error:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return success(command)

@@ -1,0 +1,1 @@
+"""SQL92 subscriptions: what groups subscribed to, and reading with it."""

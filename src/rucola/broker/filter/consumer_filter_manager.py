@@ -1,0 +1,143 @@
+"""SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
+
+They outlive their consumers by a day in ``consumerFilter.json``. A filter counts from the version of its subscription
+on: pulls with a newer one are told to wait for the heartbeat. Filters read from the file keep their bloom bits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from rucola.errors import FormatError
+from rucola.filter.sql import SqlExpression, compile_sql
+from rucola.formats.tables import ConsumerFilter, decode_consumer_filters, encode_consumer_filters
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+SQL92 = "SQL92"
+CLEAN_AFTER_MS = 24 * 3600 * 1000
+"""``filterDataCleanTimeSpan``: how long a filter is kept without consumers."""
+_DEAD_BEFORE_LOAD_MS = 30_000
+
+
+class Subscription(Protocol):
+    """What is read of ``protocol.bodies.heartbeat.SubscriptionData``."""
+
+    topic: str
+    sub_string: str
+    sub_version: int
+    expression_type: str
+
+
+class ConsumerFilterManager:
+    """Topic → group → filter.
+
+    Args:
+        persist: writes ``consumerFilter.json``; raises ``DiskError``.
+        wall_ms: time of a change.
+    """
+
+    def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
+        self._persist = persist
+        self._wall_ms = wall_ms
+        self._table: dict[str, dict[str, ConsumerFilter]] = {}
+        self._compiled: dict[tuple[str, str], SqlExpression] = {}
+        self._changed = False
+
+    def load(self, text: bytes | None) -> None:
+        """Take over ``consumerFilter.json``; whoever was alive in it counts as gone since 30 s.
+
+        Raises:
+            FormatError: the text is not such a table.
+        """
+        if text is None:
+            return
+        self._table = decode_consumer_filters(text)
+        gone_ms = self._wall_ms() - _DEAD_BEFORE_LOAD_MS
+        for topic, groups in self._table.items():
+            for group, data in list(groups.items()):
+                expression = _compile(group, topic, data.expression_type, data.expression)
+                if expression is None:
+                    del groups[group]
+                    continue
+                self._compiled[topic, group] = expression
+                if not data.dead_ms:
+                    groups[group] = data._replace(dead_ms=max(gone_ms, data.born_ms))
+
+    def get(self, topic: str, group: str) -> tuple[ConsumerFilter, SqlExpression] | None:
+        """The filter of ``group`` on ``topic``; None when it has none."""
+        data = self._table.get(topic, {}).get(group)
+        return None if data is None else (data, self._compiled[topic, group])
+
+    def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
+        """A heartbeat named all subscriptions of a client of ``group``."""
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            if subscription.expression_type == SQL92 and subscription.sub_string:
+                self._register(group, subscription)
+        for topic, groups in self._table.items():
+            if topic not in topics and group in groups:
+                self._bury(groups, group)
+
+    def unregister(self, group: str) -> None:
+        """The last client of ``group`` has gone."""
+        for groups in self._table.values():
+            if group in groups:
+                self._bury(groups, group)
+
+    def persist(self) -> None:
+        """Drop filters long without consumers, and write the table when it changed since the last time."""
+        self._clean()
+        if self._changed:
+            self._persist(encode_consumer_filters(self._table))
+            self._changed = False
+
+    def _register(self, group: str, new: Subscription) -> None:
+        groups = self._table.setdefault(new.topic, {})
+        old = groups.get(group)
+        if old is not None:
+            if new.sub_version < old.client_version:
+                return
+            if new.sub_version == old.client_version or old.expression == new.sub_string:
+                if old.dead or new.sub_version != old.client_version:
+                    groups[group] = old._replace(client_version=new.sub_version, dead_ms=0)
+                    self._changed = True
+                return
+            # A new expression that cannot be compiled leaves no filter: the client's pulls hear of it.
+            del groups[group]
+        self._changed = True
+        expression = _compile(group, new.topic, SQL92, new.sub_string)
+        if expression is not None:
+            now_ms = self._wall_ms()
+            groups[group] = ConsumerFilter(group, new.topic, new.sub_string, SQL92, now_ms, 0, new.sub_version)
+            self._compiled[new.topic, group] = expression
+
+    def _bury(self, groups: dict[str, ConsumerFilter], group: str) -> None:
+        if not groups[group].dead:
+            groups[group] = groups[group]._replace(dead_ms=self._wall_ms())
+            self._changed = True
+
+    def _clean(self) -> None:
+        limit_ms = self._wall_ms() - CLEAN_AFTER_MS
+        for topic, groups in list(self._table.items()):
+            for group, data in list(groups.items()):
+                if data.dead and data.dead_ms <= limit_ms:
+                    del groups[group], self._compiled[topic, group]
+                    self._changed = True
+            if not groups:
+                del self._table[topic]
+
+
+def _compile(group: str, topic: str, expression_type: str, text: str) -> SqlExpression | None:
+    """None, and a line in the log, for what cannot be compiled."""
+    try:
+        if expression_type != SQL92:
+            raise FormatError("subscription", 0, SQL92, expression_type)
+        return compile_sql(text)
+    except FormatError as error:
+        event(_log, logging.WARNING, "filter not usable", group=group, topic=topic, error=error)
+        return None

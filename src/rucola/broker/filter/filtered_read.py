@@ -1,0 +1,104 @@
+"""Reads that only give the messages an SQL92 expression lets through.
+
+Records come from the store as they lie in the log; a kernel finds their properties, another one judges them, and what
+passes leaves as slices of the log. How far one read looks is bounded as in the reference: by units of the queue.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.filter.sql import Outcome, SqlExpression
+from rucola.formats.checksum import crc32
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.message import walk_records
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageResult, GetMessageStatus
+
+_ROWS_MAX = 256
+_BYTES_MAX = 128 * 1024 * 1024
+_POSITION = int(RecordColumn.RECORD_POS)
+_SIZE = int(RecordColumn.RECORD_SIZE)
+_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
+_PROPERTIES_POS = int(RecordColumn.PROPERTIES_POS)
+_PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
+
+
+def read_filtered(
+    store: MessageStore,
+    expression: SqlExpression,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    max_messages: int,
+) -> GetMessageResult:
+    """``MessageStore.get_message`` of what ``expression`` lets through; finding nothing, it says how far it got."""
+    found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
+    units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
+    end = queue_offset + units_max
+    result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX)
+    while result.status is GetMessageStatus.FOUND:
+        queue_offset = result.next_offset
+        for view in result.views:
+            stopped_at = found.take(view)
+            if stopped_at is not None:
+                queue_offset = stopped_at
+                break
+        if found.full or queue_offset >= min(end, result.max_offset):
+            break
+        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX)
+    low, high = result.min_offset, result.max_offset
+    if found.views:
+        return GetMessageResult(
+            GetMessageStatus.FOUND, queue_offset, low, high, found.views, found.count, found.size, result.suggest_slave
+        )
+    if result.status is not GetMessageStatus.FOUND:
+        return result
+    return GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+
+
+class _Found:
+    """What passed so far."""
+
+    def __init__(self, expression: SqlExpression, count_max: int, bytes_max: int) -> None:
+        self._expression = expression
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._table = new_table(_ROWS_MAX)
+        self._places = array("q", bytes(16 * _ROWS_MAX))
+        self._outcomes = bytearray(_ROWS_MAX)
+        self.views: list[memoryview] = []
+        self.count = 0
+        self.size = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the answer holds as much as it may."""
+        return self.count >= self._count_max or self.size >= self._bytes_max
+
+    def take(self, view: memoryview) -> int | None:
+        """Judge the records in ``view``.
+
+        Returns:
+            The queue offset behind the last one taken when the answer became full, else None.
+        """
+        table, position = self._table, 0
+        while position < len(view):
+            rows, following, _ = walk_records(view, view, position, len(view), 0, table, _ROWS_MAX, crc32, 0)
+            if rows == 0:
+                break
+            self._places[0 : 2 * rows : 2] = table[_PROPERTIES_POS : rows * ROW_WIDTH : ROW_WIDTH]
+            self._places[1 : 2 * rows : 2] = table[_PROPERTIES_LEN : rows * ROW_WIDTH : ROW_WIDTH]
+            if self._expression.match(view, self._places, rows, self._outcomes):
+                for row in range(rows):
+                    if self._outcomes[row] == Outcome.TRUE:
+                        base = row * ROW_WIDTH
+                        begin, size = table[base + _POSITION], table[base + _SIZE]
+                        self.views.append(view[begin : begin + size])
+                        self.count += 1
+                        self.size += size
+                        if self.full:
+                            return table[base + _QUEUE_OFFSET] + 1
+            position = following
+        return None
