@@ -148,6 +148,7 @@ def hexdump(
     directory: Directory,
     at: Annotated[int | None, typer.Option("--at", min=0, help="The record at this physical offset.")] = None,
     unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: this unit of a consume queue.")] = None,
+    ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: what the queue's extension has of it.")] = None,
     index: Annotated[str | None, typer.Option(help="NAME: the header of this index file, or with one of:")] = None,
     slot: Annotated[int | None, typer.Option(min=0, help="... this slot of it.")] = None,
     entry: Annotated[int | None, typer.Option(min=0, help="... this entry of it.")] = None,
@@ -155,15 +156,17 @@ def hexdump(
     json: Json = False,
 ) -> None:
     """Show the bytes of one piece of the store, field by field."""
-    if sum((at is not None, unit is not None, index is not None, checkpoint)) != 1:
-        raise ConfigError("hexdump", "", "exactly one of --at, --unit, --index, --checkpoint")
+    if sum((at is not None, unit is not None, ext is not None, index is not None, checkpoint)) != 1:
+        raise ConfigError("hexdump", "", "exactly one of --at, --unit, --ext, --index, --checkpoint")
     if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
         raise ConfigError("hexdump", "", "--slot or --entry together with --index")
     source = Hexdump(Files(), directory)
     if at is not None:
         dump = source.record(at)
     elif unit is not None:
-        dump = source.unit(*_unit_name(unit))
+        dump = source.unit(*_unit_name("--unit", unit))
+    elif ext is not None:
+        dump = source.ext_unit(*_unit_name("--ext", ext))
     elif index is not None:
         if slot is not None:
             dump = source.index_slot(index, slot)
@@ -220,9 +223,9 @@ def _time_ms(name: str, text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _unit_name(text: str) -> tuple[str, int, int]:
+def _unit_name(option: str, text: str) -> tuple[str, int, int]:
     topic, _, rest = text.partition("/")
     queue_id, _, queue_offset = rest.partition("/")
     if not topic or not all(part.isascii() and part.isdigit() for part in (queue_id, queue_offset)):
-        raise ConfigError("--unit", text, "TOPIC/QUEUE/OFFSET")
+        raise ConfigError(option, text, "TOPIC/QUEUE/OFFSET")
     return topic, int(queue_id), int(queue_offset)

@@ -12,9 +12,11 @@ from struct import calcsize
 from rucola.common.hosts import host_text
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
+from rucola.formats.batch_consume_queue import BATCH_UNIT
 from rucola.formats.checkpoint import CHECKPOINT
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT
+from rucola.formats.consume_queue_ext import EXT_UNIT, decode_ext_unit, is_address, position_of
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rucola.formats.layout import Layout
 from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, RECORD_MIDDLE
@@ -121,6 +123,28 @@ def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
         fields[1] = _with(fields[1], "no entry: before the first of the queue")
     elif not any(unit[: UNIT.size]):
         fields[1] = _with(fields[1], "never written")
+    address = int(fields[2].value or 0)
+    if is_address(address):
+        fields[2] = _with(fields[2], f"address: position {position_of(address)} of the extension")
+    return fields
+
+
+def annotate_batch_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of a unit of a batch consume queue."""
+    fields = annotate_layout(BATCH_UNIT, unit, 0, base)
+    if not any(unit[: BATCH_UNIT.size]):
+        fields[1] = _with(fields[1], "never written")
+    return fields
+
+
+def annotate_ext_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of the unit of a consume queue's extension that begins ``data``."""
+    fields = annotate_layout(EXT_UNIT, data, 0, base)
+    if (unit := decode_ext_unit(data)) is None:
+        fields[0] = _with(fields[0], "no unit: the segment ends, or was never written here")
+    elif unit.bit_map:
+        bits = sum(byte.bit_count() for byte in unit.bit_map)
+        fields.append(AnnotatedField(base + EXT_UNIT.size, unit.bit_map, "bit_map", None, f"{bits} bits set"))
     return fields
 
 

@@ -177,13 +177,15 @@ class ExtendedConsumeQueue(ConsumeQueue):
     def _find_ext_end(self) -> None:
         end = self._ext_end_before(self.max_offset)
         if end is None:
-            self._ext.find_end()
+            self._ext.find_end()  # the last entries were put while there was no extension
         else:
             self._ext.end = end
 
     def _ext_end_before(self, queue_offset: int) -> int | None:
         """Position behind the unit of the entry before ``queue_offset``, None when that has none that can be read."""
-        address = self.unit(queue_offset - 1)[2] if queue_offset > self.min_offset else 0
+        if queue_offset <= self.min_offset:
+            return self._ext.files.start
+        address = self.unit(queue_offset - 1)[2]
         unit = self._ext.read(address) if is_address(address) else None
         return None if unit is None else position_of(address) + unit.size
 

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from rucola.errors import StoreDamagedError
 from rucola.formats.annotate import (
     AnnotatedField,
+    annotate_batch_unit,
     annotate_checkpoint,
+    annotate_ext_unit,
     annotate_index_entry,
     annotate_index_header,
     annotate_index_slot,
     annotate_record,
     annotate_unit,
 )
-from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
+from rucola.formats.consume_queue import UNIT, UNIT_BYTES
+from rucola.formats.consume_queue_ext import is_address, position_of
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.layout import Layout
 from rucola.formats.message import BLANK, RECORD_HEAD
 from rucola.runtime.files import Files
-from rucola.store.inspect import log_file, queue_file
+from rucola.store.inspect import batch_unit_place, ext_file, log_file, queue_file
 from rucola.store.mapped_file import MappedFile
 from rucola.store.verify_index import index_geometry
 
@@ -59,14 +63,39 @@ class Hexdump:
         return self._dump(file, f"record at physical offset {physical_offset}", fields)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
-        """The unit of an entry of a queue."""
+        """The unit of an entry of a queue; in a batch consume queue, that of the record which holds the entry."""
+        title = f"entry {queue_offset} of {topic}/{queue_id}"
+        place = batch_unit_place(self._files, self._root, topic, queue_id, queue_offset)
+        if place is not None:
+            file, position = place
+            fields = annotate_batch_unit(file.segment.view[position : position + BATCH_UNIT_BYTES], position)
+            return self._dump(file, title, fields)
+        file, position = self._unit_place(topic, queue_id, queue_offset)
+        fields = annotate_unit(file.segment.view[position : position + UNIT_BYTES], position)
+        return self._dump(file, title, fields)
+
+    def ext_unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
+        """The unit that an entry of a queue has in the queue's extension."""
+        file, position = self._unit_place(topic, queue_id, queue_offset)
+        address = UNIT.unpack(file.segment.view, position)[2]
+        file.close()
+        part = f"consumequeue_ext/{topic}/{queue_id}"
+        if not is_address(address):
+            raise self._nowhere(part, 0, f"entry {queue_offset} has no unit there")
+        position = position_of(address)
+        ext = ext_file(self._files, self._root, topic, queue_id, position)
+        if ext is None:
+            raise self._nowhere(part, position, "no segment holds this position")
+        at = position - ext.start
+        fields = annotate_ext_unit(ext.segment.view[at:], at)
+        return self._dump(ext, f"extension of entry {queue_offset} of {topic}/{queue_id}", fields)
+
+    def _unit_place(self, topic: str, queue_id: int, queue_offset: int) -> tuple[MappedFile, int]:
         file = queue_file(self._files, self._root, topic, queue_id, queue_offset)
         if file is None:
             part = f"consumequeue/{topic}/{queue_id}"
             raise self._nowhere(part, queue_offset * UNIT_BYTES, f"no segment holds entry {queue_offset}")
-        position = queue_offset * UNIT_BYTES - file.start
-        fields = annotate_unit(file.segment.view[position : position + UNIT_BYTES], position)
-        return self._dump(file, f"entry {queue_offset} of {topic}/{queue_id}", fields)
+        return file, queue_offset * UNIT_BYTES - file.start
 
     def checkpoint(self) -> Dump:
         """The file ``checkpoint``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.common.key_builder import is_light_queue
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.index_file import INDEX_HEADER, IndexHeader
@@ -181,9 +182,35 @@ def log_file(files: Files, root: str, physical_offset: int) -> MappedFile | None
 
 def queue_file(files: Files, root: str, topic: str, queue_id: int, queue_offset: int) -> MappedFile | None:
     """The segment of a queue that has the place of entry ``queue_offset``."""
-    directory = f"{root}/consumequeue/{topic}/{queue_id}"
+    return _file_at(files, f"{root}/consumequeue/{topic}/{queue_id}", queue_offset * UNIT_BYTES)
+
+
+def ext_file(files: Files, root: str, topic: str, queue_id: int, position: int) -> MappedFile | None:
+    """The segment of a queue's extension that holds ``position``."""
+    return _file_at(files, f"{root}/consumequeue_ext/{topic}/{queue_id}", position)
+
+
+def batch_unit_place(
+    files: Files, root: str, topic: str, queue_id: int, queue_offset: int
+) -> tuple[MappedFile, int] | None:
+    """Segment of a batch consume queue, and position in it of the unit whose record holds ``queue_offset``."""
+    directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
+    for name in reversed(files.list_files(directory)):
+        start, size = segment_start(name), files.size(f"{directory}/{name}")
+        if start is None:
+            continue
+        file = MappedFile(files, f"{directory}/{name}", start, size, False, 0)
+        for position in range(0, size - size % BATCH_UNIT_BYTES, BATCH_UNIT_BYTES):
+            unit = decode_batch_unit(file.segment.view, position)
+            if unit.valid and unit.base_offset <= queue_offset < unit.next_offset:
+                return file, position
+        file.close()
+    return None
+
+
+def _file_at(files: Files, directory: str, position: int) -> MappedFile | None:
     for name in files.list_files(directory):
         start, size = segment_start(name), files.size(f"{directory}/{name}")
-        if start is not None and start <= queue_offset * UNIT_BYTES < start + size:
+        if start is not None and start <= position < start + size:
             return MappedFile(files, f"{directory}/{name}", start, size, False, 0)
     return None

@@ -17,6 +17,8 @@ from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.findings import Finding, FindingKind, Findings
 from rucola.store.offline import OfflineStore
+from rucola.store.verify_batch import BatchQueueChecks
+from rucola.store.verify_ext import ExtUnits
 from rucola.store.verify_index import IndexChecks
 from rucola.store.verify_log import LogCheck, load_segments
 from rucola.store.verify_queues import QueueChecks
@@ -89,13 +91,12 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
     total = segments[-1].end - segments[0].start if segments else 0
     end = _live_end(files, root) if live else -1
     log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total))
-    skipped = frozenset(name.encode("utf-8", "surrogateescape") for name in _batch_topics(files, root))
-    if skipped:
-        found.note(f"queues of {len(skipped)} topics of type BatchCQ are not checked")
+    batch = BatchQueueChecks(files, f"{root}/batchconsumequeue", found, log, live=live, dispatched=dispatched)
+    ext = ExtUnits(files, f"{root}/consumequeue_ext", found)
     names = _queue_names(files, root)
     segment_bytes = _queue_segment_bytes(files, root, names)
     queues = QueueChecks(
-        files, f"{root}/consumequeue", found, log, segment_bytes, skipped, live=live, dispatched=dispatched
+        files, f"{root}/consumequeue", found, log, segment_bytes, batch, ext, live=live, dispatched=dispatched
     )
     index = IndexChecks(files, f"{root}/index", found, log, live)
 
@@ -106,9 +107,12 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
         detail = f"the log ends at physical offset {log.end}, {watermark.flushed_offset} was on the disk"
         found.add(FindingKind.LOG_SHORT, f"{root}/commitlog", log.end, detail)
     queues.finish(names)
+    batch.finish()
+    ext.close()
     index.finish()
     check_checkpoint(files, f"{root}/checkpoint", found, log, live)
     ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
+    ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
     tables = check_tables(files, f"{root}/config", found, ends, live)
     for file in segments:
         file.close()
@@ -116,7 +120,7 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
         root,
         log.records,
         log.end,
-        queues.units,
+        queues.units + batch.units,
         index.entries,
         tables,
         found.affected,
@@ -132,10 +136,6 @@ def _live_end(files: Files, root: str) -> int:
         return store.end_offset()
     finally:
         store.close()
-
-
-def _batch_topics(files: Files, root: str) -> list[str]:
-    return files.list_directories(f"{root}/batchconsumequeue")
 
 
 def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:

@@ -14,15 +14,15 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.key_builder import LMQ_PREFIX
 from rucola.common.message_const import INNER_MULTI_DISPATCH
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, gather_units
+from rucola.formats.consume_queue_ext import is_address
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.dispatch import SCHEDULE_TOPIC
 from rucola.store.findings import FindingKind, Findings
 from rucola.store.mapped_file import MappedFile
+from rucola.store.verify_batch import BatchQueueChecks
+from rucola.store.verify_ext import ExtUnits
 from rucola.store.verify_log import ROWS_MAX, LogCheck, load_segments
-
-_EXT_ADDRESS_MAX = -0x80000001
-"""Tags codes up to it are addresses in ``consumequeue_ext``."""
 
 _OPEN_MAX = 256
 """Queues that are mapped at a time: descriptors are limited."""
@@ -129,7 +129,8 @@ class QueueChecks:
         log: the walk whose batches ``rows`` gets.
         live: the store is being written: records may not have their units yet.
         dispatched: physical offset below which records have their units in a live store.
-        skipped: topics whose queues are of another type.
+        batch: gets the records of topics of type BatchCQ.
+        ext: the extensions of the queues.
     """
 
     def __init__(
@@ -139,7 +140,8 @@ class QueueChecks:
         found: Findings,
         log: LogCheck,
         segment_bytes: int,
-        skipped: frozenset[bytes],
+        batch: BatchQueueChecks,
+        ext: ExtUnits,
         live: bool = False,
         dispatched: int = 0,
     ) -> None:
@@ -150,7 +152,8 @@ class QueueChecks:
         self._found = found
         self._log = log
         self._segment_bytes = segment_bytes
-        self._skipped = skipped
+        self._batch = batch
+        self._ext = ext
         self._live = live
         self._dispatched = dispatched
         self._expected = bytearray(ROWS_MAX * UNIT_BYTES)
@@ -167,7 +170,9 @@ class QueueChecks:
                 last = rows
             position = table[first * ROW_WIDTH + _TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
-            if topic not in self._skipped:
+            if topic in self._batch.topics:
+                self._batch.rows(topic, file, table, first, last)
+            else:
                 for queue_id in set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]):
                     self._take(topic, queue_id, file, table, first, last)
             first = last
@@ -254,10 +259,14 @@ class QueueChecks:
             self._found.add(FindingKind.UNIT, path, position, detail, UNIT_BYTES)
 
     def _other_code(self, topic: bytes, tags_code: int, table: array[int], row: int) -> bool:
-        """Whether a tags code that is no hash may stand there: a due time, or an address in ``consumequeue_ext``."""
-        if topic == SCHEDULE_TOPIC:
-            return tags_code >= table[row + RecordColumn.STORE_TIMESTAMP]
-        return tags_code <= _EXT_ADDRESS_MAX
+        """Whether a tags code that is no hash may stand there: a due time, or the address of an extension's unit."""
+        stored_ms = table[row + RecordColumn.STORE_TIMESTAMP]
+        if is_address(tags_code):
+            unit = self._ext.read(topic, table[row + _QUEUE_ID], tags_code)
+            if unit is None or unit.store_timestamp_ms != stored_ms:
+                return False
+            tags_code = unit.tags_code
+        return tags_code == table[row + _TAGS_CODE] or (topic == SCHEDULE_TOPIC and tags_code >= stored_ms)
 
     # -- units --------------------------------------------------------------------------------------------------------
 

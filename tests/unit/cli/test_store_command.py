@@ -199,6 +199,26 @@ def test_hexdump(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "total_size" in shown and "2023-11-14 22:13:20" in shown and "property KEYS" in shown
 
 
+def test_batch_queues_their_units_and_extensions_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    batch, ext = tmp_path / "batch", tmp_path / "ext"
+    unpack("inner_batch_cq", batch)
+    unpack("queue_ext_bitmap", ext)
+    listed = [(line["queue_id"], line["min_offset"], line["max_offset"]) for line in lines(capsys, "ls", batch)]
+    assert listed == [(0, 0, 11), (1, 0, 1), (2, 0, 2)]
+    shown = lines(capsys, "cat", batch, "--topic", "BatchTopic", "--queue", "0")
+    assert [message["queue_offset"] for message in shown] == [0, 3, 8, 9]
+    assert lines(capsys, "info", batch)[0]["messages"] == 14
+    (unit,) = lines(capsys, "hexdump", batch, "--unit", "BatchTopic/0/7")
+    assert [field["value"] for field in unit["fields"]] == [409, 607, 2598919, 1700000000124, 3, 5, -1, 0]
+    (unit,) = lines(capsys, "hexdump", ext, "--unit", "Ext/0/1")
+    assert unit["fields"][2]["meaning"] == "address: position 47 of the extension"
+    (unit,) = lines(capsys, "hexdump", ext, "--ext", "Ext/0/2")
+    assert [field["value"] for field in unit["fields"]] == [47, 2598903, 1700000000127, 27, None]
+    assert unit["fields"][-1]["meaning"] == "3 bits set"
+    assert main(["store", "hexdump", str(batch), "--unit", "BatchTopic/0/11"]) == 5
+    assert main(["store", "hexdump", str(batch), "--ext", "BatchTopic/0/0"]) == 5
+
+
 def test_hexdump_of_a_large_field_is_cut_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = opened(tmp_path)
     writer.put_message(StoreMessage(b"T", 0, b"x" * 5000, b"", 1, HOST))
