@@ -94,6 +94,7 @@ class Broker:
             on_append=self._appended,
             on_flushed=self._flushed_in_thread,
             on_arrival=self._arrived,
+            is_batch_topic=self._is_batch_topic,
         )
         tables = ConfigFiles(self._files, self.store.root)
         self._tables = tables
@@ -117,6 +118,7 @@ class Broker:
         )
         self._processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
         self._sync_flush = store_config.sync_flush
+        self._topics_loaded = False
         self._dispatch_call: asyncio.Handle | None = None
         self._dispatch_failed = False
         self._timers: list[asyncio.Task[None]] = []
@@ -234,7 +236,7 @@ class Broker:
             }
         )
         self.store.load()
-        self._tables.load("topics.json", self.topics.load)
+        self._load_topics()
         self._tables.load("subscriptionGroup.json", self.groups.load)
         self._tables.load("consumerOffset.json", self.offsets.load)
         self._tables.load("delayOffset.json", self.schedule.load)
@@ -324,6 +326,18 @@ class Broker:
             if not self._dispatch_failed:
                 self._dispatch_failed = True
                 event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)
+
+    def _load_topics(self) -> None:
+        """Reads the topics, once; the store's lock is held by then."""
+        if not self._topics_loaded:
+            self._topics_loaded = True
+            self._tables.load("topics.json", self.topics.load)
+
+    def _is_batch_topic(self, topic: bytes) -> bool | None:
+        """Whether a topic is of type BatchCQ; the store asks while it recovers already."""
+        self._load_topics()
+        config = self.topics.get(topic.decode("utf-8", "replace"))
+        return None if config is None else config.is_batch_queue
 
     def _arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
         self._hold.arrived(topic, queue_id, max_queue_offset, tags_code)

@@ -37,6 +37,11 @@ class TopicConfig:
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_batch_queue(self) -> bool:
+        """Whether an entry of the topic's queues is a record, which may hold several messages."""
+        return self.attributes.get("queue.type") == "BatchCQ"
+
     def to_dict(self) -> dict[str, Any]:
         """As RocketMQ's JSON has it, fields in the order of their names."""
         return {

@@ -39,8 +39,6 @@ BATCH_UNIT: Final = Layout(
 BATCH_SIZE_MAX: Final = 32767
 """Most messages of one record: the field has 16 bits with a sign."""
 
-QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
-BATCH_QUEUE_TYPE: Final = "BatchCQ"
 _NO_COMPACTED_OFFSET: Final = -1
 
 

@@ -108,6 +108,9 @@ class StoreCatalog:
 
     def _scans_log(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> bool:
         order = self._options.scan_order
+        for one in wanted:
+            if self._store.is_batch(one.queue.topic):
+                raise ConfigError("topic", one.queue.topic, "topics whose queue.type is not BatchCQ")
         # The records of a light queue belong to other topics: only its units tell what is in it.
         light = any(is_light_queue(one.queue.topic) for one in wanted)
         if order is ScanOrder.LOG and light:

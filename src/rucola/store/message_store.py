@@ -26,7 +26,7 @@ from rucola.store.dispatch import Dispatcher, OnArrival
 from rucola.store.flush import FlushService
 from rucola.store.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
-from rucola.store.queue_factory import QueueOptions
+from rucola.store.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
 from rucola.store.recovery import Recovery
 from rucola.store.results import (
@@ -53,8 +53,8 @@ class MessageStore:
         when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. on_arrival: called by
         ``dispatch`` once per queue that got messages: topic, queue id, the queue's new maximum,
             and the tags code they share, None when they do not share one. is_batch_topic: says of a topic whether its
-            attribute ``queue.type`` is BatchCQ; None = the directories alone say it. bit_map: makes the filter bits
-            that ``enableConsumeQueueExt`` keeps, of topic and properties.
+            attribute ``queue.type`` is BatchCQ, None when it does not know the topic: then its directory says it.
+            bit_map: makes the filter bits that ``enableConsumeQueueExt`` keeps, of topic and properties.
 
     Attributes:
         config: as given.
@@ -70,7 +70,7 @@ class MessageStore:
         on_append: Callable[[], None] | None = None,
         on_flushed: Callable[[], None] | None = None,
         on_arrival: OnArrival | None = None,
-        is_batch_topic: Callable[[bytes], bool] | None = None,
+        is_batch_topic: IsBatchTopic | None = None,
         bit_map: BitMap | None = None,
     ) -> None:
         self.config = config

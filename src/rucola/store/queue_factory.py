@@ -29,6 +29,8 @@ from rucola.store.mapped_file_queue import MappedFileQueue
 _INT32_MAX = 0x7FFFFFFF
 _LIGHT = LMQ_PREFIX.encode()
 
+IsBatchTopic = Callable[[bytes], bool | None]
+
 
 @dataclass(frozen=True)
 class QueueOptions:
@@ -39,7 +41,7 @@ class QueueOptions:
         batch_segment_bytes: of batch consume queues, a multiple of 46.
         ext_segment_bytes: of extensions.
         extending: whether records get a unit in the extension of their queue.
-        is_batch_topic: says of a topic whether its type is BatchCQ; None = the directories alone say it.
+        is_batch_topic: says of a topic whether its type is BatchCQ, None of one it does not know.
         bit_map: makes the bit maps of the extension.
     """
 
@@ -47,12 +49,12 @@ class QueueOptions:
     batch_segment_bytes: int
     ext_segment_bytes: int
     extending: bool = False
-    is_batch_topic: Callable[[bytes], bool] | None = None
+    is_batch_topic: IsBatchTopic | None = None
     bit_map: BitMap | None = None
 
     @classmethod
     def of(
-        cls, config: MessageStoreConfig, is_batch_topic: Callable[[bytes], bool] | None, bit_map: BitMap | None
+        cls, config: MessageStoreConfig, is_batch_topic: IsBatchTopic | None, bit_map: BitMap | None
     ) -> QueueOptions:
         """Those of a configuration."""
         return cls(
@@ -172,7 +174,7 @@ class QueueFactory:
             path = f"{self._batch_path}/{name}"
             if self._files.exists(f"{self._path}/{name}"):
                 raise StoreDamagedError(path, 0, "the topic has queues in consumequeue too", "move one of them away")
-            if asked is not None and not asked(name.encode("utf-8", "surrogateescape")):
+            if asked is not None and asked(name.encode("utf-8", "surrogateescape")) is False:
                 raise StoreDamagedError(
                     path, 0, "the topic's type is not BatchCQ", "restore config/topics.json, or move the directory away"
                 )
@@ -205,11 +207,10 @@ class QueueFactory:
         if topic.startswith(_LIGHT):
             return False
         name, asked = self.name(topic), self.options.is_batch_topic
-        if asked is None:
+        known = asked(topic) if asked is not None else None
+        if known is None:
             return self._files.exists(f"{self._batch_path}/{name}")
-        if asked(topic):
-            return not self._files.exists(f"{self._path}/{name}")
-        return False
+        return known and not self._files.exists(f"{self._path}/{name}")
 
     def _names(self, path: str) -> Iterator[tuple[bytes, int]]:
         for topic in self._files.list_directories(path):

@@ -93,6 +93,8 @@ class AdminProcessor:
             header.order,
             _change_attributes(known.attributes if known else {}, header.attributes or ""),
         )
+        if known is not None and known.is_batch_queue != config.is_batch_queue:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "queue.type of a topic cannot be changed")
         if config != known:
             registration = self._topics.update(config)
             if registration is not None:
