@@ -201,3 +201,24 @@ def test_other_sends_are_left_alone() -> None:
         dead_letters.apply(command)
         assert command.ext_fields["b"] == topic
     assert topics.get("%DLQ%unknown") is None
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_consumer_sends_what_it_consumed_with_all_its_properties(tmp_path, times):
+    """The checksum of the record is among them."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.broker.groups.update(SubscriptionGroupConfig("cg", retry_max_times=2))
+            await cluster.send("T", b"body")
+            (consumed,) = decode_messages((await cluster.pull()).body)
+            assert "__CRC32#" in consumed.properties
+            command = retry_send(times)
+            command.ext_fields["i"] = properties_text(**consumed.properties)
+            command.ext_fields["e"], command.body = "0", b"body"
+            assert (await cluster.client.invoke(cluster.broker.address, command, 5000)).code == 0
+            topic = "%DLQ%cg" if times > 2 else "%RETRY%cg"
+            (again,) = decode_messages((await cluster.pull(topic)).body)
+            assert (again.body, again.reconsume_times) == (b"body", times)
+
+    run(scene())

@@ -19,9 +19,10 @@ from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
-_WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK)
+_WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
+"""The last is the checksum of a record; a client that sends a message it consumed sends it along."""
 _UNSUPPORTED_PREFIXES = ("TIMER_", "INNER_")
-_UNSUPPORTED = frozenset({"TRAN_MSG", "DUP_INFO", "__CRC32#"})
+_UNSUPPORTED = frozenset({"TRAN_MSG", "DUP_INFO"})
 
 
 class MadeRow(NamedTuple):
