@@ -239,9 +239,15 @@ class Broker:
         self._load_topics()
         self._tables.load("subscriptionGroup.json", self.groups.load)
         self._tables.load("consumerOffset.json", self.offsets.load)
+        if self.store.recovered:
+            self.offsets.clamp(self._queue_range)
         self._tables.load("delayOffset.json", self.schedule.load)
         self._tables.load("consumerFilter.json", self.filters.load)
         self.store.start()
+
+    def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        name = topic.encode("utf-8", "surrogateescape")
+        return self.store.min_queue_offset(name, queue_id), self.store.max_queue_offset(name, queue_id)
 
     def _wire(self) -> None:
         """Make the parts that need the loop or the address."""
@@ -279,7 +285,9 @@ class Broker:
         ReplyMessageProcessor(config, store, send, self.producers, self._clock.wall_ms).register_to(table)
         names = system_names(config.broker_cluster_name, config.broker_name)
         SendBackProcessor(config, store, self.topics, self.groups, random.randrange).register_to(table)
-        AdminProcessor(self.topics, self.groups, self.offsets, locks, names, self._runtime_info).register_to(table)
+        AdminProcessor(
+            self.topics, self.groups, self.offsets, locks, names, self._runtime_info, store.delete_topic
+        ).register_to(table)
         self._handler = RequestHandler(
             send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity
         )

@@ -29,6 +29,15 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "rucola_damaged_messages", "Reads that met a damaged message.", store.stats.damaged_messages
         )
+        yield CounterMetricFamily(
+            "rucola_segments_expired", "Segments of the commit log removed.", store.stats.expired_segments
+        )
+        yield CounterMetricFamily(
+            "rucola_segments_forced", "Those of them removed before their time.", store.stats.forced_segments
+        )
+        yield CounterMetricFamily(
+            "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
+        )
         for name, text, value in (
             ("rucola_ready", "1 while messages are taken and delivered.", int(broker.ready)),
             ("rucola_commitlog_max_offset_bytes", "End of the commit log.", store.max_offset),

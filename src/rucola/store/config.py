@@ -156,6 +156,55 @@ class MessageStoreConfig:
         minimum=1,
         maximum=3_600_000,
     )
+    file_reserved_time_h: int = option(
+        "fileReservedTime",
+        72,
+        "How long a segment of the log is kept after it was written last.",
+        unit="h",
+        minimum=0,
+        maximum=1 << 20,
+    )
+    delete_when: str = option(
+        "deleteWhen", "04", "Hours of the day, local time, in which expired segments are removed; separated by `;`."
+    )
+    disk_max_used_space_ratio: int = option(
+        "diskMaxUsedSpaceRatio",
+        75,
+        "With more of the disk in use, expired segments are removed at any hour.",
+        unit="%",
+        minimum=10,
+        maximum=95,
+    )
+    disk_space_clean_forcibly_ratio: int = option(
+        "diskSpaceCleanForciblyRatio",
+        85,
+        "With more of the disk in use, the oldest segments are removed before they expire.",
+        unit="%",
+        minimum=30,
+        maximum=85,
+    )
+    disk_space_warning_level_ratio: int = option(
+        "diskSpaceWarningLevelRatio",
+        90,
+        "With more of the disk in use, no messages are taken, until it is below the ratio of forced removal again.",
+        unit="%",
+        minimum=35,
+        maximum=90,
+    )
+    clean_file_forcibly_enable: bool = option(
+        "cleanFileForciblyEnable", True, "Whether segments are removed before they expire when space is short."
+    )
+    delete_file_batch_max: int = option(
+        "deleteFileBatchMax", 10, "Most segments of the log removed in one go.", minimum=1, maximum=1 << 20
+    )
+    clean_resource_interval_ms: int = option(
+        "cleanResourceInterval",
+        10_000,
+        "Pause between two looks at what has expired and at the space.",
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+    )
     max_message_size: int = option(
         "maxMessageSize", 4 << 20, "Largest message body.", unit="bytes", minimum=10, maximum=1 << 30
     )
@@ -236,6 +285,8 @@ class MessageStoreConfig:
         if "," in self.store_path_commit_log:
             raise ConfigError("storePathCommitLog", self.store_path_commit_log, "one directory")
         delay_levels_ms(self.message_delay_level)
+        if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")):
+            raise ConfigError("deleteWhen", self.delete_when, "hours from 0 to 23, separated by ;")
 
     @property
     def consume_queue_segment_bytes(self) -> int:

@@ -11,6 +11,7 @@ The event loop's thread puts and reads; the keeper's thread syncs.
 from __future__ import annotations
 
 from array import array
+from struct import Struct
 from typing import NamedTuple
 
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, select_units
@@ -22,6 +23,8 @@ from rucola.store.results import Boundary
 
 _put = UNIT.struct.pack_into
 _unit = UNIT.struct.unpack_from
+_physical_offset = Struct(">q").unpack_from
+"""Every kind of unit begins with it."""
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
 """Size field of the units before the first entry of a queue that does not begin at 0."""
 
@@ -129,6 +132,20 @@ class ConsumeQueue:
 
     def rewind(self, physical_offset: int) -> None:
         """Recovery: the records from ``physical_offset`` on are put again."""
+
+    def detach_expired(self) -> list[MappedFile]:
+        """Takes the leading segments whose last entry is older than the log out of the list, never the last segment.
+
+        Their files stay. ``min_offset`` has been corrected before.
+        """
+        segments, count = self.files.segments, 0
+        while count < len(segments) - 1:
+            file = segments[count]
+            if _physical_offset(file.segment.buffer, file.size - self.unit_bytes)[0] >= self._log.min_offset:
+                break
+            count += 1
+        self.files.segments = segments[count:]
+        return segments[:count]
 
     def cut(self, physical_end: int) -> bool:
         """Zeroes what lies behind ``max_offset`` and removes later segments; says whether there was something.

@@ -121,6 +121,29 @@ class ConsumeQueueStore:
         self._grow(offsets, queue_count)
         return offsets
 
+    def directory(self, topic: bytes, queue_id: int) -> str:
+        """Where the files of a queue are, or would be."""
+        return self.factory.directory(topic, queue_id)
+
+    def detach_topic(self, topic: bytes) -> list[ConsumeQueue]:
+        """Takes the queues of ``topic`` out of all tables: they count as not there. Their files stay.
+
+        Returns:
+            Those that are open, for whoever closes them.
+        """
+        opened = self._topics.pop(topic, {})
+        self.next_offset_tables.pop(topic, None)
+        self.file_count -= sum(queue.counted for queue in opened.values())
+        for name in self._files.list_directories(self.factory.topic_directory(topic)):
+            known = not (name.isascii() and name.isdigit()) or int(name) in opened
+            if not known and self._files.list_files(self.directory(topic, int(name))):
+                self.file_count -= 1
+        with self._dirty_lock:
+            for queue in opened.values():
+                self._dirty.pop(queue, None)
+        self.factory.forget(topic)
+        return list(opened.values())
+
     def open_queues(self) -> Iterator[ConsumeQueue]:
         """Every queue that is open."""
         for queues in list(self._topics.values()):

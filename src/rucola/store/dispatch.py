@@ -51,6 +51,7 @@ class Dispatcher:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
         on_arrival: called once per queue that got entries: topic, queue id, its new maximum, tags code or None.
+        deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
 
     Args:
         log: what is read.
@@ -70,6 +71,7 @@ class Dispatcher:
         self.position = 0
         self.store_timestamp_ms = 0
         self.on_arrival: OnArrival | None = None
+        self.deleted: dict[bytes, int] = {}
         self._log = log
         self._queues = queues
         self._index = index
@@ -123,7 +125,7 @@ class Dispatcher:
         if rows:
             self._put_units(file, table, rows)
             if self._multi is not None:
-                for queue, tags_code in self._multi.put(file, table, rows):
+                for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
                     self._touch(queue, tags_code)
             if self._index is not None and start + position > index_from:
                 self._index.put_rows(segment.buffer, table, rows, start)
@@ -144,6 +146,12 @@ class Dispatcher:
                 last = rows
             position = table[first * ROW_WIDTH + _TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            if topic in self.deleted:
+                deleted_to = self.deleted[topic] - file.start
+                while first < last and table[first * ROW_WIDTH] < deleted_to:
+                    first += 1
+                if first == last:
+                    continue
             if self._by_record(topic):
                 self._put_records(topic, file, table, first, last)
                 first = last

@@ -294,6 +294,19 @@ class IndexService:
             self._keys_done = 0
         return 0
 
+    def detach_before(self, min_offset: int) -> list[IndexFile]:
+        """Takes the leading files that know no record from ``min_offset`` on out of the list; their files stay.
+
+        Never the last one, and none that is not on the disk yet (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
+        """
+        count, unsynced = 0, list(self._unsynced)
+        while count < len(self.files) - 1 and self.files[count] not in unsynced:
+            if self.files[count].header().end_physical_offset >= min_offset:
+                break
+            count += 1
+        detached, self.files = self.files[:count], self.files[count:]
+        return detached
+
     def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of candidates, newest first; the caller compares topic and key with the record."""
         wanted_hash = key_hash(topic, key)

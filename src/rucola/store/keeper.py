@@ -1,7 +1,7 @@
 """The keeper: a thread that brings queues and index to the disk now and then and records how far everything has come.
 
 It writes ``checkpoint`` (for RocketMQ, should it open the store next) and the watermark. Both always lag behind: a
-number is written only after the sync that makes it true.
+number is written only after the sync that makes it true. It also removes what has expired (``retention``).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.dispatch import Dispatcher
 from rucola.store.flush import FlushService
 from rucola.store.index_service import IndexService
+from rucola.store.retention import Retention
 from rucola.store.watermark import Watermark, WatermarkFile
 
 _log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class StoreKeeper:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         watermark: WatermarkFile,
+        retention: Retention,
         on_pass: Callable[[], None],
     ) -> None:
         self.failed = False
@@ -59,6 +61,7 @@ class StoreKeeper:
         self._queues = queues
         self._index = index
         self._watermark = watermark
+        self._retention = retention
         self._on_pass = on_pass
         self._thorough_s = config.flush_consume_queue_thorough_interval_ms / 1000
         self._thorough_at = 0.0
@@ -81,6 +84,7 @@ class StoreKeeper:
             DiskError: it cannot be recorded.
         """
         self._thorough_at = self._clock.monotonic()
+        self._retention.start()
         self._record(Watermark(self._flush.flushed_offset, self._queues_offset, -1, self._queue_count))
         self._worker.start()
 
@@ -90,6 +94,7 @@ class StoreKeeper:
         The log has been flushed and dispatched before.
         """
         self.end()
+        self._retention.remove()
         self.sync_queues()
         offset = self._flush.flushed_offset
         clean = not self.failed and not self._flush.failed and self._queues_offset == offset
@@ -125,13 +130,16 @@ class StoreKeeper:
     def _work(self) -> None:
         now = self._clock.monotonic()
         waiting = self._dispatcher.position - self._queues_offset
-        if waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s):
+        due = waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s)
+        if due or self._retention.wants_sync:
+            self._retention.wants_sync = False
             self._thorough_at = now
             self.sync_queues()
         try:
             self._record(Watermark(self._flush.flushed_offset, self._queues_offset, -1, self._queue_count))
         except DiskError as error:
             event(_log, logging.ERROR, "watermark not written", error=error)
+        self._retention.look(min(self._flush.flushed_offset, self._queues_offset))
         self._on_pass()
 
     def _record(self, watermark: Watermark) -> None:

@@ -143,6 +143,13 @@ class MappedFileQueue:
             removed.append(file.path)
         return removed
 
+    def detach_before(self, offset: int) -> list[MappedFile]:
+        """Takes the segments that end at or before ``offset`` out of the list, never the last; their files stay."""
+        segments = self.segments
+        count = sum(1 for file in segments[:-1] if file.end <= offset)
+        self.segments = segments[count:]
+        return segments[:count]
+
     def close(self) -> None:
         """Gives up all maps."""
         for file in self.segments:

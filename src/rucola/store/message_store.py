@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, DiskFullError, StoreError
@@ -20,6 +21,7 @@ from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
 from rucola.store.append import MessageAppender, refuse_rows
 from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.consume_queue_ext import BitMap
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.dispatch import Dispatcher, OnArrival
@@ -37,7 +39,9 @@ from rucola.store.results import (
     QueryMessageResult,
     StoreState,
 )
+from rucola.store.retention import Retention
 from rucola.store.stats import StoreStats
+from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.watermark import WatermarkFile
 
 _log = logging.getLogger(__name__)
@@ -60,6 +64,7 @@ class MessageStore:
         config: as given.
         root: absolute path of the directory.
         stats: counters since the start.
+        recovered: ``load`` could not take the store as it was: the queues may end earlier than before.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class MessageStore:
         self.config = config
         self.root = root = files.expand(config.store_path_root_dir)
         self.stats = StoreStats()
+        self.recovered = False
         self._files = files
         self._state = StoreState.STOPPED
         self._full: set[str] = set()
@@ -92,8 +98,23 @@ class MessageStore:
         self._dispatcher = Dispatcher(log, queues, index, config, self.stats)
         self._flush = FlushService(log, clock, config, self._flushed)
         self._watermark = WatermarkFile(files, root)
+        self._deletion = TopicDeletion(files, root)
+        self._dispatcher.deleted = self._deletion.ends
+        self._retention = Retention(
+            files, clock, config, root, log, queues, index, self.stats, self._space_judged, self._on_flushed
+        )
         self._keeper = StoreKeeper(
-            files, clock, config, root, self._flush, self._dispatcher, queues, index, self._watermark, self._pass
+            files,
+            clock,
+            config,
+            root,
+            self._flush,
+            self._dispatcher,
+            queues,
+            index,
+            self._watermark,
+            self._retention,
+            self._pass,
         )
         self._reader = MessageReader(config, log, queues, index, memory_bytes(), self.stats)
 
@@ -115,6 +136,7 @@ class MessageStore:
         try:
             raise_file_limit()
             self._log.queue.load(remove_empty=False)
+            self._deletion.load()
             self._queues.load()
             if self._index is not None:
                 self._index.load()
@@ -225,6 +247,8 @@ class MessageStore:
         Returns:
             The number of messages.
         """
+        if self._retention.waiting:
+            self._retention.hand_over()
         try:
             count = self._dispatcher.dispatch(self.confirm_offset)
         except DiskFullError as error:
@@ -240,6 +264,25 @@ class MessageStore:
         if "dispatch" in self._full:
             self._space_is_back("dispatch")
         return count
+
+    def delete_topic(self, topic: bytes) -> None:
+        """Removes the queues of ``topic`` for good; a topic of that name begins at queue offset 0 again.
+
+        Its records stay in the log until they expire.
+
+        Raises:
+            DiskError: whether the topic is deleted shows after a restart, or when this is called again.
+            StoreDamagedError: the name cannot be that of a topic; nothing was touched.
+        """
+        self._queues.directory(topic, 0)
+        self._deletion.begin(topic, self._log.max_offset)
+        queues = self._queues.detach_topic(topic)
+        self._retention.forget(queues)
+        moved: list[str] = []
+        try:
+            moved = self._deletion.finish(topic)
+        finally:
+            self._retention.remove_later(partial(self._remove_queues, queues, moved))
 
     # -- read ---------------------------------------------------------------------------------------------------------
 
@@ -374,13 +417,18 @@ class MessageStore:
             self._watermark.read(),
             self._files.exists(self._abort_path),
             self._watermark.write,
+            self._deletion.replay_from,
         )
         end = recovery.find_end()
         if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
             # A recovery that is itself cut short must be taken for a crash by the next start.
             self._mark_running()
+        if self._deletion.resume():
+            self._queues.load()
         recovery.cut_log(end)
         records = recovery.follow(end)
+        self._deletion.resumed(self._log.min_offset)
+        self.recovered = not recovery.trusted
         self._flush.flushed_offset = end.physical_offset
         self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
         self._keeper.load()
@@ -438,6 +486,20 @@ class MessageStore:
             self._state = StoreState.RUNNING
             event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
         self._on_flushed()
+
+    def _remove_queues(self, queues: list[ConsumeQueue], paths: list[str]) -> None:
+        """In the keeper's thread; what is not removed, the next load removes."""
+        for queue in queues:
+            queue.close()
+        for path in paths:
+            self._files.remove_tree(path)
+
+    def _space_judged(self, short: bool) -> None:
+        """In the keeper's thread: the share of the disk in use is above the limit, or far enough below it."""
+        if short:
+            self._space_is_gone("ratio", None)
+        elif "ratio" in self._full:
+            self._space_is_back("ratio")
 
     def _pass(self) -> None:
         """In the keeper's thread: a dispatch that had no space is tried again."""

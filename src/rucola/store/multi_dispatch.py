@@ -7,7 +7,7 @@ ever; here it is counted and left out.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.message_const import INNER_MULTI_DISPATCH
@@ -34,8 +34,13 @@ class MultiDispatch:
         self._queues = queues
         self._stats = stats
 
-    def put(self, file: MappedFile, table: array[int], rows: int) -> Iterator[tuple[ConsumeQueue, int]]:
+    def put(
+        self, file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
+    ) -> Iterator[tuple[ConsumeQueue, int]]:
         """Puts the entries of the first ``rows`` records of ``table``; yields each queue with the entry's tags code.
+
+        Args:
+            deleted: queue to the physical offset below which it gets no entries.
 
         Raises:
             DiskFullError: no space; what was put may be put again.
@@ -55,6 +60,8 @@ class MultiDispatch:
             physical_offset, size = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]
             tags_code = table[row + RecordColumn.TAGS_CODE]
             for item in light_queue_offsets(properties):
+                if item is not None and physical_offset < deleted.get(item[0], 0):
+                    continue
                 queue = None if item is None else self._put(*item, physical_offset, size, tags_code)
                 if queue is None:
                     self._stats.multi_dispatch_skipped += 1

@@ -94,6 +94,7 @@ class Recovery:
     Args:
         watermark: what the store is known to have had on the disk; None = not one of ours, or lost.
         record: makes a watermark durable.
+        replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Recovery:
         watermark: Watermark | None,
         unclean: bool,
         record: Callable[[Watermark], None],
+        replay_from: int | None = None,
     ) -> None:
         self.unclean = unclean
         self.trusted = False
@@ -118,6 +120,7 @@ class Recovery:
         self._dispatcher = dispatcher
         self._watermark = watermark
         self._record = record
+        self._replay_from = replay_from
 
     def find_end(self) -> LogEnd:
         """The end of the log; changes nothing.
@@ -148,6 +151,7 @@ class Recovery:
         self.trusted = (
             watermark is not None
             and not self.unclean
+            and self._replay_from is None
             and watermark.end_offset == end.physical_offset
             and watermark.queue_count == self._queues.file_count
             and (self._index is None or self._index.plausible)
@@ -219,7 +223,8 @@ class Recovery:
         watermark = self._watermark
         if watermark is None or self._queues.file_count < watermark.queue_count:
             return self._log.min_offset
-        return min(watermark.queues_offset, end)
+        replay_from = end if self._replay_from is None else self._replay_from
+        return min(watermark.queues_offset, end, replay_from)
 
     def _index_from(self, end: int) -> int:
         """Records from here on may lack their keys; removes index files that a crash or a cut has made wrong."""

@@ -17,6 +17,7 @@ from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.findings import Finding, FindingKind, Findings
 from rucola.store.offline import OfflineStore
+from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify_batch import BatchQueueChecks
 from rucola.store.verify_ext import ExtUnits
 from rucola.store.verify_index import IndexChecks
@@ -96,7 +97,16 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
     names = _queue_names(files, root)
     segment_bytes = _queue_segment_bytes(files, root, names)
     queues = QueueChecks(
-        files, f"{root}/consumequeue", found, log, segment_bytes, batch, ext, live=live, dispatched=dispatched
+        files,
+        f"{root}/consumequeue",
+        found,
+        log,
+        segment_bytes,
+        batch,
+        ext,
+        live=live,
+        dispatched=dispatched,
+        deleted=_deleted_topics(files, root),
     )
     index = IndexChecks(files, f"{root}/index", found, log, live)
 
@@ -136,6 +146,12 @@ def _live_end(files: Files, root: str) -> int:
         return store.end_offset()
     finally:
         store.close()
+
+
+def _deleted_topics(files: Files, root: str) -> dict[bytes, int]:
+    deletion = TopicDeletion(files, root)
+    deletion.load()
+    return deletion.ends
 
 
 def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:

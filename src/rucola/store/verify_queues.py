@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.key_builder import LMQ_PREFIX
@@ -131,6 +131,7 @@ class QueueChecks:
         dispatched: physical offset below which records have their units in a live store.
         batch: gets the records of topics of type BatchCQ.
         ext: the extensions of the queues.
+        deleted: topic to the physical offset below which its records belong to no queue.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class QueueChecks:
         ext: ExtUnits,
         live: bool = False,
         dispatched: int = 0,
+        deleted: Mapping[bytes, int] | None = None,
     ) -> None:
         self.queues: dict[tuple[bytes, int], QueueCheck] = {}
         self.units = 0
@@ -156,6 +158,7 @@ class QueueChecks:
         self._ext = ext
         self._live = live
         self._dispatched = dispatched
+        self._deleted = deleted or {}
         self._expected = bytearray(ROWS_MAX * UNIT_BYTES)
         self._open: set[QueueCheck] = set()
 
@@ -170,6 +173,9 @@ class QueueChecks:
                 last = rows
             position = table[first * ROW_WIDTH + _TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            deleted_to = self._deleted.get(topic, 0)
+            while first < last and file.start + table[first * ROW_WIDTH] < deleted_to:
+                first += 1
             if topic in self._batch.topics:
                 self._batch.rows(topic, file, table, first, last)
             else:

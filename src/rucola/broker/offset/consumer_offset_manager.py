@@ -6,11 +6,15 @@ Values are taken as sent: the next queue offset the group wants. They reach ``co
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import topic_at_group
 from rucola.formats.tables import decode_consumer_offsets, encode_consumer_offsets
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
 
 _VERSION_STEP = 500
 """``consumerOffsetUpdateVersionStep``: commits between two versions."""
@@ -31,6 +35,8 @@ class ConsumerOffsetManager:
         self._changed = False
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, dict[int, int]] = {}
+        self.clamped = 0
+        """Offsets that ``clamp`` changed since the start."""
         self.resets: dict[str, dict[int, int]] = {}
         """Offsets set from outside that the group's next pull of the queue has yet to hear of, by the same keys."""
 
@@ -79,6 +85,39 @@ class ConsumerOffsetManager:
         if not queues:
             del self.resets[key]
         return consumer_offset
+
+    def clamp(self, range_of: Callable[[str, int], tuple[int, int]]) -> int:
+        """Bring every offset that lies outside of its queue to the queue's nearer end, as a crash may demand.
+
+        Args:
+            range_of: minimum and maximum offset of a queue of a topic.
+
+        Returns:
+            How many were changed; ``clamped`` counts them as well.
+        """
+        before = self.clamped
+        for key, queues in self.table.items():
+            topic = key.rpartition("@")[0]
+            for queue_id, consumer_offset in queues.items():
+                low, high = range_of(topic, queue_id)
+                if not low <= consumer_offset <= high:
+                    queues[queue_id] = nearest = min(max(consumer_offset, low), high)
+                    self.clamped += 1
+                    self._changed = True
+                    event(
+                        _log,
+                        logging.WARNING,
+                        "consumer offset outside of its queue",
+                        key=key,
+                        queue_id=queue_id,
+                        consumer_offset=consumer_offset,
+                        corrected=nearest,
+                    )
+        return self.clamped - before
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have consumed a topic."""
+        return [key[len(topic) + 1 :] for key in self.table if key.startswith(topic + "@")]
 
     def remove_group(self, group: str) -> None:
         """Forget a deleted group."""

@@ -39,6 +39,7 @@ class AdminProcessor:
     """Changes topics and groups.
 
     Args:
+        delete_queues: removes the queues of a topic from the store, for good.
         system_names: topics named after this broker; refused like the other system topics.
         runtime_info: figures for request 28.
     """
@@ -51,6 +52,7 @@ class AdminProcessor:
         locks: RebalanceLockManager,
         system_names: frozenset[str],
         runtime_info: Callable[[], dict[str, str]],
+        delete_queues: Callable[[bytes], None],
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -58,6 +60,7 @@ class AdminProcessor:
         self._locks = locks
         self._system_names = system_names
         self._runtime_info = runtime_info
+        self._delete_queues = delete_queues
 
     def register_to(self, table: ProcessorTable) -> None:
         """Put every processor into ``table``."""
@@ -102,13 +105,23 @@ class AdminProcessor:
         return success(command)
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """215."""
+        """215; with the topic go its POP retry topics, of both kinds of names."""
         topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
         if not topic.strip():
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._refuse_system_topic(topic)
-        self._topics.delete(topic)
-        self._offsets.remove_topic(topic)
+        retry_topics = [
+            name
+            for group in self._offsets.groups_of(topic)
+            for name in (f"%RETRY%{group}_{topic}", f"%RETRY%{group}+{topic}")
+            if self._topics.get(name) is not None
+        ]
+        for name in (topic, *retry_topics):
+            self._topics.delete(name)
+            self._delete_queues(name.encode("utf-8", "surrogateescape"))
+            self._offsets.remove_topic(name)
+        # Else a crash would give a topic made anew the progress of the old one.
+        self._offsets.persist()
         return success(command)
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

@@ -1,0 +1,282 @@
+"""Keeps the store within its time and its space (RocketMQ 5.3.3, ``CleanCommitLogService``,
+``CleanConsumeQueueService``).
+
+Two threads share the work. The keeper's thread looks (space, hours, ages), and removes files; the event loop's thread
+alone changes the lists of segments. So a look leaves behind up to where the log may go, the loop takes those segments
+out of its list, which is when the new minimum can be seen, and the keeper removes their files afterwards, oldest first,
+each removal on the disk before the next. Whoever holds a slice of such a segment keeps its memory.
+
+A segment is removed only when it is on the disk, dispatched, and the queues and index made of it are on the disk too:
+else a crash would make queue offsets that consumers have seen be given again.
+
+What differs from RocketMQ 5.3.3 on purpose: after the wall clock jumped forward nothing expires by age for ten
+minutes; forced deletions are counted and logged with offsets and ages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from rucola.errors import DiskError
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.runtime.clock import Clock, local_time_digits
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+from rucola.store.consume_queue import ConsumeQueue
+from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.index_service import IndexService
+from rucola.store.log_reader import LogReader
+from rucola.store.stats import StoreStats
+
+_log = logging.getLogger(__name__)
+_FIRST_LOOK_S = 60.0
+_HOUR_MS = 3_600_000
+_JUMP_MS = 60_000
+"""A wall clock that gained more against the monotonic one between two looks was set, or stood still."""
+_JUMP_PAUSE_S = 600.0
+_QUEUES_A_TURN = 256
+"""So many queues are corrected in one turn of the loop; some milliseconds."""
+
+
+class Detached(Protocol):
+    """A file that is in no list any more."""
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        ...
+
+    def close(self) -> None:
+        """Gives up its map."""
+
+
+class Retention:
+    """See the module. ``look`` and ``remove`` are for the keeper's thread, ``hand_over`` is for the loop's.
+
+    Attributes:
+        waiting: the loop has something to do.
+        wants_sync: the keeper shall sync the queues now: segments wait for it while space is short, or the number of
+            queues has changed.
+
+    Args:
+        on_full: called by ``look`` when the space passes the warning ratio (True), and when it is below the ratio of
+            forced deletion again (False).
+        on_work: called by either thread when the loop has something to do.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        config: MessageStoreConfig,
+        root: str,
+        log: LogReader,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        stats: StoreStats,
+        on_full: Callable[[bool], None],
+        on_work: Callable[[], None],
+    ) -> None:
+        self.waiting = False
+        self.wants_sync = False
+        self._files = files
+        self._clock = clock
+        self._config = config
+        self._root = root
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._stats = stats
+        self._on_full = on_full
+        self._on_work = on_work
+        self._interval_s = config.clean_resource_interval_ms / 1000
+        self._next_look = 0.0
+        self._clocks = (0, 0.0)
+        self._trusted_from = 0.0
+        self._expire_to = 0
+        self._ages_ms: dict[int, int] = {}
+        self._forced = False
+        self._derived_from = 0
+        self._uncorrected: deque[ConsumeQueue] = deque()
+        self._shorten: deque[tuple[bytes, int]] = deque()
+        self._removals: deque[Callable[[], None]] = deque()
+        self._failed = False
+
+    def start(self) -> None:
+        """The store is loaded; the first look comes a minute later."""
+        now = self._clock.monotonic()
+        self._next_look = now + _FIRST_LOOK_S
+        self._clocks = self._clock.wall_ms(), now
+        self._derived_from = self._log.min_offset
+
+    # -- the keeper's thread ------------------------------------------------------------------------------------------
+
+    def look(self, safe_offset: int) -> None:
+        """Every ``cleanResourceInterval``: decides what may go. In every call: removes the files of what has gone.
+
+        Args:
+            safe_offset: log, queues and index are on the disk for all records below it.
+        """
+        self.remove()
+        now = self._clock.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + self._interval_s
+        self._watch_clocks(now)
+        try:
+            forced, due = self._judge_space()
+            if due or self._is_hour():
+                self._choose(safe_offset, forced, now)
+            self._find_long_queues()
+        except DiskError as error:
+            event(_log, logging.ERROR, "nothing is removed, a file cannot be looked at", error=error)
+        if self.waiting:
+            self._on_work()
+
+    def remove(self) -> None:
+        """Removes the files that the loop has taken out of its lists, in that order; tried again after a failure."""
+        while self._removals:
+            try:
+                self._removals[0]()
+            except DiskError as error:
+                if not self._failed:
+                    event(_log, logging.ERROR, "expired file not removed, tried again later", error=error)
+                self._failed = True
+                return
+            self._removals.popleft()
+        self._failed = False
+
+    def remove_later(self, removal: Callable[[], None]) -> None:
+        """Lets the keeper call ``removal`` after what waits already, again if it fails, and sync the queues."""
+        self._removals.append(removal)
+        self.wants_sync = True
+
+    def _watch_clocks(self, now: float) -> None:
+        wall_ms, (last_wall_ms, last) = self._clock.wall_ms(), self._clocks
+        gained_ms = wall_ms - last_wall_ms - int((now - last) * 1000)
+        self._clocks = wall_ms, now
+        if gained_ms > _JUMP_MS:
+            self._trusted_from = now + _JUMP_PAUSE_S
+            event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
+
+    def _judge_space(self) -> tuple[bool, bool]:
+        """Whether space is so short that segments go before their time, and whether those whose time is over go now."""
+        config = self._config
+        used = max(self._used_percent(path) for path in (self._log.queue.path, self._root))
+        if used > config.disk_space_warning_level_ratio:
+            self._on_full(True)
+        elif used <= config.disk_space_clean_forcibly_ratio:
+            self._on_full(False)
+        return used > config.disk_space_clean_forcibly_ratio, used > config.disk_max_used_space_ratio
+
+    def _used_percent(self, path: str) -> int:
+        used, usable = self._files.disk_usage(path)
+        return -(-used * 100 // max(used + usable, 1))
+
+    def _is_hour(self) -> bool:
+        hour = int(local_time_digits(self._clock.wall_ms())[8:10])
+        return any(int(when) == hour for when in self._config.delete_when.split(";"))
+
+    def _choose(self, safe_offset: int, forced: bool, now: float) -> None:
+        """Decides up to where the log goes: from the oldest segment to the first that stays; never the newest."""
+        config = self._config
+        forced = forced and config.clean_file_forcibly_enable
+        wall_ms, reserved_ms = self._clock.wall_ms(), config.file_reserved_time_h * _HOUR_MS
+        ages_ms: dict[int, int] = {}
+        expire_to = 0
+        for file in list(self._log.queue.segments)[: config.delete_file_batch_max + 1][:-1]:
+            age_ms = wall_ms - self._files.modified_ms(file.path)
+            if not forced and (age_ms < reserved_ms or now < self._trusted_from):
+                break
+            if file.end > safe_offset:
+                if forced and not ages_ms:
+                    self.wants_sync = True
+                    self._next_look = now
+                break
+            ages_ms[file.start] = age_ms
+            expire_to = file.end
+        if expire_to > self._expire_to:
+            self._ages_ms, self._forced, self._expire_to = ages_ms, forced, expire_to
+            self.waiting = True
+
+    def _find_long_queues(self) -> None:
+        """Looks for queues whose oldest segment holds nothing but entries of records that are gone."""
+        min_offset = self._log.min_offset
+        if min_offset <= self._derived_from or self._removals or self.waiting:
+            return
+        for topic, queue_id in self._queues.names():
+            directory = self._queues.directory(topic, queue_id)
+            names = self._files.list_files(directory)
+            if len(names) > 1 and self._last_entry(f"{directory}/{names[0]}", topic) < min_offset:
+                self._shorten.append((topic, queue_id))
+        self._derived_from = min_offset
+        self.waiting = self.waiting or bool(self._shorten)
+
+    def _last_entry(self, path: str, topic: bytes) -> int:
+        """Physical offset in the last unit of a queue's full segment; all kinds of units begin with it."""
+        unit_bytes = BATCH_UNIT_BYTES if self._queues.factory.is_batch(topic) else UNIT_BYTES
+        try:
+            unit = self._files.read_at(path, self._files.size(path) - unit_bytes, unit_bytes)
+        except DiskError:
+            return self._log.max_offset  # removed with its topic meanwhile
+        return int.from_bytes(unit[:8], "big")
+
+    # -- the loop's thread --------------------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """Takes what expired out of the lists of log, index and queues, a part in each turn."""
+        self.waiting = False
+        if self._expire_to > self._log.min_offset:
+            self._shorten_log()
+        budget = _QUEUES_A_TURN
+        while self._uncorrected and budget:
+            self._uncorrected.popleft().correct_min_offset()
+            budget -= 1
+        while self._shorten and budget:
+            queue = self._queues.find(*self._shorten.popleft())
+            if queue is not None:
+                self._detached(queue.detach_expired())
+            budget -= 1
+        if self._uncorrected or self._shorten:
+            self.waiting = True
+            self._on_work()
+
+    def forget(self, queues: list[ConsumeQueue]) -> None:
+        """These queues are no part of the store any more."""
+        gone = set(queues)
+        self._uncorrected = deque(queue for queue in self._uncorrected if queue not in gone)
+
+    def _shorten_log(self) -> None:
+        detached = self._log.queue.detach_before(self._expire_to)
+        for file in detached:
+            self._stats.expired_segments += 1
+            self._stats.forced_segments += self._forced
+            event(
+                _log,
+                logging.WARNING if self._forced else logging.INFO,
+                "segment removed before its time, space is short" if self._forced else "segment expired",
+                path=file.path,
+                start_offset=file.start,
+                end_offset=file.end,
+                age_ms=self._ages_ms.get(file.start, -1),
+            )
+        self._detached(detached)
+        if self._index is not None:
+            self._detached(self._index.detach_before(self._log.min_offset))
+        self._uncorrected = deque(self._queues.open_queues())
+
+    def _detached(self, files: Iterable[Detached]) -> None:
+        for file in files:
+            self._removals.append(partial(self._remove_file, file))
+
+    def _remove_file(self, file: Detached) -> None:
+        file.close()
+        if self._files.exists(file.path):
+            self._files.remove(file.path)
+        self._files.sync_directory(file.path.rpartition("/")[0])

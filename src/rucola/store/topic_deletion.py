@@ -1,0 +1,162 @@
+"""Deletes the queues of a topic so that they stay deleted.
+
+The records of the topic stay in the log until they expire. So a file of our own, ``rucola-deleted-topics``, keeps up to
+where in the log a topic is deleted: records below get no place in a queue, whoever dispatches them again. It is a JSON
+object of topics: ``{"topic": {"end": physical offset, "pending": whether the queues may still be there}}``. An entry is
+dropped when the log begins behind it.
+
+Deleting: the entry is written as pending, the directories are renamed into ``deleted-queues``, the entry is written
+again. Whatever a crash leaves of that, the next load completes, and dispatches from the entry's end on again: a topic
+of that name may have got messages since. Files are removed afterwards, by the keeper's thread.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+FILE_NAME = "rucola-deleted-topics"
+_QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
+
+
+class TopicDeletion:
+    """See the module. For the thread that owns the store.
+
+    Attributes:
+        ends: topic to the physical offset up to which its records belong to no queue.
+
+    Args:
+        root: the store's directory.
+    """
+
+    def __init__(self, files: Files, root: str) -> None:
+        self.ends: dict[bytes, int] = {}
+        self._pending: set[bytes] = set()
+        self._files = files
+        self._root = root
+        self._path = f"{root}/{FILE_NAME}"
+        self._away = f"{root}/deleted-queues"
+
+    def load(self) -> None:
+        """Reads the table; changes nothing.
+
+        Raises:
+            StoreDamagedError: it cannot be read.
+        """
+        text = self._files.read_file(self._path)
+        self.ends.clear()
+        self._pending.clear()
+        if text is None:
+            return
+        try:
+            for name, entry in json.loads(text).items():
+                topic = name.encode("utf-8", "surrogateescape")
+                if name in ("", ".", "..") or any(char in name for char in "/\\\0"):
+                    raise ValueError(f"{name!r} cannot be a topic")
+                self.ends[topic] = int(entry["end"])
+                if entry["pending"]:
+                    self._pending.add(topic)
+        except (ValueError, TypeError, AttributeError, LookupError) as error:
+            raise StoreDamagedError(
+                self._path,
+                0,
+                f"not a table of deleted topics: {error}",
+                "restore it; without it those topics come back",
+            ) from error
+
+    @property
+    def replay_from(self) -> int | None:
+        """From where on records may lack their unit after ``resume``; None when there is nothing to complete."""
+        return min((self.ends[topic] for topic in self._pending), default=None)
+
+    def resume(self) -> bool:
+        """Completes what a crash cut short, and removes what is left in ``deleted-queues``; whether queues went."""
+        moved = [path for topic in sorted(self._pending) for path in self._move_away(topic)]
+        if self._files.exists(self._away):
+            self._files.remove_tree(self._away)
+            self._files.sync_directory(self._root)
+        return bool(moved)
+
+    def resumed(self, min_offset: int) -> None:
+        """Recovery is done: nothing is pending any more, and what the log has left behind is forgotten.
+
+        Args:
+            min_offset: where the log begins, for certain.
+        """
+        gone = [topic for topic, end in self.ends.items() if end <= min_offset]
+        if gone or self._pending:
+            for topic in gone:
+                del self.ends[topic]
+            self._pending.clear()
+            self._write()
+
+    def begin(self, topic: bytes, end: int) -> None:
+        """Makes durable that ``topic`` is deleted up to ``end``.
+
+        Raises:
+            DiskError: whether it is deleted shows at the next load.
+        """
+        before = self.ends.get(topic)
+        self.ends[topic] = end
+        self._pending.add(topic)
+        try:
+            self._write()
+        except BaseException:
+            self._pending.discard(topic)
+            if before is None:
+                del self.ends[topic]
+            else:
+                self.ends[topic] = before
+            raise
+
+    def finish(self, topic: bytes) -> list[str]:
+        """Takes the directories of ``topic`` away, durably. Nobody may open a queue of it meanwhile.
+
+        Returns:
+            Where they are now, to be removed at leisure.
+
+        Raises:
+            DiskError: the next load completes it.
+        """
+        moved = self._move_away(topic)
+        self._pending.discard(topic)
+        try:
+            self._write()
+        except BaseException:
+            self._pending.add(topic)
+            raise
+        event(_log, logging.INFO, "topic deleted", topic=topic.decode(errors="replace"), end_offset=self.ends[topic])
+        return moved
+
+    def _move_away(self, topic: bytes) -> list[str]:
+        moved = []
+        name = topic.decode("utf-8", "surrogateescape")
+        for path in self._directories_of(name):
+            self._files.make_directory(self._away)
+            number = 0
+            while self._files.exists(f"{self._away}/{number}"):
+                number += 1
+            self._files.rename(path, f"{self._away}/{number}")
+            moved.append(f"{self._away}/{number}")
+        for directory in (self._away, *(f"{self._root}/{part}" for part in _QUEUE_DIRECTORIES)):
+            # Also what an attempt before this one renamed without being able to sync it.
+            if self._files.exists(directory):
+                self._files.sync_directory(directory)
+        return moved
+
+    def _directories_of(self, name: str) -> Iterable[str]:
+        paths = (f"{self._root}/{part}/{name}" for part in _QUEUE_DIRECTORIES)
+        return [path for path in paths if self._files.exists(path)]
+
+    def _write(self) -> None:
+        table = {
+            topic.decode("utf-8", "surrogateescape"): {"end": end, "pending": topic in self._pending}
+            for topic, end in self.ends.items()
+        }
+        self._files.replace_file(self._path, json.dumps(table, indent=1).encode())

@@ -1,0 +1,288 @@
+"""What expires, when, and what stays readable; how a store lives with too little space."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.store.stores import SEGMENT, contents, everything, fill, message, opened, snapshot
+
+from rucola.errors import DiskError
+from rucola.runtime.clock import local_time_digits
+from rucola.runtime.files import Files
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
+from rucola.store.verify import verify
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_worker import ManualWorker, manual_workers
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+HERE = str(int(local_time_digits(NOW_MS)[8:10]))
+ELSEWHERE = str((int(HERE) + 5) % 24)
+
+
+class Space(Files):
+    """A disk with ``used`` percent of it in use; ``refused`` paths cannot be removed."""
+
+    used = 10
+    refused = ""
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        return self.used * 1000 - 999, 100_000 - self.used * 1000 + 999
+
+    def remove(self, path: str) -> None:
+        if self.refused and path.endswith(self.refused):
+            raise DiskError(path, "remove", "no")
+        super().remove(path)
+
+
+class Life:
+    """A store whose keeper works when it is told to."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path = path
+        self.files = Space()
+        self.clock = ManualClock(NOW_MS)
+        with manual_workers("rucola.store.keeper"):
+            self.store: MessageStore = opened(path, self.files, self.clock, **({"delete_when": HERE} | options))
+
+    def keep(self, seconds: int = 61) -> None:
+        """Time goes by; the keeper looks, the loop takes over what it left, the keeper removes the files."""
+        worker = self.store._keeper._worker
+        assert isinstance(worker, ManualWorker)
+        self.clock.advance(seconds * 1000)
+        for _ in range(4):
+            worker.run()
+            self.store.dispatch()
+        worker.run()
+
+    def age(self, segments: int, hours: int = 73) -> None:
+        """The oldest segments were written so long ago; all others just now."""
+        for number, path in enumerate(self.segments()):
+            seconds = (self.clock.wall_ms() - (hours * HOUR_MS if number < segments else 0)) / 1000
+            os.utime(path, (seconds, seconds))
+
+    def segments(self) -> list[Path]:
+        """Of the log, as far as there are messages, oldest first."""
+        paths = sorted((self.path / "commitlog").iterdir())
+        return [path for path in paths if int(path.name) < self.store.max_offset]
+
+    def synced(self) -> None:
+        self.store._flush.flush()
+        self.store._keeper.sync_queues()
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    life = Life(tmp_path / "store")
+    fill(life.store, 1500)
+    life.synced()
+    assert len(life.segments()) > 4
+    return life
+
+
+def starts_at(life: Life, segments: int, count: int) -> bool:
+    """Whether ``segments`` of ``count`` are gone, and nothing else."""
+    assert life.store.min_offset == segments * SEGMENT
+    return [int(path.name) for path in life.segments()] == [n * SEGMENT for n in range(segments, count)]
+
+
+def test_expired_segments_go_and_the_rest_reads_as_before(life: Life) -> None:
+    before, count = everything(life.store), len(life.segments())
+    queue_files = len(list(life.path.glob("consumequeue/*/*/*")))
+    index_files = len(list(life.path.glob("index/*")))
+    life.age(3)
+    life.keep()
+    assert starts_at(life, 3, count)
+    life.keep()
+    assert len(list(life.path.glob("consumequeue/*/*/*"))) < queue_files
+    assert len(list(life.path.glob("index/*"))) < index_files
+    kept = {name: [entry for entry in entries if entry[0] >= life.store.min_offset] for name, entries in before.items()}
+    assert everything(life.store) == kept
+    for name, entries in before.items():
+        low, high = life.store.min_queue_offset(*name), life.store.max_queue_offset(*name)
+        assert (low, high) == (len(entries) - len(kept[name]), len(entries))
+        early = life.store.get_message(*name, 0, 32, 1 << 20)
+        assert (early.status, early.next_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, low)
+    assert not life.store.query_by_key(b"T0", b"key-0").views
+    assert len(life.store.query_by_key(b"T0", b"key-1498").views) == 1
+    assert life.store.stats.expired_segments == 3 and life.store.stats.forced_segments == 0
+    life.store.shutdown()
+    assert verify(str(life.path)).clean
+    store = opened(life.path)
+    assert everything(store) == kept
+    fill(store, 10, first=1500)
+    assert store.max_queue_offset(b"T0", 0) == len(before[b"T0", 0]) + 3
+    store.shutdown()
+
+
+def test_a_crash_before_and_after_the_removal_leaves_a_store_that_opens(life: Life, tmp_path: Path) -> None:
+    before, count = everything(life.store), len(life.segments())
+    life.age(3)
+    life.files.refused = f"{SEGMENT:020d}"
+    life.keep()
+    assert [int(path.name) // SEGMENT for path in life.segments()] == list(range(1, count))
+    snapshot(life.path, tmp_path / "between")
+    life.files.refused = ""
+    life.keep()
+    snapshot(life.path, tmp_path / "after")
+    life.store.shutdown()
+    for directory, gone in (("between", 1), ("after", 3)):
+        store = opened(tmp_path / directory)
+        assert store.min_offset == gone * SEGMENT
+        assert everything(store) == {
+            name: [entry for entry in entries if entry[0] >= gone * SEGMENT] for name, entries in before.items()
+        }
+        store.shutdown()
+
+
+def test_a_removal_that_fails_is_tried_again_and_leaves_no_hole(life: Life) -> None:
+    count = len(life.segments())
+    life.age(3)
+    life.files.refused = f"{SEGMENT:020d}"
+    life.keep()
+    assert life.store.min_offset == 3 * SEGMENT
+    assert [int(path.name) // SEGMENT for path in life.segments()] == list(range(1, count))
+    life.files.refused = ""
+    life.keep(1)
+    assert starts_at(life, 3, count)
+    life.store.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("hour", "used", "hours", "gone"),
+    [
+        (HERE, 10, 73, 2),
+        (f"{ELSEWHERE};{HERE}", 10, 73, 2),
+        (HERE, 10, 71, 0),
+        (ELSEWHERE, 10, 73, 0),
+        (ELSEWHERE, 75, 73, 0),
+        (ELSEWHERE, 76, 73, 2),
+        (ELSEWHERE, 76, 71, 0),
+    ],
+)
+def test_hours_ages_and_the_first_ratio(tmp_path: Path, hour: str, used: int, hours: int, gone: int) -> None:
+    life = Life(tmp_path, delete_when=hour)
+    fill(life.store, 1500)
+    life.synced()
+    count = len(life.segments())
+    life.age(2, hours)
+    life.files.used = used
+    life.keep(59)
+    assert starts_at(life, 0, count)
+    life.keep(2)
+    assert starts_at(life, gone, count)
+    life.store.shutdown()
+
+
+@pytest.mark.parametrize(("used", "allowed", "gone"), [(85, True, 0), (86, True, 2), (86, False, 0), (95, True, 2)])
+def test_want_of_space_removes_segments_before_their_time(tmp_path: Path, used: int, allowed: bool, gone: int) -> None:
+    life = Life(tmp_path, delete_when=ELSEWHERE, delete_file_batch_max=2, clean_file_forcibly_enable=allowed)
+    fill(life.store, 1500)
+    life.store._flush.flush()  # queues are not synced yet: the keeper does that first
+    count = len(life.segments())
+    life.files.used = used
+    life.keep()
+    assert starts_at(life, gone, count)
+    assert life.store.stats.forced_segments == gone
+    life.store.shutdown()
+
+
+def test_the_newest_segment_and_what_is_not_safe_stay(life: Life) -> None:
+    count = len(life.segments())
+    life.age(count)
+    fill(life.store, 3, first=1500)
+    life.files.used = 86
+    for _ in range(3):
+        life.keep()
+    assert starts_at(life, count - 1, count)
+    assert life.store.put_message(message(1503)).status is PutMessageStatus.PUT_OK
+    life.store.shutdown()
+
+
+def test_segments_wait_until_their_queues_are_on_the_disk(tmp_path: Path) -> None:
+    life = Life(tmp_path, flush_consume_queue_thorough_interval_ms=600_000)
+    fill(life.store, 1500)
+    life.store._flush.flush()
+    count = len(life.segments())
+    life.age(3)
+    life.keep()
+    assert starts_at(life, 0, count)
+    life.synced()
+    life.keep()
+    assert starts_at(life, 3, count)
+    life.store.shutdown()
+
+
+def test_a_reader_keeps_what_it_holds(life: Life) -> None:
+    held = life.store.get_message(b"T0", 0, 0, 32, 1 << 20)
+    record = life.store.message_at(0)
+    assert record is not None
+    copies = [bytes(view) for view in (*held.views, record)]
+    life.age(3)
+    life.keep()
+    assert not (life.path / "commitlog" / f"{0:020d}").exists()
+    assert [bytes(view) for view in (*held.views, record)] == copies
+    assert life.store.message_at(0) is None
+    life.store.shutdown()
+
+
+def test_too_little_space_refuses_messages_until_there_is_some_again(life: Life) -> None:
+    for used, state in (
+        (90, StoreState.RUNNING),
+        (91, StoreState.DISK_FULL),
+        (86, StoreState.DISK_FULL),
+        (85, StoreState.RUNNING),
+        (91, StoreState.DISK_FULL),
+        (50, StoreState.RUNNING),
+    ):
+        life.files.used = used
+        life.keep()
+        assert life.store.state is state, used
+        taken = life.store.put_message(message(1)).status is PutMessageStatus.PUT_OK
+        assert taken is (state is StoreState.RUNNING)
+    life.store.shutdown()
+
+
+def test_a_wall_clock_that_jumps_ahead_removes_nothing_for_ten_minutes(life: Life) -> None:
+    count = len(life.segments())
+    life.age(count, hours=0)
+    life.keep()
+    life.clock.set_wall_ms(life.clock.wall_ms() + 30 * 24 * HOUR_MS)
+    for _ in range(9):
+        life.keep()
+        assert starts_at(life, 0, count)
+    life.keep()
+    life.keep()
+    assert life.store.min_offset > 0
+    life.store.shutdown()
+
+
+def test_a_store_whose_log_lost_its_begin_and_whose_queue_ends_with_an_empty_segment_opens(tmp_path: Path) -> None:
+    """Known defect 5 (9728, 10108)."""
+    life = Life(tmp_path / "store")
+    fill(life.store, 400, topics=1, queues=1)
+    before = everything(life.store)
+    life.store.shutdown()
+    queue = tmp_path / "store/consumequeue/T0/0"
+    names = sorted(path.name for path in queue.iterdir())
+    (queue / f"{400 * 20:020d}").write_bytes(bytes(2000))
+    assert names[-1] == f"{399 * 20 // 2000 * 2000:020d}"
+    (tmp_path / "store/commitlog" / f"{0:020d}").unlink()
+    store = opened(tmp_path / "store")
+    assert store.min_queue_offset(b"T0", 0) > 0
+    assert everything(store)[b"T0", 0] == [entry for entry in before[b"T0", 0] if entry[0] >= SEGMENT]
+    assert store.max_queue_offset(b"T0", 0) == 400
+    store.shutdown()
+
+
+def test_a_look_changes_nothing_that_is_younger(life: Life) -> None:
+    life.store.shutdown()
+    before = contents(life.path / "commitlog")
+    again = Life(life.path)
+    again.keep()
+    again.store.shutdown()
+    assert contents(life.path / "commitlog") == before
