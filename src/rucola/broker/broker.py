@@ -27,6 +27,7 @@ from rucola.broker.processor.admin import AdminProcessor
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
 from rucola.broker.processor.dead_letter import DeadLetterRule
+from rucola.broker.processor.end_transaction import EndTransactionProcessor
 from rucola.broker.processor.offset_reset import OffsetResetProcessor
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.query import QueryProcessor
@@ -41,9 +42,12 @@ from rucola.broker.schedule.schedule_message_service import ScheduleMessageServi
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.topic.topic_validator import system_names
+from rucola.broker.transaction.check_service import TransactionCheckService
+from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.client.unique_id import UniqueIds
 from rucola.common.hosts import host_bytes, join_address
-from rucola.common.key_builder import SCHEDULE_TOPIC
+from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, DiskError, StoreError
 from rucola.formats.properties import encode_properties
@@ -107,6 +111,7 @@ class Broker:
         self._levels_ms = delay_levels_ms(store_config.message_delay_level)
         delay_offsets = tables.replacer("delayOffset.json")
         self.schedule = ScheduleMessageService(self.store, self._levels_ms, wall_ms, delay_offsets)
+        self.halves = HalfMessages(self.store, self.offsets, wall_ms)
         self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(self._group_changed)
@@ -125,6 +130,8 @@ class Broker:
         self._registrations: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
         self._delivery: DelayedDelivery
+        self._checks: TransactionCheckService
+        self._transactions: TransactionalMessageService
         self._handler: RequestHandler
         self._hold: PullRequestHold
         self._waiters: FlushWaiters | None = None
@@ -185,6 +192,7 @@ class Broker:
             asyncio.create_task(self._recheck_held()),
         ]
         self._delivery.start()
+        self._checks.start(self._transactions)
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:
@@ -199,8 +207,11 @@ class Broker:
         self._hold.release_all()
         self._persist_offsets()
         await self._delivery.stop()
+        await self._checks.stop()
         self.store.shutdown()
         self._delivery.persist()
+        self.halves.settle()
+        self._persist_offsets()
         if self._waiters is not None:
             self._waiters.release(self.store.flushed_offset)
             self._waiters.fail_all("the broker stopped")
@@ -243,6 +254,7 @@ class Broker:
             self.offsets.clamp(self._queue_range)
         self._tables.load("delayOffset.json", self.schedule.load)
         self._tables.load("consumerFilter.json", self.filters.load)
+        self.halves.load()
         self.store.start()
 
     def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -269,7 +281,9 @@ class Broker:
             DeadLetterRule(self.topics, self.groups, locks),
             SendResponses(config, store.store_host),
             self._waiters,
-            Rewriter(store.property_suffix, unique_ids.next, len(self._levels_ms)),
+            Rewriter(
+                store.property_suffix, unique_ids.next, len(self._levels_ms), not config.reject_transaction_message
+            ),
             random.randrange,
         )
         pull = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.offsets, self.filters)
@@ -279,6 +293,7 @@ class Broker:
         ).register_to(table)
         ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
         QueryProcessor(store).register_to(table)
+        self._wire_transactions()
         consumers, offsets = self.consumers, self.offsets
         resets = OffsetResetProcessor(config, store, self.topics, self.groups, consumers, offsets, self._hold.wake)
         resets.register_to(table)
@@ -291,6 +306,26 @@ class Broker:
         self._handler = RequestHandler(
             send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity
         )
+
+    def _wire_transactions(self) -> None:
+        config = self.config
+        self._checks = TransactionCheckService(
+            self.halves,
+            self._loop,
+            config.transaction_check_interval_ms,
+            config.transaction_op_batch_interval_ms,
+        )
+        self._transactions = TransactionalMessageService(
+            self.store,
+            self.halves,
+            self.producers,
+            TransactionRules(config.transaction_timeout_ms, config.transaction_check_max, len(self._levels_ms)),
+            config.broker_name,
+            self._clock.wall_ms,
+            lambda: self.topics.create_for_group(TRANS_CHECK_MAX_TIME_TOPIC, 1),
+            self._checks.finished,
+        )
+        EndTransactionProcessor(self.store, self._transactions).register_to(self._processors)
 
     # -- between store and clients ------------------------------------------------------------------------------------
 

@@ -69,6 +69,38 @@ class BrokerConfig:
         "shortPollingTimeMills", 1000, "How long it waits otherwise.", unit="ms", minimum=1, maximum=600_000
     )
     lite_pull_message_enable: bool = option("litePullMessageEnable", True, "Whether request 361 is served.")
+    transaction_timeout_ms: int = option(
+        "transactionTimeOut",
+        6000,
+        "Age of a half message below which its producer is not asked, unless the message sets another one.",
+        unit="ms",
+        minimum=0,
+        maximum=86_400_000,
+    )
+    transaction_check_max: int = option(
+        "transactionCheckMax",
+        15,
+        "How often a producer is asked before its message is given up.",
+        minimum=1,
+        maximum=1000,
+    )
+    transaction_check_interval_ms: int = option(
+        "transactionCheckInterval",
+        30_000,
+        "Time between two rounds of asking.",
+        unit="ms",
+        minimum=10,
+        maximum=86_400_000,
+    )
+    transaction_op_batch_interval_ms: int = option(
+        "transactionOpBatchInterval",
+        100,
+        "After an outcome until it is noted in the op topic, with all others of that time (RocketMQ: 3,000).",
+        unit="ms",
+        minimum=1,
+        maximum=60_000,
+    )
+    reject_transaction_message: bool = option("rejectTransactionMessage", False, "Refuse transactional messages.")
     enable_property_filter: bool = option(
         "enablePropertyFilter", False, "Whether consumers may choose messages by SQL92 expressions over properties."
     )

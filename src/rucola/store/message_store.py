@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from rucola.common.message import StoreMessage
@@ -28,6 +28,7 @@ from rucola.store.dispatch import Dispatcher, OnArrival
 from rucola.store.flush import FlushService
 from rucola.store.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
+from rucola.store.log_walk import records_of_kind
 from rucola.store.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
 from rucola.store.recovery import Recovery
@@ -310,6 +311,10 @@ class MessageStore:
     def message_at(self, physical_offset: int) -> memoryview | None:
         """The record that starts at ``physical_offset``; None when none does."""
         return self._log.message_at(physical_offset)
+
+    def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:
+        """Records from ``physical_offset`` to the end of the log whose sysFlag has those bits, or of that topic."""
+        return records_of_kind(self._log, physical_offset, flag_mask, flags, topic)
 
     def query_by_key(
         self, topic: bytes, key: bytes, count_max: int = 32, begin_ms: int = 0, end_ms: int = _FOREVER_MS

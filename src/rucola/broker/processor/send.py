@@ -284,13 +284,13 @@ class SendMessageProcessor:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
             if traits & _ILLEGAL:
                 raise self._illegal()
-            if table[base + _SYS_FLAG] & TRANSACTION_MASK:
-                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "this broker does not serve transactions")
             if traits & _UNCLEAN:
                 (source, view, table), detour = self._rewriter.rewrite(source, table, row)
                 row = 0
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, target.queues) & _ILLEGAL:
                     raise self._illegal()
+            if table[row * ROW_WIDTH + _SYS_FLAG] & TRANSACTION_MASK:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "its flags name a transaction, it is in none")
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return

@@ -9,10 +9,21 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, schedule
+from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_level, schedule
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
-from rucola.common.key_builder import SCHEDULE_TOPIC
-from rucola.common.message_const import CLUSTER, MSG_REGION, POP_CK, TRACE_ON, UNIQ_KEY
+from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rucola.common.message_const import (
+    CLUSTER,
+    MSG_REGION,
+    POP_CK,
+    REAL_QID,
+    REAL_TOPIC,
+    TRACE_ON,
+    TRAN_MSG,
+    TRANSACTION_ID,
+    UNIQ_KEY,
+)
+from rucola.common.sysflag import TRANSACTION_MASK
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -22,7 +33,7 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
 """The last is the checksum of a record; a client that sends a message it consumed sends it along."""
 _UNSUPPORTED_PREFIXES = ("TIMER_", "INNER_")
-_UNSUPPORTED = frozenset({"TRAN_MSG", "DUP_INFO"})
+_UNSUPPORTED = frozenset({"DUP_INFO"})
 
 
 class MadeRow(NamedTuple):
@@ -84,12 +95,16 @@ class Rewriter:
         broker_properties: property text that the store adds to each message.
         unique_id: makes a UNIQ_KEY.
         level_max: the highest delay level.
+        transactions: whether transactional messages are taken.
     """
 
-    def __init__(self, broker_properties: bytes, unique_id: Callable[[], str], level_max: int) -> None:
+    def __init__(
+        self, broker_properties: bytes, unique_id: Callable[[], str], level_max: int, transactions: bool
+    ) -> None:
         self._broker_properties = decode_properties(broker_properties)
         self._unique_id = unique_id
         self._level_max = level_max
+        self._transactions = transactions
 
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
         """Row ``row`` as it is to be stored: with a UNIQ_KEY, without properties that are the broker's to write.
@@ -127,6 +142,17 @@ class Rewriter:
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
         """Where the message waits, noted in ``made`` and ``properties``; None when it goes straight."""
         asked_queue_id = made[FrameColumn.QUEUE_ID]
+        if properties.get(TRAN_MSG, "").lower() == "true" and not (
+            made[FrameColumn.RECONSUME_TIMES] > 0 and delay_level(properties) > 0
+        ):
+            if not self._transactions:
+                raise BrokerError(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
+            # Its delay, if it has one, begins with the commit.
+            places = {REAL_TOPIC: topic, REAL_QID: str(asked_queue_id)}
+            properties.update({TRANSACTION_ID: properties[UNIQ_KEY], **places})
+            made[FrameColumn.QUEUE_ID] = 0
+            made[FrameColumn.SYS_FLAG] &= ~TRANSACTION_MASK
+            return Detour(TRANS_HALF_TOPIC.encode(), asked_queue_id)
         queue_id = schedule(topic, asked_queue_id, properties, self._level_max)
         if queue_id is None:
             return None

@@ -1,0 +1,1 @@
+"""Transactional messages: invisible until their producer commits them."""

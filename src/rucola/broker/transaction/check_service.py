@@ -1,0 +1,70 @@
+"""When half messages are checked and op messages written (RocketMQ 5.3.3, ``TransactionalMessageCheckService``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
+
+_log = logging.getLogger(__name__)
+_BATCH = 64
+"""Checks in one go; the loop serves its sockets in between."""
+
+
+class TransactionCheckService:
+    """Calls ``service`` at intervals. Event loop only. Life: ``start``, ``stop``.
+
+    Args:
+        interval_ms: between two rounds of checks.
+        op_interval_ms: after an outcome until its op message is written, with all others of that time.
+    """
+
+    def __init__(
+        self,
+        halves: HalfMessages,
+        loop: asyncio.AbstractEventLoop,
+        interval_ms: int,
+        op_interval_ms: int,
+    ) -> None:
+        self._halves = halves
+        self._loop = loop
+        self._interval_ms = interval_ms
+        self._op_interval_ms = op_interval_ms
+        self._op_call: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, service: TransactionalMessageService) -> None:
+        """Begin; the first round comes after one interval."""
+        self._task = self._loop.create_task(self._check_periodically(service))
+
+    def finished(self) -> None:
+        """A half message has come to its outcome."""
+        if self._op_call is None:
+            self._op_call = self._loop.call_later(self._op_interval_ms / 1000, self._write_ops)
+
+    async def stop(self) -> None:
+        """Check nothing more, and write what is left to write."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._op_call is not None:
+            self._op_call.cancel()
+        self._halves.write_ops()
+
+    def _write_ops(self) -> None:
+        self._op_call = None
+        self._halves.write_ops()
+
+    async def _check_periodically(self, service: TransactionalMessageService) -> None:
+        while True:
+            await asyncio.sleep(self._interval_ms / 1000)
+            try:
+                for count, half in enumerate(service.due(), 1):
+                    service.check(half)
+                    if count % _BATCH == 0:
+                        await asyncio.sleep(0)
+                self._halves.write_ops()
+            except Exception:  # noqa: BLE001 - one message must not end all checks
+                _log.exception("check of half messages failed, tried again after the interval")

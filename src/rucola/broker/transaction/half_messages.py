@@ -1,0 +1,200 @@
+"""Half messages that wait for their producer's decision (RocketMQ 5.3.3, ``TransactionalMessageBridge``).
+
+On disk: half messages and the copies made before each check in one queue of the half topic; finished ones by their
+queue offsets in the messages of the op topic; progress in both as consumer group ``CID_RMQ_SYS_TRANS``. In memory:
+every unfinished half message by its identity, under which a message and its later copies are the same, so each message
+comes to one outcome whichever copy a request names. At a start the table is rebuilt from the queues, and outcomes whose
+op message a crash took are found in the log itself. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.common.message_const import PGROUP, UNIQ_KEY
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats.message import decode_message
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+GROUP = "CID_RMQ_SYS_TRANS"
+HALF = TRANS_HALF_TOPIC.encode()
+OP = TRANS_OP_HALF_TOPIC.encode()
+GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+OP_BODY_CHARS_MAX = 4096
+_OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
+
+Identity = tuple[str, int, bytes]
+"""Unique key, born time and born host: what a half message, its copies and its committed form share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """An unfinished half message: its newest copy."""
+
+    identity: Identity
+    group: str
+    queue_offset: int
+    physical_offset: int
+    born_ms: int
+    stored_ms: int
+    checks: int
+    """How often its producer was asked."""
+    immunity_s: int | None
+    """The sender's wish how long not to ask."""
+
+
+class HalfMessages:
+    """The unfinished half messages and their files.
+
+    Args:
+        offsets: keeps the progress.
+        wall_ms: born time of op messages.
+    """
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager, wall_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._wall_ms = wall_ms
+        self.pending: dict[Identity, Half] = {}
+        self._scanned = 0
+        self._known: set[int] = set()
+        """Queue offsets of copies that this process stored and ``scan`` has not come to yet."""
+        self._unwritten: list[int] = []
+        self._unwritten_chars = 0
+        self._ops: deque[tuple[int, int]] = deque()
+        """Op messages still needed: queue offset, and the highest half queue offset they name."""
+        self._marks: deque[tuple[int, int, int]] = deque()
+        """Progress that counts once the log is on the disk up to an offset: that offset, half and op progress."""
+
+    def load(self) -> None:
+        """Rebuild the table; store and consumer offsets are loaded."""
+        store = self._store
+        self._scanned = self._progress(HALF, TRANS_HALF_TOPIC)
+        done: set[int] = set()
+        for queue_offset in range(self._progress(OP, TRANS_OP_HALF_TOPIC), store.max_queue_offset(OP, 0)):
+            message = self._message(OP, queue_offset)
+            named = _offsets_in(message.body) if message is not None else []
+            done.update(named)
+            self._ops.append((queue_offset, max(named, default=-1)))
+        self._scan(done)
+        if self.pending:
+            begin = min(half.physical_offset for half in self.pending.values())
+            for record in store.records_of_kind(begin, TRANSACTION_MASK, MessageSysFlag.TRANSACTION_COMMIT, GIVEN_UP):
+                identity = identity_of(decode_message(record, unpack=False))
+                if identity in self.pending:
+                    self.finish(identity)
+
+    def scan(self) -> None:
+        """Take up half messages that became visible since the last time."""
+        if self._scanned < self._store.max_queue_offset(HALF, 0):
+            self._scan(frozenset())
+
+    def _scan(self, done: Set[int]) -> None:
+        """See ``scan``; ``done`` holds queue offsets that op messages name."""
+        ended: set[Identity] = set()
+        end = self._store.max_queue_offset(HALF, 0)
+        while self._scanned < end:
+            queue_offset, self._scanned = self._scanned, self._scanned + 1
+            if queue_offset in self._known:
+                self._known.discard(queue_offset)
+                continue
+            message = self._message(HALF, queue_offset)
+            if message is None:
+                continue
+            identity = identity_of(message)
+            prepared = message.properties.get(PREPARED_QUEUE_OFFSET, "")
+            if queue_offset in done or identity in ended or (prepared.isdecimal() and int(prepared) in done):
+                ended.add(identity)
+                self.pending.pop(identity, None)
+            else:
+                self.pending[identity] = half_of(message, queue_offset, message.physical_offset)
+
+    def replace(self, half: Half) -> None:
+        """A newer copy was stored."""
+        self._known.add(half.queue_offset)
+        self.pending[half.identity] = half
+
+    def finish(self, identity: Identity) -> None:
+        """The half message has come to its outcome, which is in the log."""
+        half = self.pending.pop(identity)
+        self._unwritten.append(half.queue_offset)
+        self._unwritten_chars += len(str(half.queue_offset)) + 1
+        if self._unwritten_chars >= OP_BODY_CHARS_MAX:
+            self.write_ops()
+
+    def write_ops(self) -> None:
+        """Put the queue offsets of what was finished into the op topic."""
+        if self._unwritten:
+            body = "".join(f"{queue_offset}," for queue_offset in self._unwritten).encode()
+            message = StoreMessage(OP, 0, body, _OP_PROPERTIES, self._wall_ms(), self._store.store_host)
+            result = self._store.put_message(message)
+            if result.status is not PutMessageStatus.PUT_OK:
+                return  # kept for the next time
+            self._ops.append((result.queue_offset, max(self._unwritten)))
+            self._unwritten.clear()
+            self._unwritten_chars = 0
+        half_progress = min((half.queue_offset for half in self.pending.values()), default=self._scanned)
+        while self._ops and self._ops[0][1] < half_progress:
+            self._ops.popleft()
+        op_progress = self._ops[0][0] if self._ops else self._store.max_queue_offset(OP, 0)
+        if not self._marks or self._marks[-1][1:] != (half_progress, op_progress):
+            self._marks.append((self._store.max_offset, half_progress, op_progress))
+        self.settle()
+
+    def settle(self) -> None:
+        """Commit the progress whose outcomes are on the disk."""
+        mark: tuple[int, int, int] | None = None
+        while self._marks and self._marks[0][0] <= self._store.flushed_offset:
+            mark = self._marks.popleft()
+        if mark is not None:
+            for topic, queue_offset in ((TRANS_HALF_TOPIC, mark[1]), (TRANS_OP_HALF_TOPIC, mark[2])):
+                if self._offsets.query(GROUP, topic, 0) != queue_offset:
+                    self._offsets.commit(GROUP, topic, 0, queue_offset)
+
+    def _progress(self, topic: bytes, name: str) -> int:
+        low, high = self._store.min_queue_offset(topic, 0), self._store.max_queue_offset(topic, 0)
+        return min(max(self._offsets.query(GROUP, name, 0) or 0, low), high)
+
+    def _message(self, topic: bytes, queue_offset: int) -> MessageExt | None:
+        record = self._store.message_at(self._store.queue_unit(topic, 0, queue_offset)[0])
+        try:
+            message = None if record is None else decode_message(record, unpack=False)
+        except FormatError:
+            return None
+        return message if message is not None and message.queue_offset == queue_offset else None
+
+
+def identity_of(message: MessageExt) -> Identity:
+    """See ``Identity``."""
+    return message.properties.get(UNIQ_KEY, ""), message.born_timestamp_ms, message.born_host
+
+
+def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Half:
+    """What is kept of a half message."""
+    checks = message.properties.get(TRANSACTION_CHECK_TIMES, "0")
+    immunity = message.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, "")
+    return Half(
+        identity_of(message),
+        message.properties.get(PGROUP, ""),
+        queue_offset,
+        physical_offset,
+        message.born_timestamp_ms,
+        message.store_timestamp_ms,
+        int(checks) if checks.isascii() and checks.isdigit() else 0,
+        int(immunity) if immunity.isascii() and immunity.isdigit() and len(immunity) < 10 else None,
+    )
+
+
+def _offsets_in(body: bytes) -> list[int]:
+    """The queue offsets in an op message: separated by commas, also behind the last one, or a single one."""
+    return [int(piece) for piece in body.split(b",") if piece.isdigit()]

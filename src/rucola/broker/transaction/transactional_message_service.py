@@ -1,0 +1,267 @@
+"""Commits, rolls back and checks half messages (RocketMQ 5.3.3, ``TransactionalMessageServiceImpl``). Event loop only.
+
+A producer that does not decide is asked, each time under a new copy of the half message that counts the checks. A check
+is counted when there was somebody to ask: a producer that is away for some minutes loses no message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
+from rucola.broker.stored_copy import own_properties, stored_copy
+from rucola.broker.transaction.half_messages import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    GIVEN_UP,
+    HALF,
+    TRANSACTION_CHECK_TIMES,
+    Half,
+    HalfMessages,
+    Identity,
+    half_of,
+    identity_of,
+)
+from rucola.common.key_builder import TRANS_HALF_TOPIC
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.common.message_const import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_ID, UNIQ_KEY
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
+from rucola.errors import BrokerError, FormatError
+from rucola.formats.message import decode_message, encode_message
+from rucola.formats.message_id import offset_message_id
+from rucola.formats.properties import encode_properties, java_order
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageResult, PutMessageStatus
+
+_log = logging.getLogger(__name__)
+
+_KEPT_MS = 72 * 3600 * 1000
+"""``fileReservedTime``: the log may lose what is older, so it is given up."""
+_OUTCOMES_MAX = 10_000
+_COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
+_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+
+
+class TransactionRules(NamedTuple):
+    """When producers are asked.
+
+    Attributes:
+        timeout_ms: age below which a half message is left alone, unless its sender set another one.
+        check_max: checks after which it is given up.
+        level_max: highest delay level, for commits of delayed messages.
+    """
+
+    timeout_ms: int
+    check_max: int
+    level_max: int
+
+
+class TransactionalMessageService:
+    """The decisions about half messages.
+
+    Args:
+        prepare_give_up: makes sure that the topic of given-up messages can be read.
+        on_finished: called when a half message has come to its outcome.
+        broker_name: of this broker, for producers.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        halves: HalfMessages,
+        producers: ProducerManager,
+        rules: TransactionRules,
+        broker_name: str,
+        wall_ms: Callable[[], int],
+        prepare_give_up: Callable[[], object],
+        on_finished: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._halves = halves
+        self._producers = producers
+        self._rules = rules
+        self._broker_name = broker_name
+        self._wall_ms = wall_ms
+        self._prepare_give_up = prepare_give_up
+        self._on_finished = on_finished
+        self._outcomes: dict[Identity, int] = {}
+        """Of the last ones that ended, for producers that ask again."""
+        self._asked = 0
+
+    def end(self, header: EndTransactionRequestHeader) -> int:
+        """Commit or roll back. The same request again changes nothing.
+
+        Returns:
+            The physical offset up to which the log must be on the disk for the outcome to be safe.
+
+        Raises:
+            BrokerError: the request does not name a half message of its group, or that has come to another outcome.
+        """
+        message = self._find(header)
+        self._halves.scan()
+        identity = identity_of(message)
+        if identity not in self._halves.pending:
+            if self._outcomes.get(identity) != header.commit_or_rollback:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already, or was given up")
+            return self._store.max_offset
+        if header.commit_or_rollback == _COMMIT:
+            result = self._store.put_message(self._committed(message))
+            if result.status is not PutMessageStatus.PUT_OK:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, result.status.value)
+        self._finish(identity, header.commit_or_rollback)
+        return self._store.max_offset
+
+    def due(self) -> list[Half]:
+        """The half messages that ``check`` would act upon now, oldest first."""
+        self._halves.scan()
+        now_ms = self._wall_ms()
+        return sorted(
+            (half for half in self._halves.pending.values() if self._hopeless(half, now_ms) or self._old(half, now_ms)),
+            key=lambda half: half.queue_offset,
+        )
+
+    def check(self, half: Half) -> None:
+        """Give ``half`` up, or ask its producers; nothing when none of them is there or it has ended meanwhile."""
+        if self._halves.pending.get(half.identity) is not half:
+            return
+        record = self._store.message_at(half.physical_offset)
+        if record is None:
+            event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
+            return
+        if self._hopeless(half, self._wall_ms()):
+            self._give_up(half, record)
+            return
+        clients = self._producers.clients(half.group)
+        if not clients:
+            return
+        message = decode_message(record, unpack=False)
+        properties = own_properties(message)
+        properties[TRANSACTION_CHECK_TIMES] = str(half.checks + 1)
+        text = encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY))
+        copy = StoreMessage(
+            HALF,
+            0,
+            message.body,
+            text,
+            message.born_timestamp_ms,
+            message.born_host,
+            sys_flag=message.sys_flag & ~TRANSACTION_MASK,
+            store_host=message.store_host,
+        )
+        result = self._store.put_message(copy)
+        if result.status is not PutMessageStatus.PUT_OK:
+            return
+        message.properties[TRANSACTION_CHECK_TIMES] = properties[TRANSACTION_CHECK_TIMES]
+        self._halves.replace(half_of(message, result.queue_offset, result.physical_offset))
+        self._asked += 1
+        clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
+
+    def _find(self, header: EndTransactionRequestHeader) -> MessageExt:
+        """The half message that the request names, or one of its copies.
+
+        Raises:
+            BrokerError: SYSTEM_ERROR as the reference; ILLEGAL_OPERATION for what comes after the time its sender set.
+        """
+        record = self._store.message_at(header.commit_log_offset)
+        message = None if record is None else decode_message(record, unpack=False)
+        if message is None or message.topic != TRANS_HALF_TOPIC:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        properties = message.properties
+        if properties.get(PGROUP) != header.producer_group:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if message.queue_offset != header.tran_state_table_offset:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        if header.transaction_id and header.transaction_id != properties.get(
+            TRANSACTION_ID, properties.get(UNIQ_KEY, "")
+        ):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "The transaction id wrong")
+        immunity_s = half_of(message, 0, 0).immunity_s
+        age_ms = self._wall_ms() - message.born_timestamp_ms
+        if immunity_s is not None and not header.from_transaction_check and age_ms > immunity_s * 1000:
+            raise BrokerError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"the transaction is older than its {CHECK_IMMUNITY_TIME_IN_SECONDS}, its producer will be asked",
+            )
+        return message
+
+    def _committed(self, message: MessageExt) -> StoreMessage:
+        """The half message as its consumers get it."""
+        record = self._store.message_at(message.physical_offset)
+        assert record is not None
+        copy, properties = stored_copy(record)
+        try:
+            topic, queue_id = properties[REAL_TOPIC], int(properties[REAL_QID])
+        except (KeyError, ValueError):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not say where it shall go") from None
+        committed = replace(
+            copy,
+            topic=topic.encode(),
+            queue_id=queue_id,
+            sys_flag=copy.sys_flag & ~TRANSACTION_MASK | _COMMIT,
+            prepared_transaction_offset=message.physical_offset,
+        )
+        return delay_rewrite(committed, self._rules.level_max)
+
+    def _hopeless(self, half: Half, now_ms: int) -> bool:
+        return half.checks >= self._rules.check_max or now_ms - half.stored_ms > _KEPT_MS
+
+    def _old(self, half: Half, now_ms: int) -> bool:
+        """Whether its time to be checked has come, or the clock was set back behind its birth."""
+        limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
+        return not 0 <= now_ms - half.born_ms <= limit_ms
+
+    def _give_up(self, half: Half, record: memoryview) -> None:
+        self._prepare_give_up()
+        copy, _ = stored_copy(record)
+        given_up = replace(copy, topic=GIVEN_UP, queue_id=0, sys_flag=copy.sys_flag & ~TRANSACTION_MASK)
+        if self._store.put_message(given_up).status is PutMessageStatus.PUT_OK:
+            event(_log, logging.WARNING, "half message given up", unique_key=half.identity[0], checks=half.checks)
+            self._finish(half.identity, 0)
+
+    def _finish(self, identity: Identity, outcome: int) -> None:
+        if len(self._outcomes) >= _OUTCOMES_MAX:
+            del self._outcomes[next(iter(self._outcomes))]
+        self._outcomes[identity] = outcome
+        self._halves.finish(identity)
+        self._on_finished()
+
+    def _question(self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult) -> RemotingCommand:
+        """39 about the copy just stored, with the message as its consumers would get it."""
+        unique_key = properties.get(UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            result.queue_offset,
+            result.physical_offset,
+            TRANS_HALF_TOPIC,
+            unique_key,
+            properties.get(TRANSACTION_ID, unique_key),
+            offset_message_id(self._store.store_host, result.physical_offset),
+            self._broker_name,
+        )
+        queue_id = properties.get(REAL_QID, "0")
+        real = replace(
+            copy,
+            topic=properties.get(REAL_TOPIC, TRANS_HALF_TOPIC).encode(),
+            queue_id=int(queue_id) if queue_id.isascii() and queue_id.isdigit() else 0,
+        )
+        body = encode_message(
+            real, result.physical_offset, result.queue_offset, result.store_timestamp_ms, self._store.store_host
+        )
+        return RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, ext_fields=header.to_ext_fields(), body=body)
+
+
+def is_decision(commit_or_rollback: int) -> bool:
+    """Whether a producer has decided; else it will be asked.
+
+    Raises:
+        FormatError: no such decision.
+    """
+    if commit_or_rollback not in (0, _COMMIT, _ROLLBACK):
+        raise FormatError("end of a transaction", 0, f"0, {_COMMIT} or {_ROLLBACK}", str(commit_or_rollback))
+    return commit_or_rollback != 0

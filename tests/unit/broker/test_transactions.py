@@ -1,0 +1,417 @@
+"""Transactions: what becomes visible when, whom the broker asks, and what kills and restarts make of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.brokers import Cluster, RawConnection, properties_text, run
+from tests.golden.loader import load_broker, write_files
+
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.errors import BrokerError
+from rucola.formats.message import decode_message, decode_messages
+from rucola.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.transaction import EndTransactionRequestHeader
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+from rucola.testing.clock import ManualClock
+
+COMMIT, ROLLBACK = 8, 12
+HALF, OP, GIVEN_UP = b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_TRANS_OP_HALF_TOPIC", b"TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+@dataclass(eq=False)
+class Asked:
+    """A producer's connection."""
+
+    questions: list[RemotingCommand] = field(default_factory=list)
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        self.questions.append(command)
+
+
+class Life:
+    """A store, the half messages in it, and the decisions; dispatching at once."""
+
+    def __init__(self, root, clock: ManualClock, geometry: dict[str, Any] | None = None, offsets: bytes | None = None):
+        self.clock = clock
+        self.written: list[bytes] = []
+        usual = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 400}
+        config = MessageStoreConfig(
+            store_path_root_dir=str(root), flush_disk_type=FlushDiskType.ASYNC_FLUSH, **(geometry or usual)
+        )
+        self.store = MessageStore(config, Files(), clock)
+        self.store.store_host = bytes(8)
+        self.store.load()
+        self.offsets = ConsumerOffsetManager(self.written.append, clock.wall_ms)
+        self.offsets.load(offsets)
+        self.halves = HalfMessages(self.store, self.offsets, clock.wall_ms)
+        self.halves.load()
+        self.store.start()
+        self.producers = ProducerManager()
+        rules = TransactionRules(6000, 2, 18)
+        self.service = TransactionalMessageService(
+            self.store, self.halves, self.producers, rules, "b", clock.wall_ms, lambda: None, lambda: None
+        )
+
+    def online(self, group: str = "pg") -> Asked:
+        channel = Asked()
+        self.producers.register(group, ClientChannel(channel, "me", "JAVA", 0, 0.0))
+        return channel
+
+    def prepare(self, key: str, **properties: str) -> MessageExt:
+        text = properties_text(
+            UNIQ_KEY=key,
+            TRAN_MSG="true",
+            PGROUP="pg",
+            REAL_TOPIC="T",
+            REAL_QID="1",
+            __transactionId__=key,
+            **properties,
+        )
+        message = StoreMessage(HALF, 0, key.encode(), text.encode(), self.clock.wall_ms(), b"\x02" * 8, 5, 0, 3)
+        result = self.store.put_message(message)
+        assert result.status is PutMessageStatus.PUT_OK
+        self.store.dispatch()
+        return decode_message(self.store.message_at(result.physical_offset))
+
+    def end(self, half: MessageExt, outcome: int, **changes: Any) -> None:
+        values = {"from_transaction_check": False, "transaction_id": half.uniq_key, "group": "pg", **changes}
+        header = EndTransactionRequestHeader(
+            values["group"],
+            values.get("queue_offset", half.queue_offset),
+            values.get("physical_offset", half.physical_offset),
+            outcome,
+            values["from_transaction_check"],
+            transaction_id=values["transaction_id"],
+        )
+        self.service.end(header)
+        self.store.dispatch()
+
+    def check(self) -> None:
+        for half in self.service.due():
+            self.service.check(half)
+        self.halves.write_ops()
+        self.store.dispatch()
+
+    def bodies(self, topic: bytes = b"T", queue_id: int = 1) -> list[bytes]:
+        views = self.store.get_message(topic, queue_id, 0, 32, 1 << 20).views
+        return [message.body for view in views for message in decode_messages(view)]
+
+    def kill(self) -> None:
+        """The process ends without writing its tables."""
+        self.store.shutdown()
+
+    def answer(self, question: RemotingCommand, outcome: int) -> None:
+        fields = question.ext_fields
+        where = {"queue_offset": int(fields["tranStateTableOffset"]), "physical_offset": int(fields["commitLogOffset"])}
+        half = decode_message(question.body)
+        self.end(half, outcome, from_transaction_check=True, transaction_id=fields["transactionId"], **where)
+
+
+@pytest.fixture
+def life(tmp_path):
+    life = Life(tmp_path, ManualClock())
+    yield life
+    life.store.shutdown()
+
+
+def test_commit_and_rollback(life):
+    """What is committed appears as it was sent, with the place of its half message; the rest never appears."""
+    committed, rolled_back, open_one = life.prepare("C", KEYS="k"), life.prepare("R"), life.prepare("O")
+    assert life.bodies() == []
+    life.end(committed, COMMIT)
+    life.end(rolled_back, ROLLBACK)
+    (message,) = decode_messages(life.store.get_message(b"T", 1, 0, 32, 1 << 20).views[0])
+    assert (message.body, message.sys_flag, message.prepared_transaction_offset) == (b"C", 8, committed.physical_offset)
+    assert (message.flag, message.reconsume_times, message.born_host) == (5, 3, b"\x02" * 8)
+    strip = lambda properties: {k: v for k, v in properties.items() if k != "__CRC32#"}  # noqa: E731
+    assert strip(message.properties) == strip(committed.properties)
+    life.halves.write_ops()
+    life.store.dispatch()
+    (op,) = decode_messages(life.store.get_message(OP, 0, 0, 32, 1 << 20).views[0])
+    assert op.body == f"{committed.queue_offset},{rolled_back.queue_offset},".encode()
+    assert strip(op.properties) == {"WAIT": "true", "TAGS": "d"}
+    assert [half.queue_offset for half in life.halves.pending.values()] == [open_one.queue_offset]
+
+
+def test_each_half_message_comes_to_one_outcome(life):
+    """The same request again changes nothing; another one is refused, whichever copy it names."""
+    channel = life.online()
+    half, other = life.prepare("A"), life.prepare("B")
+    life.clock.advance(7000)
+    life.check()
+    assert len(channel.questions) == 2
+    life.end(half, COMMIT)  # the producer's own request, late: it names the first copy
+    life.answer(channel.questions[0], COMMIT)
+    life.end(half, COMMIT)
+    with pytest.raises(BrokerError, match="ended already"):
+        life.answer(channel.questions[0], ROLLBACK)
+    life.answer(channel.questions[1], ROLLBACK)
+    with pytest.raises(BrokerError, match="ended already"):
+        life.end(other, COMMIT)
+    for _ in range(4):
+        life.clock.advance(30_000)
+        life.check()
+    assert life.bodies() == [b"A"]
+    assert life.bodies(GIVEN_UP, 0) == []
+    assert len(channel.questions) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"physical_offset": 5}, 1, "Find prepared transaction message failed"),
+        ({"group": "other"}, 1, "The producer group wrong"),
+        ({"queue_offset": 7}, 1, "The transaction state table offset wrong"),
+        ({"transaction_id": "B"}, 1, "The transaction id wrong"),
+    ],
+)
+def test_an_end_that_names_another_message_is_refused(life, changes, code, remark):
+    half = life.prepare("A")
+    with pytest.raises(BrokerError, match=remark) as caught:
+        life.end(half, COMMIT, **changes)
+    assert caught.value.code == code
+    assert life.bodies() == []
+
+
+def test_a_message_that_is_no_half_message_cannot_be_committed(life):
+    text = properties_text(UNIQ_KEY="X", PGROUP="pg", REAL_TOPIC="T", REAL_QID="1").encode()
+    result = life.store.put_message(StoreMessage(b"T", 0, b"x", text, 1, bytes(8)))
+    half = decode_message(life.store.message_at(result.physical_offset))
+    with pytest.raises(BrokerError, match="Find prepared"):
+        life.end(half, COMMIT)
+
+
+def test_asked_until_given_up(life):
+    """As often as the limit says; a check counts when there was somebody to ask."""
+    life.prepare("E")
+    life.clock.advance(5999)
+    life.check()
+    channel = None
+    for _ in range(3):
+        life.clock.advance(30_000)
+        life.check()  # nobody is there
+    assert life.store.max_queue_offset(HALF, 0) == 1
+    channel = life.online()
+    life.check()
+    (question,) = channel.questions
+    assert (question.code, question.ext_fields["tranStateTableOffset"]) == (RequestCode.CHECK_TRANSACTION_STATE, "1")
+    asked = decode_message(question.body)
+    assert (asked.topic, asked.queue_id, asked.body) == ("T", 1, b"E")
+    assert (asked.properties["TRANSACTION_CHECK_TIMES"], asked.flag, asked.reconsume_times) == ("1", 0, 0)
+    assert question.ext_fields["transactionId"] == question.ext_fields["msgId"] == "E"
+    for _ in range(3):
+        life.clock.advance(30_000)
+        life.check()
+    assert len(channel.questions) == 2
+    assert life.bodies(GIVEN_UP, 0) == [b"E"]
+    assert life.halves.pending == {}
+    with pytest.raises(BrokerError, match="given up"):
+        life.answer(channel.questions[1], COMMIT)
+    assert life.bodies() == []
+
+
+def test_immunity_set_by_the_sender(life):
+    """Not asked before; a decision of its own comes too late after, the answer to a question does not."""
+    channel = life.online()
+    half = life.prepare("I", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    other = life.prepare("J")
+    life.clock.advance(60_000)
+    life.check()
+    assert [question.ext_fields["msgId"] for question in channel.questions] == ["J"]
+    life.clock.advance(1)
+    with pytest.raises(BrokerError) as caught:
+        life.end(half, COMMIT)
+    assert caught.value.code == 604
+    life.check()
+    (question,) = [question for question in channel.questions if question.ext_fields["msgId"] == "I"]
+    life.answer(question, COMMIT)
+    life.end(other, ROLLBACK)
+    assert life.bodies() == [b"I"]
+
+
+def test_delay_begins_with_the_commit(life):
+    half = life.prepare("D", DELAY="2")
+    life.end(half, COMMIT)
+    assert life.bodies() == []
+    assert life.bodies(b"SCHEDULE_TOPIC_XXXX", 1) == [b"D"]
+
+
+@pytest.mark.parametrize("ops_written", [True, False])
+def test_after_a_kill(tmp_path, ops_written):
+    """Known defect 40: without its op message a commit is found in the log; nobody is asked, nothing comes twice."""
+    clock = ManualClock()
+    first = Life(tmp_path, clock)
+    channel = first.online()
+    old = first.prepare("old")
+    clock.advance(7000)
+    first.check()
+    committed, rolled_back, lost = first.prepare("c"), first.prepare("r"), first.prepare("g")
+    first.end(committed, COMMIT)
+    first.answer(channel.questions[0], COMMIT)
+    if ops_written:
+        first.end(rolled_back, ROLLBACK)
+        first.halves.write_ops()
+    first.kill()
+    second = Life(tmp_path, clock)
+    try:
+        names = {half.identity[0] for half in second.halves.pending.values()}
+        assert names == ({"g"} if ops_written else {"g", "r"})
+        with pytest.raises(BrokerError, match="ended already"):
+            second.end(old, COMMIT)
+        again = second.online()
+        for _ in range(4):
+            clock.advance(30_000)
+            second.check()
+        assert second.bodies() == [b"c", b"old"]
+        assert {decode_message(question.body).body for question in again.questions} == {n.encode() for n in names}
+        assert sorted(second.bodies(GIVEN_UP, 0)) == sorted(n.encode() for n in names)
+        assert lost.uniq_key == "g"
+    finally:
+        second.store.shutdown()
+    third = Life(tmp_path, clock)
+    assert third.halves.pending == {}
+    third.store.shutdown()
+
+
+def test_progress_moves_when_the_disk_has_the_outcomes(life, monkeypatch):
+    first, second = life.prepare("1"), life.prepare("2")
+    life.end(second, COMMIT)
+    monkeypatch.setattr(MessageStore, "flushed_offset", 0)
+    life.halves.write_ops()
+    life.store.dispatch()
+    assert life.offsets.query("CID_RMQ_SYS_TRANS", HALF.decode(), 0) is None
+    monkeypatch.setattr(MessageStore, "flushed_offset", life.store.max_offset)
+    life.halves.settle()
+    assert life.offsets.query("CID_RMQ_SYS_TRANS", HALF.decode(), 0) == 0
+    life.end(first, ROLLBACK)
+    monkeypatch.setattr(MessageStore, "flushed_offset", 1 << 40)
+    life.halves.write_ops()
+    life.store.dispatch()
+    life.halves.write_ops()
+    assert life.offsets.query("CID_RMQ_SYS_TRANS", HALF.decode(), 0) == 2
+    assert life.offsets.query("CID_RMQ_SYS_TRANS", OP.decode(), 0) == 2
+
+
+@pytest.mark.parametrize("ended", ["clean", "killed"])
+def test_store_of_the_reference(tmp_path, ended):
+    """Each pending half message is asked about at most as often as is left, then given up; committed ones stay."""
+    case = load_broker(f"transaction_{ended}")
+    write_files(case.files, tmp_path)
+    clock = ManualClock(case.expected["ended_at_ms"] + 60_000)
+    geometry = {
+        "mapped_file_size_commit_log": 131072,
+        "mapped_file_size_consume_queue": 2000,
+        "max_hash_slot_num": 500,
+        "max_index_num": 2000,
+    }
+    life = Life(tmp_path, clock, geometry, (tmp_path / "config" / "consumerOffset.json").read_bytes())
+    try:
+        by_state: dict[str, list[bytes]] = {}
+        for message in case.expected["messages"]:
+            by_state.setdefault(message["state"], []).append(message["body"].encode())
+        waiting = sorted(body for state, bodies in by_state.items() if "pending" in state for body in bodies)
+        committed = sorted(body for state, bodies in by_state.items() if "committed" in state for body in bodies)
+        assert waiting
+        assert sorted(life.bodies(b"T_store", 0)) == committed
+        given_up = life.bodies(GIVEN_UP, 0)
+        channel = life.online("G_tx_P")
+        for _ in range(5):
+            life.check()
+            clock.advance(30_000)
+        assert sorted(life.bodies(GIVEN_UP, 0)[len(given_up) :]) == waiting
+        assert sorted(life.bodies(b"T_store", 0)) == committed
+        asked = [decode_message(question.body).body for question in channel.questions]
+        assert set(asked) <= set(waiting)
+        assert max(map(asked.count, asked)) <= 2
+    finally:
+        life.store.shutdown()
+
+
+async def _questions(connection: RawConnection, wanted: int) -> list[RemotingCommand]:
+    found: list[RemotingCommand] = []
+    while len(found) < wanted:
+        command = await asyncio.wait_for(connection.receive(), 20)
+        if command.code == RequestCode.CHECK_TRANSACTION_STATE and not command.flag & 1:
+            found.append(command)
+    return found
+
+
+def _end(fields: dict[str, str], outcome: int, from_check: bool, key: str) -> RemotingCommand:
+    ext_fields = {
+        "producerGroup": "pg",
+        "tranStateTableOffset": fields["queue"],
+        "commitLogOffset": fields["physical"],
+        "commitOrRollback": str(outcome),
+        "fromTransactionCheck": "true" if from_check else "false",
+        "msgId": key,
+        "transactionId": key,
+    }
+    return RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=ext_fields)
+
+
+@pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
+def test_over_the_wire(tmp_path, sync_flush):
+    """A producer that commits, one that is asked and commits then; a restart in between changes nothing."""
+
+    async def scene() -> None:
+        options = {"transaction_timeout_ms": 100, "transaction_check_interval_ms": 100}
+        async with Cluster(tmp_path, sync_flush, **options) as cluster:
+            await cluster.send("T", b"plain")
+            places = {}
+            for key in ("A", "B"):
+                text = properties_text(UNIQ_KEY=key, TRAN_MSG="true", PGROUP="pg", WAIT="true")
+                command = cluster.send_command("T", key.encode(), text, 1, sys_flag=4)
+                command.ext_fields["g"] = str(SystemClock().wall_ms())
+                answer = await cluster.client.invoke(cluster.broker.address, command, 10_000)
+                assert (answer.code, answer.ext_fields["queueId"], answer.ext_fields["transactionId"]) == (0, "1", key)
+                physical = str(int(answer.ext_fields["msgId"][16:], 16))
+                places[key] = {"queue": answer.ext_fields["queueOffset"], "physical": physical}
+            assert await cluster.bodies("T", 1) == []
+            ended = await cluster.client.invoke(cluster.broker.address, _end(places["A"], 8, False, "A"), 10_000)
+            assert ended.code == 0
+            assert await cluster.bodies("T", 1) == [b"A"]
+        async with Cluster(tmp_path, sync_flush, **options) as cluster:
+            assert await cluster.bodies("T", 1) == [b"A"]
+            connection = await cluster.connect()
+            body = HeartbeatData("me@2", [ProducerData("pg")], []).encode()
+            connection.send(RemotingCommand(RequestCode.HEART_BEAT, body=body), 1)
+            (question,) = await _questions(connection, 1)
+            fields = question.ext_fields
+            assert (fields["msgId"], fields["topic"], question.flag) == ("B", HALF.decode(), 2)
+            place = {"queue": fields["tranStateTableOffset"], "physical": fields["commitLogOffset"]}
+            connection.send(_end(place, 8, True, "B"), 2, flag=2)
+            while await cluster.bodies("T", 1) != [b"A", b"B"]:
+                await asyncio.sleep(0.01)
+            connection.close()
+        async with Cluster(tmp_path, sync_flush, **options) as cluster:
+            assert await cluster.bodies("T", 1) == [b"A", b"B"]
+            assert cluster.broker.halves.pending == {}
+
+    run(scene())
+
+
+def test_refused_where_transactions_are_not_wanted(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path, reject_transaction_message=True) as cluster:
+            await cluster.send("T", b"plain")
+            text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg")
+            answer = await cluster.send("T", b"x", text, sys_flag=4)
+            assert (answer.code, answer.remark) == (16, "the broker sending transaction message is forbidden")
+            assert await cluster.bodies() == [b"plain"]
+
+    run(scene())
