@@ -35,7 +35,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python -m demo.flights
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
