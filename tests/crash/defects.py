@@ -23,6 +23,7 @@ from rucola.store.keeper import StoreKeeper
 from rucola.store.mapped_file import MappedFile
 from rucola.store.mapped_file_queue import MappedFileQueue
 from rucola.store.message_store import MessageStore
+from rucola.store.quarantine import Quarantine
 from rucola.store.recovery import LogEnd, Recovery
 from rucola.store.results import StoreState
 from rucola.store.watermark import Watermark
@@ -167,7 +168,7 @@ _drop = IndexService.drop
 
 
 def _drop_newest_only(self: IndexService, physical_end: int, unclean: bool, synced_end: int | None) -> int:
-    return _drop(self, physical_end, unclean, None)
+    return _drop(self, physical_end, unclean, None if synced_end is None else 1 << 62)
 
 
 def _remove_after(self: MappedFileQueue, position: int) -> list[str]:
@@ -194,11 +195,6 @@ def _put_only_what_differs(
     _put_aside(self, queue_offset, physical_offset, size, tags_code)
 
 
-def _write_marker_if_missing(self: MessageStore) -> None:
-    if not self._files.exists(self._abort_path):
-        self._files.write_file(self._abort_path, b"1")
-
-
 def _create_without_sync(self: MappedFileQueue, start: int) -> str:
     path = f"{self.path}/{segment_name(start)}"
     return path if self._files.exists(path) else _create(self, start)
@@ -207,8 +203,8 @@ def _create_without_sync(self: MappedFileQueue, start: int) -> str:
 _create = MappedFileQueue.create
 
 
-def _overwrite_aside(self: Recovery, directory: str, place: int, content: bytes) -> tuple[str, bytes | None]:
-    return f"{directory}/{place:020d}", None
+def _overwrite_aside(self: Quarantine, place: int, content: bytes) -> tuple[str, bytes | None]:
+    return f"{self.path}/{place:020d}", None
 
 
 _next_file = IndexService._next_file
@@ -282,11 +278,11 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
         "batch",
         8,
         5,
-        plant(Recovery, "_place_aside", _overwrite_aside),
+        plant(Quarantine, "_place", _overwrite_aside),
     ),
 }
-"""Noticed when recoveries are met by power cuts, too; name to workload, states drawn a step, every how manyth is recovered under
-further power cuts, and how it was."""
+"""Noticed when recoveries are met by power cuts, too; name to workload, states drawn a step, every how manyth is
+recovered under further power cuts, and how it was."""
 
 FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "input/output error while dispatching thrown at the caller": (
@@ -308,11 +304,6 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
         "clean_stop",
         "EIO once",
         plant(MappedFileQueue, "create", _create_without_sync),
-    ),
-    "abort marker of a killed process not synced": (
-        "clean_stop",
-        "EIO once",
-        plant(MessageStore, "_mark_running", _write_marker_if_missing),
     ),
     "directories of a killed process not synced": (
         "put",

@@ -22,6 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Quarantine = Annotated[
+    bool, typer.Option("--quarantine", help="Serve around damage: it is moved to quarantine/ in the store.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")]
 
 
@@ -58,6 +61,7 @@ def up(
     brokers: Annotated[
         int, typer.Option(min=1, max=64, help="So many brokers, more than one as processes with a store each.")
     ] = 1,
+    quarantine: Quarantine = False,
     json: Json = False,
 ) -> None:
     """Start name server and broker in one process over one store directory."""
@@ -67,7 +71,9 @@ def up(
 
     if ephemeral and store is not None:
         raise ConfigError("--store", store, "nothing, with --ephemeral")
-    options = UpOptions(store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config, brokers)
+    options = UpOptions(
+        store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config, brokers, quarantine
+    )
     with temporary_store() if ephemeral else nullcontext(store) as directory:
 
         async def start() -> Stop:
@@ -121,6 +127,7 @@ def broker(
         str | None, typer.Option("-n", "--namesrv", help="Name servers, host:port, separated by semicolons.")
     ] = None,
     under_up: Annotated[bool, typer.Option("--under-up", hidden=True)] = False,
+    quarantine: Quarantine = False,
     json: Json = False,
 ) -> None:
     """Start a broker alone."""
@@ -128,7 +135,7 @@ def broker(
     from rucola.cli.servers import broker_of
 
     async def start() -> Stop:
-        server = broker_of(config, namesrv)
+        server = broker_of(config, namesrv, quarantine)
         await server.start()
         root, namesrv_addr = server.store.root, server.config.namesrv_addr
         lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}

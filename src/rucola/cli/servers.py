@@ -35,6 +35,7 @@ class UpOptions:
     flush: str | None = None
     config: str | None = None
     brokers: int = 1
+    quarantine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class UpServers:
         _put(values, "bindAddress", options.host)
         _put(values, "listenPort", options.broker_port)
         _put(values, "flushDiskType", _flush_type(options))
+        _put(values, "quarantine", "true" if options.quarantine else None)
         if options.ephemeral:
             values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
         self._values = values
@@ -137,12 +139,13 @@ class UpServers:
         await self._namesrv.shutdown()
 
 
-def broker_of(config_path: str | None, namesrv: str | None) -> Broker:
+def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> Broker:
     """The broker of ``rucola broker``."""
     values = read_broker_conf(config_path)
     if config_path is None:
         values["flushDiskType"] = "SYNC_FLUSH"
     _put(values, "namesrvAddr", namesrv)
+    _put(values, "quarantine", "true" if quarantine else None)
     return Broker(*broker_options(values))
 
 

@@ -224,6 +224,12 @@ class MessageStoreConfig:
         DamagedMessage.SKIP,
         "Whether a pull that meets a damaged message leaves it out or ends before it (not RocketMQ's).",
     )
+    quarantine: bool = option(
+        "quarantine",
+        False,
+        "Whether a start that meets damage where the log was on the disk moves it to `quarantine/` and serves what is "
+        "left, instead of refusing (not RocketMQ's, which drops everything behind it).",
+    )
     message_delay_level: str = option(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",

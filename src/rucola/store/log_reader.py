@@ -10,6 +10,7 @@ from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import light_queue_offsets
 from rucola.formats.message import walk_records
 from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.quarantine import Gap
 
 CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
@@ -33,11 +34,13 @@ class LogReader:
     Attributes:
         queue: the segments.
         max_offset: physical offset behind the last record.
+        gaps: parts that hold no message any more; units that point there keep their place in their queues.
     """
 
     def __init__(self, queue: MappedFileQueue) -> None:
         self.queue = queue
         self.max_offset = 0
+        self.gaps: list[Gap] = []
         self._one_row = new_table(1)
 
     @property
@@ -98,6 +101,8 @@ class LogReader:
 
         A light queue points at records of other topics, whose properties name it with the entry's offset.
         """
+        if self.in_gap(physical_offset):
+            return True
         row = self.row_at(physical_offset)
         if row is None or row[RecordColumn.RECORD_SIZE] != size:
             return False
@@ -117,6 +122,17 @@ class LogReader:
         assert file is not None
         position = row[RecordColumn.PROPERTIES_POS]
         return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
+
+    def in_gap(self, physical_offset: int) -> bool:
+        """Whether there was a message that is not there any more."""
+        return any(gap.start <= physical_offset < gap.end for gap in self.gaps)
+
+    def boundary(self, physical_offset: int) -> int:
+        """The start of the gap around what was the border of two records; the border itself outside of gaps."""
+        for gap in self.gaps:
+            if gap.start < physical_offset < gap.end:
+                return gap.start
+        return physical_offset
 
     def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
         """Topic bytes of a row whose record lies in the segment that holds ``physical_offset``.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskError, DiskFullError, StoreError
+from rucola.errors import DiskError, DiskFullError, StoreDamagedError, StoreError
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -29,9 +29,11 @@ from rucola.store.flush import FlushService
 from rucola.store.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log_walk import records_of_kind
+from rucola.store.mend import mend_layout
+from rucola.store.quarantine import Gap, Quarantine
 from rucola.store.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
-from rucola.store.recovery import Recovery
+from rucola.store.recovery import LogEnd, Recovery
 from rucola.store.results import (
     Boundary,
     GetMessageResult,
@@ -104,6 +106,7 @@ class MessageStore:
         self._retention = Retention(
             files, clock, config, root, log, queues, index, self.stats, self._space_judged, self._on_flushed
         )
+        self._quarantine = Quarantine(files, root)
         self._keeper = StoreKeeper(
             files,
             clock,
@@ -136,11 +139,14 @@ class MessageStore:
         self._lock = files.lock_directory(root)
         try:
             raise_file_limit()
+            if self.config.quarantine:
+                mend_layout(files, self._log.queue, self._quarantine)
             self._log.queue.load(remove_empty=False)
             self._deletion.load()
+            self._log.gaps = self._quarantine.gaps()
             self._queues.load()
             if self._index is not None:
-                self._index.load()
+                self._load_index(self._index)
             self._recover()
         except BaseException:
             self._close()
@@ -363,6 +369,11 @@ class MessageStore:
         return self._state
 
     @property
+    def gaps(self) -> list[Gap]:
+        """Parts of the log that are served around since a start with ``quarantine``."""
+        return self._log.gaps
+
+    @property
     def min_offset(self) -> int:
         """Physical offset of the oldest byte."""
         return self._log.min_offset
@@ -414,7 +425,7 @@ class MessageStore:
     def _recover(self) -> None:
         recovery = Recovery(
             self._files,
-            self.root,
+            self._quarantine,
             self._log,
             self._queues,
             self._index,
@@ -424,7 +435,7 @@ class MessageStore:
             self._watermark.write,
             self._deletion.replay_from,
         )
-        end = recovery.find_end()
+        end = self._find_end(recovery)
         if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
             # A recovery that is itself cut short must be taken for a crash by the next start.
             self._mark_running()
@@ -437,7 +448,7 @@ class MessageStore:
         self._flush.flushed_offset = end.physical_offset
         self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
         self._keeper.load()
-        self._reader.check.loaded(end.physical_offset)
+        self._reader.check.loaded(end.physical_offset, self._log.gaps)
         event(
             _log,
             logging.INFO,
@@ -447,7 +458,30 @@ class MessageStore:
             end_offset=end.physical_offset,
             records_checked=records,
             queues=self._queues.file_count,
+            gaps=len(self._log.gaps),
         )
+
+    def _find_end(self, recovery: Recovery) -> LogEnd:
+        """The end of the log; with ``quarantine``, once all damage in the way is out of it."""
+        last = ("", 0)
+        while True:
+            try:
+                return recovery.find_end()
+            except StoreDamagedError as error:
+                place = error.path, error.position
+                if not self.config.quarantine or place == last:
+                    raise
+                recovery.mend(error)
+                last = place
+
+    def _load_index(self, index: IndexService) -> None:
+        try:
+            index.load()
+        except StoreDamagedError as error:
+            if not self.config.quarantine:
+                raise
+            self._quarantine.move(index.path, "index", error.problem)
+            index.load()
 
     def _sync_parent(self) -> None:
         """A process killed in its first moments may have made the store's directory in memory only."""

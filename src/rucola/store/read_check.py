@@ -18,6 +18,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import CheckOnRead
 from rucola.store.log_reader import CHECK_ALL, LogReader
 from rucola.store.mapped_file import MappedFile
+from rucola.store.quarantine import Gap
 from rucola.store.stats import StoreStats
 
 _log = logging.getLogger(__name__)
@@ -45,10 +46,11 @@ class ReadCheck:
         self._table = new_table(_ROWS_MAX)
         self._reported: set[int] = set()
 
-    def loaded(self, physical_end: int) -> None:
-        """Recovery is done: what lies below the log's end was read from the disk."""
+    def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
+        """Recovery is done: what lies below the log's end was read from the disk; in a gap there is no message."""
         if self._check is CheckOnRead.OLD:
             self.below = physical_end
+        self.below = max([self.below, *(gap.end for gap in gaps)])
 
     def first_damaged(self, chosen: array[int], count: int, topic: bytes, queue_id: int) -> int:
         """Index of the first of ``count`` units whose record is not that of a message of the queue; ``count`` if none.
@@ -86,7 +88,11 @@ class ReadCheck:
     def report(self, physical_offset: int, topic: bytes, queue_id: int) -> None:
         """Counts a damaged message that was asked for, and logs its place the first time."""
         self._stats.damaged_messages += 1
-        if physical_offset in self._reported or len(self._reported) >= _REPORTED_MAX:
+        if (
+            self._log.in_gap(physical_offset)
+            or physical_offset in self._reported
+            or len(self._reported) >= _REPORTED_MAX
+        ):
             return
         self._reported.add(physical_offset)
         file = self._log.queue.find(physical_offset)

@@ -14,8 +14,6 @@ not lost.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +22,7 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
+from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.consume_queue_store import ConsumeQueueStore
@@ -31,11 +30,13 @@ from rucola.store.dispatch import ROWS_MAX, Dispatcher
 from rucola.store.index_service import IndexService
 from rucola.store.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
 from rucola.store.mapped_file import MappedFile
+from rucola.store.mend import LogMender
+from rucola.store.quarantine import Quarantine
 from rucola.store.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
-_SECTOR = 512
+_ADVICE = "restore the file from a copy, or start with --quarantine to serve around the damage"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Recovery:
         trusted: our own clean stop left the store as it is now: queues and index are complete.
 
     Args:
+        quarantine: takes what is cut away.
         watermark: what the store is known to have had on the disk; None = not one of ours, or lost.
         record: makes a watermark durable.
         replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
@@ -100,7 +102,7 @@ class Recovery:
     def __init__(
         self,
         files: Files,
-        root: str,
+        quarantine: Quarantine,
         log: LogReader,
         queues: ConsumeQueueStore,
         index: IndexService | None,
@@ -113,7 +115,7 @@ class Recovery:
         self.unclean = unclean
         self.trusted = False
         self._files = files
-        self._root = root
+        self._quarantine = quarantine
         self._log = log
         self._queues = queues
         self._index = index
@@ -145,7 +147,8 @@ class Recovery:
             if end.physical_offset < watermark.flushed_offset:
                 self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
             if self.unclean and end.physical_offset > watermark.flushed_offset:
-                torn = scan(log, max(watermark.flushed_offset, log.min_offset), CHECK_ALL | CHECK_TORN_END)
+                flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
+                torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
         self.trusted = (
@@ -159,6 +162,25 @@ class Recovery:
         if not self.trusted:
             self._queues.check()
         return end
+
+    def mend(self, error: StoreDamagedError) -> None:
+        """Takes the damage that ``find_end`` was refused for out of the way; the search may be made again.
+
+        Raises:
+            StoreDamagedError: it is none that can be.
+        """
+        log, queues = self._log.queue, self._queues
+        directory, _, name = error.path.rpartition("/")
+        start = segment_start(name)
+        if directory.rpartition("/")[2].isdigit() and directory in queues.directories():
+            self._quarantine.move(directory, "-".join(directory.rsplit("/", 3)[1:]), error.problem)
+            queues.load()
+        elif error.path == log.path or (directory == log.path and start is not None):
+            offset = error.position if start is None else start + error.position
+            durable_to = 0 if self._watermark is None else self._watermark.flushed_offset
+            LogMender(self._log, self._quarantine).mend(offset, durable_to, error.problem)
+        else:
+            raise error
 
     def cut_log(self, end: LogEnd) -> None:
         """Makes ``end`` the end of the log, durably: zeros behind it, no later segment, all before it synced."""
@@ -189,7 +211,7 @@ class Recovery:
         physical_end = end.physical_offset
         queues_from = self._queues_from(physical_end)
         index_from = self._index_from(physical_end)
-        self._dispatcher.position = max(min(queues_from, index_from), self._log.min_offset)
+        self._dispatcher.position = self._log.boundary(max(min(queues_from, index_from), self._log.min_offset))
         if not self.trusted:
             for topic, queue_id in self._queues.names():
                 self._queues.get(topic, queue_id).rewind(self._dispatcher.position)
@@ -258,9 +280,7 @@ class Recovery:
         offset = end.physical_offset
         file = self._log.queue.find(offset)
         path, position = (self._log.queue.path, offset) if file is None else (file.path, offset - file.start)
-        raise StoreDamagedError(
-            path, position, f"{end.problem} at physical offset {offset}, yet {proof}", "restore the file from a copy"
-        )
+        raise StoreDamagedError(path, position, f"{end.problem} at physical offset {offset}, yet {proof}", _ADVICE)
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -271,24 +291,7 @@ class Recovery:
         blank = len(view) >= BLANK.size and BLANK.unpack(view)[1] == MAGIC_BLANK
         if stop == position or blank:
             return
-        directory = f"{self._root}/quarantine"
-        self._files.make_directory(directory)
-        content = bytes(view)
-        path, kept = self._place_aside(directory, file.start + position, content)
-        if kept is not None:
-            content = kept
-        else:
-            self._files.replace_file(path, content)
-        manifest = {
-            "physicalOffset": file.start + position,
-            "length": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-            "logEnd": end.physical_offset,
-            "reason": end.problem,
-        }
-        if kept is None or not self._files.exists(f"{path}.json"):
-            self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
-        event(_log, logging.WARNING, "bytes behind the log's end kept aside", **manifest)
+        self._quarantine.keep(file.start + position, bytes(view), end.physical_offset, end.problem)
 
     def _sync_directories(self) -> None:
         """What was created by a process that was killed before it could sync the directory is there for certain."""
@@ -298,18 +301,6 @@ class Recovery:
         for directory in directories:
             if self._files.exists(directory):
                 self._files.sync_directory(directory)
-
-    def _place_aside(self, directory: str, offset: int, content: bytes) -> tuple[str, bytes | None]:
-        """Where to keep ``content``, and what is there when that holds all of it.
-
-        A crash while the log was being zeroed leaves a part of what a recovery before this one kept; the same offset
-        cut in another life of the store gets a file of its own.
-        """
-        path, number = f"{directory}/{offset:020d}", 0
-        while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):
-            number += 1
-            path = f"{directory}/{offset:020d}.{number}"
-        return path, kept
 
     def _write_again(self, end: int) -> None:
         """Stores what lies above the watermark once more, so that the coming sync writes it.
@@ -325,17 +316,3 @@ class Recovery:
             stop = min(end - file.start, file.size, start + _COPY_BYTES)
             file.segment.rewrite(start, stop - start)
             offset = file.start + stop
-
-
-def _is_rest(content: bytes, kept: bytes, offset: int) -> bool:
-    """Whether ``content`` is ``kept`` with some sectors zeroed; both begin at ``offset`` of the log."""
-    if len(content) > len(kept):
-        return False
-    start = 0
-    while start < len(content):
-        end = min(start + _SECTOR - (offset + start) % _SECTOR, len(content))
-        piece = content[start:end]
-        if piece != kept[start:end] and piece.strip(b"\0"):
-            return False
-        start = end
-    return True

@@ -19,6 +19,9 @@ from typing import Any
 
 import pytest
 
+from rucola.runtime.files import Files
+from rucola.store.watermark import Watermark, WatermarkFile
+
 SOURCE = Path(__file__).parents[3] / "src"
 FREE_PORTS = ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0"]
 SMALL = "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
@@ -266,3 +269,28 @@ def test_a_file_given_beside_flush_is_obeyed_where_flush_is_silent():
     assert _flush_type(UpOptions(config="broker.conf")) is None
     assert _flush_type(UpOptions(config="broker.conf", flush="async")) == "ASYNC_FLUSH"
     assert _flush_type(UpOptions(flush="SYNC_FLUSH")) == "SYNC_FLUSH"
+
+
+def test_damage_is_refused_and_with_quarantine_served_around(store: Path) -> None:
+    with up(store) as ready:
+        assert ready["store"] == str(store)
+    watermark = WatermarkFile(Files(), str(store))
+    watermark.read()
+    # As if records had been synced that are not there any more.
+    watermark.write(Watermark(5000, 0))
+    before = content(store)
+    arguments = ("up", "--store", str(store), "--config", str(config_file(store)), *FREE_PORTS)
+    code, error = refused(*arguments)
+    assert code == 5
+    assert f"{store}/commitlog" in error and "position 0" in error and "--quarantine" in error
+    assert content(store) == before
+    process = start(*arguments, "--quarantine", "--json")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["store"] == str(store)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert "damage is served around" in error
+    assert json.loads((store / "quarantine" / "gaps.json").read_text()) == [[0, 1048576]]
+    with up(store) as ready, urllib.request.urlopen(f"http://{ready['http']}/metrics") as answer:
+        assert b"rucola_commitlog_gaps 1.0" in answer.read()

@@ -245,6 +245,23 @@ def test_recovery_itself_runs_under_the_abort_marker(stopped: Path, tmp_path: Pa
     store.shutdown()
 
 
+def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) -> None:
+    """It may be in memory only; RocketMQ would take the store for one that was stopped."""
+    synced: list[str] = []
+
+    class Watching(Files):
+        def sync_directory(self, path: str) -> None:
+            synced.append(path)
+            super().sync_directory(path)
+
+    store = MessageStore(config(image), Watching(), ManualClock())
+    store.load()
+    synced.clear()
+    store.start()
+    assert str(image) in synced
+    store.shutdown()
+
+
 def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
     image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
