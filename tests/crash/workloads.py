@@ -161,7 +161,60 @@ def while_syncing(life: StoreLife, random: Random) -> None:
     life.keep()
 
 
+def expiry(life: StoreLife, random: Random) -> None:
+    """Segments of the log, of queues and of the index go while messages arrive; stopped and started in between."""
+    life.open()
+    for number in range(20):
+        life.put(message(random, queue_id=number % 2, size=6000))
+        if number % 4 == 3:
+            life.turn()
+    life.put(message(random, b"Old", size=500))
+    life.turn()
+    life.expire()
+    for number in range(12):
+        life.put(message(random, queue_id=number % 3, size=7000))
+    life.turn()
+    life.expire()
+    life.stop()
+    life.open()
+    life.put(message(random, b"Old"))
+    life.turn()
+
+
+def deletion(life: StoreLife, random: Random) -> None:
+    """Topics are deleted, made again, and deleted again; some of their messages were not dispatched."""
+    life.open()
+    for number in range(12):
+        life.put(message(random, b"T%d" % (number % 2), number % 3, size=900))
+    life.turn()
+    life.keep()
+    life.put(message(random, b"T0"))
+    life.delete(b"T0")
+    life.put(message(random, b"T0", size=900))
+    life.keep()
+    for number in range(4):
+        life.put(message(random, b"T%d" % (number % 2), size=900))
+    life.turn()
+    life.delete(b"T1")
+    life.delete(b"T0")
+    life.put(message(random, b"T1"))
+    life.turn()
+    life.keep()
+
+
 WORKLOADS = {
     workload.__name__: workload
-    for workload in (put, batch, roll, index_roll, queues, clean_stop, missing_queue, kill, while_syncing)
+    for workload in (
+        put,
+        batch,
+        roll,
+        index_roll,
+        queues,
+        clean_stop,
+        missing_queue,
+        kill,
+        while_syncing,
+        expiry,
+        deletion,
+    )
 }

@@ -34,6 +34,8 @@ ROOT = "/store"
 _WORKERS = ("rucola.store.allocate", "rucola.store.flush", "rucola.store.keeper")
 _ENTRY = Struct(">iqii")
 _PASS_MS = 1000
+_FIRST_LOOK_MS = 61_000
+_SHORT_OF_SPACE = 86
 
 
 class StartRefused(Exception):  # noqa: N818 - reads as what happened
@@ -185,6 +187,34 @@ class StoreLife:
                     f"queue {topic!r} {queue_id} shows {seen} messages, {allowed.get((topic, queue_id), 0)} may be seen"
                 )
 
+    def expire(self) -> None:
+        """Space is short for a while: the oldest segments go, as far as they may."""
+        model = self.model
+        model.may_expire = model.end - model.end % model.segment_bytes
+        self.disk.used_percent = _SHORT_OF_SPACE
+        for _ in range(2):
+            self._clock.advance(_FIRST_LOOK_MS)
+            for _ in range(3):
+                self.keep()
+                self.dispatch()
+        self.keep()
+        self.disk.used_percent = 0
+
+    def delete(self, topic: bytes) -> None:
+        """A topic is deleted.
+
+        Raises:
+            StartRefused: the disk failed; what was deleted shows after a restart.
+        """
+        self.model.deleting[topic] = self.store.max_offset
+        try:
+            self.store.delete_topic(topic)
+        except DiskError as error:
+            raise StartRefused from error
+        self.model.deleted.update(self.model.deleting)
+        self.model.deleting.clear()
+        self.disk.step("deleted", ROOT)
+
     def turn(self) -> None:
         """One turn of everything that waits."""
         self.allocate()
@@ -232,14 +262,21 @@ def check_recovered(life: StoreLife) -> StoreModel:
     log = {int(path[-20:]): content for path, content in _files(disk, f"{ROOT}/commitlog/").items()}
     model = life.model.adopted(end, log)
     check_log(model, end, log)
-    check_queues(model, end, _queue_units(disk))
     if config.message_index_enable:
-        check_index(model, end, _index_entries(disk, config))
-    model = model.copy()
-    model.cut(end)
-    _check_reads(store, model)
+        check_index(model, end, _index_entries(disk, config), store.min_offset)
     _check_synced(disk)
-    return model
+    mismatch = Mismatch("")
+    for outcome in model.outcomes():
+        try:
+            check_queues(outcome, end, _queue_units(disk), store.min_offset)
+            outcome = outcome.copy()
+            outcome.cut(end)
+            _check_reads(store, outcome)
+        except Mismatch as error:
+            mismatch = error
+        else:
+            return outcome
+    raise mismatch
 
 
 def check_kept_aside(life: StoreLife, image: Image) -> None:
@@ -273,17 +310,17 @@ def _files(disk: SimulatedDisk, prefix: str) -> dict[str, bytes]:
     }
 
 
-def _queue_units(disk: SimulatedDisk) -> dict[QueueName, bytes]:
-    units: dict[QueueName, bytes] = {}
+def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
+    units: dict[QueueName, tuple[int, bytes]] = {}
     for path, content in sorted(_files(disk, f"{ROOT}/consumequeue/").items()):
         if path.endswith(".tmp"):
             continue  # a new segment under construction, beside the directory of its queue
         topic, queue_id, name = path.split("/")[-3:]
         queue = topic.encode(), int(queue_id)
-        before = units.get(queue, b"")
-        if int(name) != len(before):
+        begin, before = units.get(queue, (int(name), b""))
+        if int(name) != begin + len(before):
             raise Mismatch(f"{path} does not follow {len(before)} bytes of its queue")
-        units[queue] = before + content
+        units[queue] = begin, before + content
     return units
 
 
@@ -299,16 +336,17 @@ def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tupl
 
 def _check_reads(store: MessageStore, model: StoreModel) -> None:
     """A pull of each queue from its begin gives the records byte for byte, and the newest key leads to its record."""
-    queues: dict[QueueName, list[bytes]] = {}
-    for record in model.records:
-        if record.unit:
-            queues.setdefault(record.queue, []).append(record.record)
+    queues = model.queues(model.end)
     for (topic, queue_id), records in queues.items():
+        alive = [record.record for record in records if record.physical_offset >= store.min_offset]
+        begin = len(records) - len(alive)
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
-        if (low, high) != (0, len(records)):
-            raise Mismatch(f"queue {topic!r} {queue_id} reaches from {low} to {high}, wanted 0 to {len(records)}")
-        result = store.get_message(topic, queue_id, 0, 32, 1 << 20)
-        wanted = b"".join(records[: result.message_count])
+        if (low, high) != (begin, len(records)):
+            raise Mismatch(f"queue {topic!r} {queue_id} reaches from {low} to {high}, wanted {begin} to {len(records)}")
+        if not alive:
+            continue
+        result = store.get_message(topic, queue_id, low, 32, 1 << 20)
+        wanted = b"".join(alive[: result.message_count])
         if result.status is not GetMessageStatus.FOUND or b"".join(map(bytes, result.views)) != wanted:
             raise Mismatch(f"a pull of queue {topic!r} {queue_id} gives other bytes than were sent")
     for topic, queue_id in store.queue_names():

@@ -6,12 +6,12 @@ the disk. It knows the formats only through the plain codecs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from rucola.common.java import string_hash
 from rucola.common.message import StoreMessage
-from rucola.formats.consume_queue import UNIT
+from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES
 from rucola.formats.message import BLANK, MAGIC_BLANK, decode_message
 
 QueueName = tuple[bytes, int]
@@ -59,12 +59,18 @@ class StoreModel:
         sending: messages handed to the store whose call has not returned.
         acked_end: a sender or consumer knows of everything below: acknowledged under SYNC_FLUSH, reported as on the
             disk, or read by a consumer while only that may be read.
+        may_expire: segments of the log that end at or before it may be gone, oldest first.
+        deleted: topic to the physical offset below which its records have no place in a queue.
+        deleting: the same while the call has not returned.
     """
 
     segment_bytes: int
     records: list[SentRecord] = field(default_factory=list)
     sending: list[StoreMessage] = field(default_factory=list)
     acked_end: int = 0
+    may_expire: int = 0
+    deleted: dict[bytes, int] = field(default_factory=dict)
+    deleting: dict[bytes, int] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -73,7 +79,34 @@ class StoreModel:
 
     def copy(self) -> StoreModel:
         """One that goes its own way."""
-        return replace(self, records=list(self.records), sending=list(self.sending))
+        return replace(
+            self,
+            records=list(self.records),
+            sending=list(self.sending),
+            deleted=dict(self.deleted),
+            deleting=dict(self.deleting),
+        )
+
+    def outcomes(self) -> Iterator[StoreModel]:
+        """What a crash may make of a deletion whose call has not returned: none or all of it."""
+        if self.deleting:
+            without, done = self.copy(), self.copy()
+            without.deleting.clear()
+            done.deleting.clear()
+            done.deleted.update(self.deleting)
+            yield without
+            yield done
+        else:
+            yield self
+
+    def queues(self, end: int) -> dict[QueueName, list[SentRecord]]:
+        """Records below ``end`` that have a place in a queue, by queue and in order."""
+        queues: dict[QueueName, list[SentRecord]] = {}
+        for record in self.records:
+            if record.end <= end and record.unit:
+                if record.physical_offset >= self.deleted.get(record.message.topic, 0):
+                    queues.setdefault(record.queue, []).append(record)
+        return queues
 
     def place(self, message: StoreMessage, physical_offset: int, record: bytes) -> None:
         """``message`` was found in the log; the record is the message, and its place the next one.
@@ -90,11 +123,7 @@ class StoreModel:
 
     def counts(self, end: int) -> dict[QueueName, int]:
         """Entries of each queue from records below ``end``."""
-        counts: dict[QueueName, int] = {}
-        for record in self.records:
-            if record.end <= end and record.unit:
-                counts[record.queue] = counts.get(record.queue, 0) + 1
-        return counts
+        return {name: len(records) for name, records in self.queues(end).items()}
 
     def log_until(self, end: int) -> dict[int, bytes]:
         """Bytes of each segment up to ``end``, which is where a record ends or a segment begins."""
@@ -137,7 +166,7 @@ class StoreModel:
 
     def _record(self, message: StoreMessage, physical_offset: int, record: bytes) -> SentRecord:
         found = decode_message(record)
-        queue_offset = sum(1 for old in self.records if old.unit and old.queue == (message.topic, message.queue_id))
+        queue_offset = self.counts(self.end).get((message.topic, message.queue_id), 0)
         in_queue = not message.sys_flag & 4
         properties = {k: v for k, v in found.properties.items() if k != "__CRC32#"}
         sent = dict(pair.decode().split("\x01") for pair in message.properties.split(b"\x02") if pair)
@@ -178,7 +207,7 @@ def _keys(message: StoreMessage) -> tuple[int, ...]:
 
 
 def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
-    """The log is the model's up to ``end``, a record's end, and nothing but zeros follows.
+    """The log is the model's up to ``end``, a record's end, and nothing but zeros follows; its oldest part may be gone.
 
     Args:
         log: bytes of each segment of the disk, by start.
@@ -192,7 +221,10 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
     places |= {record.physical_offset for record in model.records}
     if end not in places and end != model.next_place(log):
         raise Mismatch(f"log ends at {end}, where no record sent ends; the newest ends at {model.end}")
-    expected = model.log_until(end)
+    first = min(log, default=0)
+    if first > model.may_expire:
+        raise Mismatch(f"log begins at {first}, only segments up to {model.may_expire} may be gone")
+    expected = {start: content for start, content in model.log_until(end).items() if start >= first}
     for start, content in log.items():
         if content != expected.get(start, b"").ljust(model.segment_bytes, b"\0"):
             difference = _difference(content, expected.get(start, b""))
@@ -202,30 +234,42 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
         raise Mismatch(f"segments {missing} are missing (log end {end})")
 
 
-def check_queues(model: StoreModel, end: int, units: dict[QueueName, bytes]) -> None:
+def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, bytes]], log_start: int) -> None:
     """The units of all queues are those of the records below ``end``, and zeros.
 
+    Units of records that are gone by age may be gone too, or point at nothing, but for the last one of a queue: it
+    tells the offset of the next message.
+
     Args:
-        units: content of all segments of each queue.
+        units: where the first segment of each queue begins, and the content of all segments.
+        log_start: physical offset where the log begins.
     """
-    expected: dict[QueueName, bytearray] = {}
-    for record in model.records:
-        if record.end <= end and record.unit:
-            expected.setdefault(record.queue, bytearray()).extend(record.unit)
-    for name in expected.keys() | units.keys():
-        wanted, got = bytes(expected.get(name, b"")), units.get(name, b"")
+    queues = model.queues(end)
+    for name in queues.keys() | units.keys():
+        records = queues.get(name, [])
+        begin, got = units.get(name, (0, b""))
+        parts = []
+        for number, record in enumerate(records):
+            unit = got[number * UNIT_BYTES - begin :][:UNIT_BYTES] if number * UNIT_BYTES >= begin else b""
+            gone = record.physical_offset < log_start and number < len(records) - 1
+            parts.append(unit if gone and unit in (b"", PRE_FILL_UNIT) else record.unit)
+        wanted = b"".join(parts)
         if got.rstrip(b"\0") != wanted.rstrip(b"\0") or len(got) < len(wanted):
             raise Mismatch(f"queue {name} differs at byte {_difference(got, wanted)}, {len(wanted)} bytes are wanted")
 
 
-def check_index(model: StoreModel, end: int, entries: Iterable[tuple[int, int]]) -> None:
-    """The index holds the keys of the records below ``end`` in order and nothing else.
+def check_index(model: StoreModel, end: int, entries: Iterable[tuple[int, int]], log_start: int) -> None:
+    """The index holds the keys of the records below ``end`` in order and nothing else; those gone by age may be gone.
 
     Args:
         entries: hash and physical offset of each entry of all files.
     """
     wanted = [(key, record.physical_offset) for record in model.records if record.end <= end for key in record.keys]
     got = list(entries)
+    if not set(got) <= set(wanted):
+        raise Mismatch(f"index has {sorted(set(got) - set(wanted))[:3]}, which no record has")
+    got = [entry for entry in got if entry[1] >= log_start]
+    wanted = [entry for entry in wanted if entry[1] >= log_start]
     if got != wanted:
         pairs = enumerate(zip(got, wanted, strict=False))
         at = next((i for i, (left, right) in pairs if left != right), min(len(got), len(wanted)))
