@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 from rucola.common.message import StoreMessage
@@ -18,6 +20,8 @@ from rucola.testing.clock import ManualClock
 GEOMETRY = {
     "mappedFileSizeCommitLog": 65536,
     "mappedFileSizeConsumeQueue": 2000,
+    "mapperFileSizeBatchConsumeQueue": 4600,
+    "mappedFileSizeConsumeQueueExt": 1000,
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
@@ -33,15 +37,29 @@ LONG_TOPIC = "%RETRY%" + "g" * 200
 """Longer than the 127 bytes that records of version 1 can hold; the reference reads version 2 from 5.0 on."""
 
 CRC_PROPERTY = "__CRC32#"
+BATCH_TOPIC = "BatchTopic"
+"""Of type BatchCQ, where there are several kinds of queues."""
+INNER_BATCH = 0xC0
+KINDS = {"enableConsumeQueueExt": "true", "enableLmq": "true", "enableMultiDispatch": "true"}
+"""Options of a store with all kinds of queues."""
 Put = dict[str, Any]
 
 
-def opened(path: Path, record_crc: bool, clock: ManualClock) -> MessageStore:
-    """A store that runs, and brings its queues and its checkpoint to the disk as often as it can."""
+def opened(path: Path, record_crc: bool, clock: ManualClock, kinds: bool = False) -> MessageStore:
+    """A store that runs, and brings its queues and its checkpoint to the disk as often as it can.
+
+    Args:
+        kinds: with light queues and extensions, and a topic of type BatchCQ.
+    """
     config = MessageStoreConfig(
         store_path_root_dir=str(path),
         mapped_file_size_commit_log=GEOMETRY["mappedFileSizeCommitLog"],
         mapped_file_size_consume_queue=GEOMETRY["mappedFileSizeConsumeQueue"],
+        mapper_file_size_batch_consume_queue=GEOMETRY["mapperFileSizeBatchConsumeQueue"],
+        mapped_file_size_consume_queue_ext=GEOMETRY["mappedFileSizeConsumeQueueExt"],
+        enable_consume_queue_ext=kinds,
+        enable_lmq=kinds,
+        enable_multi_dispatch=kinds,
         max_hash_slot_num=GEOMETRY["maxHashSlotNum"],
         max_index_num=GEOMETRY["maxIndexNum"],
         enabled_append_prop_crc=record_crc,
@@ -50,13 +68,19 @@ def opened(path: Path, record_crc: bool, clock: ManualClock) -> MessageStore:
         flush_interval_consume_queue_ms=1,
         flush_consume_queue_thorough_interval_ms=1,
     )
-    store = MessageStore(config, Files(), clock)
+    store = MessageStore(
+        config,
+        Files(),
+        clock,
+        is_batch_topic=lambda topic: kinds and topic == BATCH_TOPIC.encode(),
+        bit_map=lambda _topic, properties: properties[: len(properties) % 14],
+    )
     store.load()
     store.start()
     return store
 
 
-def runs(long_topic: bool) -> Iterator[list[Put]]:
+def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
     """What is put, in order; a list of several is a batch."""
     number = 0
 
@@ -85,6 +109,16 @@ def runs(long_topic: bool) -> Iterator[list[Put]]:
             yield [message("TopicTest", queue_id, 40 + 13 * (turn % 20))]
         yield [message("Orders", turn % 2, 300, reconsumeTimes=turn, properties={})]
         yield [message("Orders", turn % 2, 0)]
+        if kinds:
+            names = ["%LMQ%one", "%LMQ%two", "%LMQ%one,%LMQ%two"][turn % 3]
+            yield [message("Parent", turn % 2, 40, properties={"INNER_MULTI_DISPATCH": names, "KEYS": "light"})]
+            count = turn % 4 + 1
+            properties = {"INNER_NUM": str(count), "UNIQ_KEY": f"B{turn}"}
+            yield [
+                message(BATCH_TOPIC, turn % 2, 0, properties=properties, sysFlag=INNER_BATCH)
+                | {"body": "".join(wire_message(f"{at} of {turn}") for at in range(count)), "count": count}
+            ]
+            yield [message(BATCH_TOPIC, turn % 2, 60)]
         if turn % 2:
             yield [message("Hosts", 0, 50, **v6)]
             yield [message("Hosts", 1, 50, **v6, storeHost=(V6 + STORE).hex())]
@@ -101,14 +135,34 @@ def runs(long_topic: bool) -> Iterator[list[Put]]:
                 yield [message(LONG_TOPIC, 0, 90)]
 
 
-def put_all(store: MessageStore, clock: ManualClock, long_topic: bool, undispatched: int) -> list[Put]:
+def wire_message(body: str) -> str:
+    """A message of an inner batch as text; all its bytes are below 128."""
+    return "".join(map(chr, pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)))) + body + "\0\0"
+
+
+def light_names(put: Put) -> list[str]:
+    """The light queues that a put names."""
+    return [name for name in put["properties"].get("INNER_MULTI_DISPATCH", "").split(",") if name]
+
+
+def put_all(
+    store: MessageStore, clock: ManualClock, long_topic: bool, undispatched: int, kinds: bool = False
+) -> list[Put]:
     """Puts everything; returns it with the places it got. The last ``undispatched`` runs stay in the log alone."""
-    todo = list(runs(long_topic))
+    todo = list(runs(long_topic, kinds))
+    light: Counter[str] = Counter()
     done: list[Put] = []
     for index, run in enumerate(todo):
         clock.advance(STEP_MS)
         for put, result in zip(run, store.put_messages([store_message(put) for put in run]), strict=True):
             done.append(put | placed(result))
+            added = {}
+            if names := light_names(put):
+                added["INNER_MULTI_QUEUE_OFFSET"] = ",".join(str(light[name]) for name in names)
+                light.update(names)
+            if put["sysFlag"] == INNER_BATCH:
+                added["INNER_BASE"] = str(result.queue_offset)
+            done[-1] |= {"properties": put["properties"] | added}
         if index < len(todo) - undispatched:
             store.dispatch()
     return done
@@ -147,18 +201,19 @@ def as_read(put: Put) -> dict[str, Any]:
     hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
     wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
     return (
-        {name: value for name, value in put.items() if name != "body"}
+        {name: value for name, value in put.items() if name not in ("body", "count")}
         | {name: f"{host[:-4].hex()}:{int.from_bytes(host[-4:], 'big')}" for name, host in hosts.items()}
         | {"sysFlag": put["sysFlag"] | wide, "body": hashlib.sha256(put["body"].encode()).hexdigest()}
     )
 
 
 def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
-    """The puts by queue, in order; prepared and rolled back messages are in none."""
+    """The puts by queue, in order; prepared and rolled back messages are in none, some are in light queues too."""
     queues: dict[tuple[str, int], list[Put]] = {}
     for put in puts:
         if put["sysFlag"] & 12 in (0, 8):
-            queues.setdefault((put["topic"], put["queueId"]), []).append(put)
+            for name in [(put["topic"], put["queueId"]), *((name, 0) for name in light_names(put))]:
+                queues.setdefault(name, []).append(put)
     return queues
 
 

@@ -3,11 +3,13 @@ package stores;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Stream;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
@@ -24,11 +26,19 @@ final class OfficialStore {
     private final Method put;
 
     OfficialStore(Properties options) throws Exception {
+        ConcurrentHashMap<String, Object> topics = new ConcurrentHashMap<>();
+        String batchTopic = (String) options.remove("batchTopic");
+        if (batchTopic != null) {
+            // Attributes are there from version 5 on.
+            TopicConfig topic = new TopicConfig(batchTopic);
+            TopicConfig.class.getMethod("setAttributes", Map.class).invoke(topic, Map.of("queue.type", "BatchCQ"));
+            topics.put(batchTopic, topic);
+        }
         MessageStoreConfig config = new MessageStoreConfig();
         MixAll.properties2Object(options, config);
         BrokerConfig brokerConfig = new BrokerConfig();
         BrokerStatsManager stats = new BrokerStatsManager(brokerConfig.getBrokerClusterName(), true);
-        Object[] parts = {config, brokerConfig, stats, new ConcurrentHashMap<String, Object>()};
+        Object[] parts = {config, brokerConfig, stats, topics};
         Constructor<?> constructor = Stream.of(DefaultMessageStore.class.getConstructors())
             .max((one, other) -> one.getParameterCount() - other.getParameterCount()).orElseThrow();
         Object[] arguments = Stream.of(constructor.getParameterTypes()).map(type -> part(type, parts)).toArray();
