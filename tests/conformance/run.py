@@ -23,8 +23,17 @@ from tools.peers.wire import make_topic
 
 HERE = Path(__file__).resolve().parent
 CLIENT_TIMEOUT_S = 300
-FEATURES = ("send", "pull", "lite", "push", "query")
+FEATURES = ("send", "pull", "lite", "push", "query", "delay", "filter", "transaction")
 """What the part of a scenario's name before the first underscore says it is about."""
+SETTINGS = {
+    "messageDelayLevel": "1s" + 16 * " 2s" + " 4s",
+    "enablePropertyFilter": "true",
+    "transactionTimeOut": 1000,
+    "transactionOpBatchInterval": 300,
+    "transactionCheckInterval": 1500,
+    "transactionCheckMax": 3,
+}
+"""Of the broker, ours or the official one: times that a test can wait for."""
 NODE_SCENARIOS = ("send_sync", "send_fields", "push_concurrent", "push_tags", "push_resume")
 """ali-ons gives up on a topic without a route, so these topics are made first; the Java client makes its own."""
 
@@ -80,7 +89,7 @@ def main(arguments: list[str]) -> int:
     clients = [client for client in CLIENTS if not options.client or str(client) in options.client]
     console = Console()
     try:
-        with servers("java" if options.official else "rucola", options.flush) as target:
+        with servers("java" if options.official else "rucola", options.flush, SETTINGS) as target:
             console.print(f"{target.name}: name server {target.namesrv}, broker {target.broker}")
             outcomes = [
                 outcome

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -53,12 +54,16 @@ class Servers(ABC):
     broker: str
     """``host:port`` of the broker."""
 
-    def __init__(self, flush: str = "async", store: Path | None = None) -> None:
+    def __init__(
+        self, flush: str = "async", store: Path | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
         """Args:
         flush: ``sync`` or ``async``.
         store: where the broker keeps its files; None: a temporary directory, removed at the end.
+        settings: further lines of ``broker.conf``.
         """
         self.flush = flush
+        self.settings = dict(settings or {})
         self._temporary = Path(tempfile.mkdtemp(prefix="rucola-peers-"))
         self.store = store or self._temporary / "store"
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -115,6 +120,9 @@ class Servers(ABC):
         self._processes.append(process)
         return process
 
+    def _configure(self, name: str, **values: object) -> None:
+        (self._temporary / name).write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+
     def _clean_up(self) -> None:
         for process in reversed(self._processes):
             process.terminate()
@@ -137,6 +145,9 @@ class RucolaServers(Servers):
     def _start(self) -> None:
         command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store)]
         command += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--flush", self.flush]
+        if self.settings:
+            self._configure("broker.conf", **self.settings)
+            command += ["--config", "broker.conf"]
         process = self._spawn(command, "rucola.log", {"PYTHONPATH": str(ROOT / "src")}, capture=True)
         line = _first_line(process)
         if not line.startswith("{"):
@@ -150,8 +161,14 @@ class JavaServers(Servers):
 
     name = "java"
 
-    def __init__(self, flush: str = "async", store: Path | None = None, version: str = SERVER_VERSION) -> None:
-        super().__init__(flush, store)
+    def __init__(
+        self,
+        flush: str = "async",
+        store: Path | None = None,
+        version: str = SERVER_VERSION,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        super().__init__(flush, store, settings)
         self._classpath = server_classpath(version)
 
     def _start(self) -> None:
@@ -178,13 +195,11 @@ class JavaServers(Servers):
             transientStorePoolEnable="false",
             storePathRootDir=self.store,
             storePathCommitLog=self.store / "commitlog",
+            **self.settings,
         )
         self._java("org.apache.rocketmq.broker.BrokerStartup", "broker", "-Xms1g", "-Xmx1g", "-Xmn512m")
         _wait_for_port(broker_port, self._processes[-1], self)
         wait_for_route(self.namesrv, "TBW102")  # the topic under which clients create others
-
-    def _configure(self, name: str, **values: object) -> None:
-        (self._temporary / name).write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
     def _java(self, main: str, name: str, *heap: str) -> None:
         home = self._temporary / "home"
@@ -204,9 +219,9 @@ class JavaServers(Servers):
         self._spawn(command, f"{name}.log", {"ROCKETMQ_HOME": str(home)})
 
 
-def servers(name: str, flush: str = "async") -> Servers:
-    """The pair called ``rucola`` or ``java``."""
-    return RucolaServers(flush) if name == "rucola" else JavaServers(flush)
+def servers(name: str, flush: str = "async", settings: Mapping[str, object] | None = None) -> Servers:
+    """The pair called ``rucola`` or ``java``, with further lines of ``broker.conf``."""
+    return RucolaServers(flush, settings=settings) if name == "rucola" else JavaServers(flush, settings=settings)
 
 
 def cpu_seconds(pid: int) -> float:

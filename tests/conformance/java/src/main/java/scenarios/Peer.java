@@ -42,6 +42,10 @@ final class Peer implements AutoCloseable {
         closers.forEach(Runnable::run);
     }
 
+    String namesrv() {
+        return namesrv;
+    }
+
     DefaultMQProducer producer() throws MQClientException {
         DefaultMQProducer producer = new DefaultMQProducer(group + "_producer");
         producer.setNamesrvAddr(namesrv);
@@ -114,6 +118,15 @@ final class Peer implements AutoCloseable {
             }
             found.addAll(result.getMsgFoundList());
             next = result.getNextBeginOffset();
+        }
+    }
+
+    /** Queues of a topic that the broker makes when it needs it; none before. */
+    List<MessageQueue> queuesOf(String name) throws Exception {
+        try {
+            return new ArrayList<>(reader().fetchSubscribeMessageQueues(name));
+        } catch (MQClientException noRouteYet) {
+            return List.of();
         }
     }
 
