@@ -269,13 +269,13 @@ def check_recovered(life: StoreLife) -> StoreModel:
     for outcome in model.outcomes():
         try:
             check_queues(outcome, end, _queue_units(disk), store.min_offset)
-            outcome = outcome.copy()
-            outcome.cut(end)
-            _check_reads(store, outcome)
+            recovered = outcome.copy()
+            recovered.cut(end)
+            _check_reads(store, recovered)
         except Mismatch as error:
             mismatch = error
         else:
-            return outcome
+            return recovered
     raise mismatch
 
 

@@ -103,9 +103,9 @@ class StoreModel:
         """Records below ``end`` that have a place in a queue, by queue and in order."""
         queues: dict[QueueName, list[SentRecord]] = {}
         for record in self.records:
-            if record.end <= end and record.unit:
-                if record.physical_offset >= self.deleted.get(record.message.topic, 0):
-                    queues.setdefault(record.queue, []).append(record)
+            deleted_to = self.deleted.get(record.message.topic, 0)
+            if record.end <= end and record.unit and record.physical_offset >= deleted_to:
+                queues.setdefault(record.queue, []).append(record)
         return queues
 
     def place(self, message: StoreMessage, physical_offset: int, record: bytes) -> None:
