@@ -1,7 +1,11 @@
-"""Load program on our store alone, one thread. Arguments: directory, body bytes.
+"""Load program on our store alone. Arguments: directory, body bytes, ``async`` or ``sync``, ``index`` or ``plain``.
 
-Each line on standard input, ``MESSAGES``, is one round: appends in batches of 64 as one read of a connection brings
-them, then queues and index catch up. Their times are summed up apart, since here both run on one thread.
+The first line tells how long it took to open the directory, queues and index caught up. Each line on standard input is
+one round: ``put WAITERS MESSAGES`` or ``get - MESSAGES``.
+
+With asynchronous flush appends come in batches of 64, as one read of a connection brings them, then queues and index
+catch up; their times are summed up apart, since here both run on one thread. With synchronous flush there are so many
+senders that wait for the disk with one message each, as there are threads on the Java side.
 """
 
 from __future__ import annotations
@@ -10,42 +14,93 @@ import json
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
-from bench.samples import HOST, TOPIC, send_batch
+from bench.samples import HOST, QUEUES, TOPIC, send_batch
+from rucola.protocol.frame import FrameBatch
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
-from rucola.store.config import MessageStoreConfig
+from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 BATCH = 64
+GET_MESSAGES = 32
+GET_BYTES_MAX = 1 << 30
 
 
-def main(directory: str, body_bytes: int) -> None:
+class Load:
+    """The store and its rounds."""
+
+    def __init__(self, directory: str, body_bytes: int, sync: bool, index: bool) -> None:
+        config = MessageStoreConfig(
+            store_path_root_dir=str(Path(directory) / "store"),
+            flush_disk_type=FlushDiskType.SYNC_FLUSH if sync else FlushDiskType.ASYNC_FLUSH,
+            message_index_enable=index,
+        )
+        self._flushed = Event()
+        self._sync = sync
+        self._batch: FrameBatch = send_batch(BATCH, body_bytes)
+        begin = time.perf_counter()
+        self.store = MessageStore(config, Files(), SystemClock(), on_flushed=self._flushed.set)
+        self.store.load()
+        self.store.start()
+        self.store.dispatch()
+        self.open_seconds = time.perf_counter() - begin
+
+    def put(self, waiters: int, messages: int) -> dict[str, float]:
+        """Appends; what is answered is on the disk with synchronous flush."""
+        count = waiters if self._sync else BATCH
+        failed, append_s, dispatch_s = 0, 0.0, 0.0
+        for _ in range(0, messages, count):
+            start = time.perf_counter()
+            batch = self._batch
+            status = self.store.append_rows(batch.source, batch.view, batch.table, 0, count, TOPIC, HOST)
+            if self._sync:
+                self._wait()
+            appended = time.perf_counter()
+            self.store.dispatch()
+            dispatch_s += time.perf_counter() - appended
+            append_s += appended - start
+            failed += 0 if status is PutMessageStatus.PUT_OK else count
+        messages += -messages % count
+        facts = {"messages": messages, "failed": failed, "seconds": append_s}
+        return {**facts, "dispatched_seconds": append_s + dispatch_s}
+
+    def _wait(self) -> None:
+        while self.store.flushed_offset < self.store.max_offset:
+            self._flushed.wait()
+            self._flushed.clear()
+
+    def get(self, messages: int) -> dict[str, float]:
+        """Reads queue after queue from its start."""
+        store, taken, queue = self.store, 0, 0
+        start = time.perf_counter()
+        while taken < messages:
+            queue_offset, share = store.min_queue_offset(TOPIC, queue), 0
+            while share < messages // QUEUES:
+                result = store.get_message(TOPIC, queue, queue_offset, GET_MESSAGES, GET_BYTES_MAX, None)
+                if not result.message_count:
+                    break
+                share += result.message_count
+                queue_offset = result.next_offset
+            taken += share
+            queue = (queue + 1) % QUEUES
+        return {"messages": taken, "seconds": time.perf_counter() - start}
+
+
+def main(directory: str, body_bytes: str, flush: str, index: str) -> None:
     """Open a store, answer rounds, close it."""
-    config = MessageStoreConfig(store_path_root_dir=str(Path(directory) / "store"))
-    store = MessageStore(config, Files(), SystemClock())
-    store.load()
-    store.start()
+    load = Load(directory, int(body_bytes), flush == "sync", index == "index")
     try:
-        print(json.dumps({"ready": True}), flush=True)
-        batch = send_batch(BATCH, body_bytes)
+        print(json.dumps({"open_seconds": load.open_seconds}), flush=True)
         for line in sys.stdin:
-            batches = max(1, int(line) // BATCH)
-            failed, append_s, dispatch_s = 0, 0.0, 0.0
-            for _ in range(batches):
-                start = time.perf_counter()
-                status = store.append_rows(batch.source, batch.view, batch.table, 0, BATCH, TOPIC, HOST)
-                appended = time.perf_counter()
-                store.dispatch()
-                dispatch_s += time.perf_counter() - appended
-                append_s += appended - start
-                failed += 0 if status is PutMessageStatus.PUT_OK else BATCH
-            facts = {"messages": batches * BATCH, "failed": failed, "seconds": append_s}
-            print(json.dumps({**facts, "dispatched_seconds": append_s + dispatch_s}), flush=True)
+            what, waiters, messages = line.split()
+            facts = load.get(int(messages)) if what == "get" else load.put(int(waiters), int(messages))
+            print(json.dumps(facts), flush=True)
     finally:
-        store.shutdown()
+        load.store.shutdown()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(*sys.argv[1:])

@@ -60,7 +60,11 @@ class Round:
 
 
 class Program:
-    """A load program that runs as long as the ``with`` block."""
+    """A load program that runs as long as the ``with`` block.
+
+    Attributes:
+        ready: what it said when it was ready.
+    """
 
     def __init__(self, command: Sequence[str], servers: Servers | None = None) -> None:
         self._servers = servers
@@ -74,10 +78,11 @@ class Program:
             stderr=self._errors,
         )
         self._pending = b""
+        self.ready: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         try:
-            self._answer()
+            self.ready = self._answer()
         except BaseException:
             self._end()
             raise
@@ -110,6 +115,11 @@ class Program:
                 raise PeerError(text)
             print(f"bench: {text}", file=sys.stderr)
         return Round(messages, seconds, load, server, facts)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would; the block is left right after."""
+        self._process.kill()
+        self._process.wait()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:

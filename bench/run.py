@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
+from bench import filter as sql_filter
 from bench import kernels, receive, scan, send, start, store
 from bench.context import Context
 from bench.figure import Figure
@@ -30,8 +31,11 @@ WIDTH = 150
 MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "kernels": kernels.measure,
     "scan": scan.measure,
+    "filter": sql_filter.measure,
     "start": start.measure,
     "store": store.measure,
+    "store-sync": store.measure_sync,
+    "open": store.measure_opening,
     "send": send.measure_client,
     "send-frames": send.measure_frames,
     "send-java": send.measure_java,

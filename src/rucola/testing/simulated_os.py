@@ -9,6 +9,7 @@ import builtins
 import errno
 import os
 import posixpath
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -296,9 +297,17 @@ class _Fcntl:
 
     LOCK_EX = 2
     LOCK_NB = 4
+    F_WRLCK = 1
+    F_UNLCK = 2
+    F_GETLK = 5
 
     def lockf(self, *_: int) -> None:
         """Locks."""
+
+    def fcntl(self, _descriptor: int, _command: int, question: bytes) -> bytes:
+        """The answer to ``F_GETLK``, no lock: in the first field on Linux, in the last but one elsewhere."""
+        number = self.F_UNLCK.to_bytes(2, sys.byteorder)
+        return number + question[2:] if sys.platform == "linux" else question[:-4] + number + question[-2:]
 
 
 def _error(number: int, path: str) -> OSError:

@@ -91,7 +91,13 @@ class StoreLife:
         self._failed_at = -1
         self._started = False
         with manual_workers(*_WORKERS):
-            self.store = MessageStore(self.config, files, self._clock, on_flushed=self._flushed)
+            self.store = MessageStore(
+                self.config,
+                files,
+                self._clock,
+                on_flushed=self._flushed,
+                is_batch_topic=lambda topic: topic.startswith(b"Batch"),
+            )
         try:
             self.store.load()
         except DiskError as error:

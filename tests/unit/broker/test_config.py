@@ -38,9 +38,9 @@ def test_a_usual_file_is_obeyed():
 
 def test_the_reference_s_other_keys_are_reported_once(caplog):
     with caplog.at_level(logging.WARNING, "rucola.broker.config"):
-        options_of("deleteWhen=04\nfileReservedTime=48\nlistenPort=1")
+        options_of("haSendHeartbeatInterval=5000\nfetchNamesrvAddrByAddressServer=true\nlistenPort=1")
     assert len(caplog.records) == 1
-    assert caplog.records[0].rucola_fields == {"keys": "deleteWhen,fileReservedTime"}
+    assert caplog.records[0].rucola_fields == {"keys": "fetchNamesrvAddrByAddressServer,haSendHeartbeatInterval"}
 
 
 @pytest.mark.parametrize(

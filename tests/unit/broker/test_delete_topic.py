@@ -76,7 +76,8 @@ def test_offsets_outside_of_their_queues_are_brought_back_after_a_crash(tmp_path
         async with Cluster(tmp_path) as cluster:
             offsets = cluster.broker.offsets
             assert offsets.clamped == 3
-            assert offsets.table == {
+            ours = {key: queues for key, queues in offsets.table.items() if key.startswith("T@")}
+            assert ours == {
                 "T@far": {0: 3, 1: 0},
                 "T@near": {0: 2},
                 "T@below": {0: 0},

@@ -1,0 +1,43 @@
+"""SQL92 filters: messages judged per second on one core, against the evaluator of the official broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.peers.packages import PeerError
+
+from bench.context import Context
+from bench.figure import Budget, Figure, rate
+from bench.program import Round, alternate, java_load, median, python_load
+
+GROUP = "SQL92 filters, one core, property texts of four properties"
+PILOT = 2_000_000
+EXPRESSIONS = {
+    "RocketMQ's example": "(TAGS is not null and TAGS in ('TagA','TagB')) and (a is not null and a between 0 and 3)",
+    "three terms": "price > 10.5 and region in ('hz','sh') and a <> 3",
+}
+SAMPLES = [
+    f"TAGS=Tag{'ABCD'[number % 4]};a={number % 8};price={number % 16}.25;region={('hz', 'bj')[number % 2]};"
+    for number in range(64)
+]
+"""Separators are written as = and ; here. Their number divides a batch, so that both sides see the same mix."""
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """Evaluations of text to outcome; both sides must let the same share pass."""
+    for name, text in EXPRESSIONS.items():
+        context.show(f"filter: {name}, ours and Java in turns")
+        with python_load("load_filter", text, *SAMPLES) as ours, java_load("FilterLoad", text, *SAMPLES) as java:
+            mine, theirs = alternate((ours, java), str, context.seconds, context.rounds, PILOT)
+        if abs(median(mine, _passed) - median(theirs, _passed)) > 0.001:
+            raise PeerError(f"{name}: ours lets {median(mine, _passed):.3f} pass, Java {median(theirs, _passed):.3f}")
+        budget = Budget("ours", "min", 1_000_000)
+        yield rate(GROUP, name, median(mine, _rate), median(theirs, _rate), "Java evaluator", budget)
+
+
+def _rate(one: Round) -> float:
+    return one.rate
+
+
+def _passed(one: Round) -> float:
+    return one.extra["passed"] / one.messages
