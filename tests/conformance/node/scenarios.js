@@ -36,13 +36,16 @@ class Peer {
     return producer;
   }
 
-  // Starts a consumer; what it gets goes to `seen`. Returns a function that stops it.
-  async consume(tags, seen) {
+  // Starts a consumer; what it gets goes to `seen`, and what `fails` says it throws at. Returns a function that stops it.
+  async consume(tags, seen, fails = () => false) {
     const consumer = new Consumer({ nameSrv, httpclient, logger, consumerGroup: this.group, rebalanceInterval: 1000 });
     consumer.on('error', error => warnings.push(error.message));
     consumer.subscribe(this.topic, tags, async message => {
       if (message.tags !== 'Setup') { // the runner's, see run.py
         seen.push(message);
+        if (fails(message)) {
+          throw new Error('not this time');
+        }
       }
     });
     await consumer.ready();
@@ -144,6 +147,20 @@ const scenarios = {
     await expectBodies(after, 20);
     assert(after.every(message => parseInt(message.keys.slice(3), 10) >= 20), 'an old message again');
     return { messages: 40 };
+  },
+
+  // A message that the consumer throws at goes back to the broker and comes again.
+  async retry_later(peer) {
+    await peer.send(await peer.producer(), 0, 3);
+    const seen = [];
+    await peer.consume('*', seen, message => message.body.toString() === 'message 1' && message.reconsumeTimes === 0);
+    await until('the second try', () => seen.length >= 4);
+    assert.deepStrictEqual(seen.map(message => message.body.toString()).sort(), [ 'message 0', 'message 1', 'message 1', 'message 2' ]);
+    const again = seen[3];
+    assert.strictEqual(again.body.toString(), 'message 1');
+    assert.strictEqual(again.reconsumeTimes, 1);
+    assert.strictEqual(again.properties.RETRY_TOPIC, peer.topic);
+    return { tries: seen.length };
   },
 };
 

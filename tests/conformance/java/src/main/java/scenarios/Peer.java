@@ -23,7 +23,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** What a scenario works with: its own topic and group, clients that are shut down at the end, and checks. */
 final class Peer implements AutoCloseable {
-    static final long PATIENCE_MS = 30_000;
+    /** Longer than the 30 s between two heartbeats: a client may skip the one that its new assignment calls for. */
+    static final long PATIENCE_MS = 45_000;
 
     final String topic;
     final String group;
@@ -47,7 +48,13 @@ final class Peer implements AutoCloseable {
     }
 
     DefaultMQProducer producer() throws MQClientException {
-        DefaultMQProducer producer = new DefaultMQProducer(group + "_producer");
+        return producer("producer");
+    }
+
+    /** A producer of a group, and with an identity, of its own. */
+    DefaultMQProducer producer(String name) throws MQClientException {
+        DefaultMQProducer producer = new DefaultMQProducer(group + "_" + name);
+        producer.setInstanceName(name);
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(10_000);
         producer.setRetryTimesWhenSendFailed(0);        // a failure must show, not be hidden by a second try
@@ -135,6 +142,22 @@ final class Peer implements AutoCloseable {
             reader = pullConsumer(group + "_reader");
         }
         return reader;
+    }
+
+    /** The dead letters of the group, once there are so many. */
+    List<MessageExt> deadLetters(int count) throws Exception {
+        String name = "%DLQ%" + group;
+        return until(count + " dead letters", () -> {
+            List<MessageExt> found = new ArrayList<>();
+            try {
+                for (MessageQueue queue : reader().fetchSubscribeMessageQueues(name)) {
+                    readQueue(queue, found);
+                }
+            } catch (MQClientException noRouteYet) {
+                return null;
+            }
+            return found.size() >= count ? found : null;
+        });
     }
 
     static <T> T until(String what, Callable<T> attempt) throws Exception {

@@ -22,6 +22,9 @@ public final class Scenario {
         Pulling.register(ALL);
         Pushing.register(ALL);
         Querying.register(ALL);
+        Retrying.register(ALL);
+        Asking.register(ALL);
+        Grouping.register(ALL);
         Delaying.register(ALL);
         Filtering.register(ALL);
         Transacting.register(ALL);

@@ -1,0 +1,181 @@
+package scenarios;
+
+import static scenarios.Peer.body;
+import static scenarios.Peer.check;
+import static scenarios.Peer.equal;
+import static scenarios.Peer.sent;
+import static scenarios.Peer.until;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** What becomes of messages that a consumer does not take: again later, again at once, or never. */
+final class Retrying {
+    private Retrying() {
+    }
+
+    static void register(Map<String, Scenario.Body> all) {
+        all.put("retry_later", Retrying::later);
+        all.put("retry_dead_letter", Retrying::deadLetter);
+        all.put("retry_refused", Retrying::refused);
+        all.put("retry_orderly", Retrying::orderly);
+        all.put("retry_orderly_dead", Retrying::orderlyDead);
+    }
+
+    /** Fails once, comes back under its own topic after the time of its delay level, then is done. */
+    private static Map<String, Object> later(Peer peer) throws Exception {
+        DefaultMQProducer producer = peer.producer();
+        SendResult origin = sent(producer.send(peer.message("TagA", "key0", "fails once")));
+        sent(producer.send(peer.message("TagA", "key1", "fails never")));
+        List<MessageExt> seen = new CopyOnWriteArrayList<>();
+        start(peer, 16, (message, context) -> {
+            seen.add(message);
+            context.setDelayLevelWhenNextConsume(1);
+            return !body(message).equals("fails once") || message.getReconsumeTimes() > 0;
+        });
+        until("the second try", () -> seen.size() >= 3 ? seen : null);
+        Thread.sleep(1500);   // a third try would come now
+        equal("tries", 3, seen.size());
+        MessageExt again = seen.get(2);
+        equal("body", "fails once", body(again));
+        equal("topic", peer.topic, again.getTopic());
+        equal("reconsume times", 1, again.getReconsumeTimes());
+        equal("tag", "TagA", again.getTags());
+        equal("keys", "key0", again.getKeys());
+        equal("origin", origin.getOffsetMsgId(), again.getProperty("ORIGIN_MESSAGE_ID"));
+        equal("unique id", origin.getMsgId(), again.getMsgId());
+        long waited = again.getStoreTimestamp() - seen.stream()
+            .filter(message -> body(message).equals("fails once")).findFirst().orElseThrow().getStoreTimestamp();
+        check(waited >= 900, "came back after " + waited + " ms");
+        return Map.of("tries", 3);
+    }
+
+    /** Fails each time: as often as the consumer allows, then into the dead-letter topic of the group. */
+    private static Map<String, Object> deadLetter(Peer peer) throws Exception {
+        SendResult origin = sent(peer.producer().send(peer.message("TagA", "key0", "fails for good")));
+        List<MessageExt> seen = new CopyOnWriteArrayList<>();
+        start(peer, 2, (message, context) -> {
+            seen.add(message);
+            context.setDelayLevelWhenNextConsume(1);
+            return false;
+        });
+        MessageExt dead = peer.deadLetters(1).get(0);
+        equal("tries", 3, seen.size());
+        for (int i = 0; i < 3; i++) {
+            equal("reconsume times", i, seen.get(i).getReconsumeTimes());
+        }
+        equal("body", "fails for good", body(dead));
+        equal("reconsume times", 3, dead.getReconsumeTimes());
+        equal("topic before", peer.topic, dead.getProperty("RETRY_TOPIC"));
+        equal("origin", origin.getOffsetMsgId(), dead.getProperty("ORIGIN_MESSAGE_ID"));
+        return Map.of("tries", seen.size());
+    }
+
+    /** Delay level -1: a dead letter at once. */
+    private static Map<String, Object> refused(Peer peer) throws Exception {
+        sent(peer.producer().send(peer.message("TagA", "key0", "refused")));
+        List<MessageExt> seen = new CopyOnWriteArrayList<>();
+        start(peer, 16, (message, context) -> {
+            seen.add(message);
+            context.setDelayLevelWhenNextConsume(-1);
+            return false;
+        });
+        MessageExt dead = peer.deadLetters(1).get(0);
+        equal("body", "refused", body(dead));
+        equal("tries", 1, seen.size());
+        return Map.of("dead", 1);
+    }
+
+    /** An orderly consumer tries a failed message again before anything behind it. */
+    private static Map<String, Object> orderly(Peer peer) throws Exception {
+        DefaultMQProducer producer = peer.producer();
+        for (int i = 0; i < 12; i++) {
+            sent(producer.send(peer.message("TagA", "key" + i, "message " + i), (queues, m, arg) -> queues.get(0), null));
+        }
+        List<String> done = new CopyOnWriteArrayList<>();
+        List<String> tries = new CopyOnWriteArrayList<>();
+        startOrderly(peer, -1, message -> {
+            tries.add(body(message));
+            boolean takes = !body(message).equals("message 5") || message.getReconsumeTimes() >= 2;
+            if (takes) {
+                done.add(body(message));
+            }
+            return takes;
+        });
+        until("12 messages", () -> done.size() >= 12 ? done : null);
+        List<String> wanted = new ArrayList<>();
+        for (int i = 0; i < 12; i++) {
+            wanted.add("message " + i);
+        }
+        equal("order", wanted, new ArrayList<>(done));
+        equal("tries of the failing one", 3L, tries.stream().filter("message 5"::equals).count());
+        return Map.of("tries", tries.size());
+    }
+
+    /** An orderly consumer gives up on a message: it becomes a dead letter, those behind it are consumed. */
+    private static Map<String, Object> orderlyDead(Peer peer) throws Exception {
+        DefaultMQProducer producer = peer.producer();
+        for (int i = 0; i < 4; i++) {
+            sent(producer.send(peer.message("TagA", "key" + i, "message " + i), (queues, m, arg) -> queues.get(0), null));
+        }
+        Set<String> done = new HashSet<>();
+        startOrderly(peer, 1, message -> {
+            boolean takes = !body(message).equals("message 1");
+            synchronized (done) {
+                if (takes) {
+                    done.add(body(message));
+                }
+            }
+            return takes;
+        });
+        MessageExt dead = peer.deadLetters(1).get(0);
+        equal("body", "message 1", body(dead));
+        equal("delay", "-1", dead.getProperty("DELAY"));
+        until("the messages behind it", () -> {
+            synchronized (done) {
+                return done.size() == 3 ? done : null;
+            }
+        });
+        return Map.of("dead", 1);
+    }
+
+    /** Says whether the message was taken. */
+    private interface Concurrent {
+        boolean take(MessageExt message, org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext context);
+    }
+
+    private interface Orderly {
+        boolean take(MessageExt message);
+    }
+
+    private static void start(Peer peer, int triesMax, Concurrent listener) throws Exception {
+        DefaultMQPushConsumer consumer = peer.pushConsumer(peer.group);
+        consumer.setMaxReconsumeTimes(triesMax);
+        consumer.subscribe(peer.topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+            listener.take(messages.get(0), context) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
+        consumer.start();
+    }
+
+    private static void startOrderly(Peer peer, int triesMax, Orderly listener) throws Exception {
+        DefaultMQPushConsumer consumer = peer.pushConsumer(peer.group);
+        consumer.setMaxReconsumeTimes(triesMax);
+        consumer.setSuspendCurrentQueueTimeMillis(100);
+        consumer.subscribe(peer.topic, "*");
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
+            listener.take(messages.get(0)) ? ConsumeOrderlyStatus.SUCCESS : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT);
+        consumer.start();
+    }
+}
