@@ -50,6 +50,11 @@ class PlainRecord:
         names = [self.properties.get(b"UNIQ_KEY", b""), *self.properties.get(b"KEYS", b"").split(b" ")]
         return set() if self.sys_flag & 12 == 12 else {name for name in names if name}
 
+    @property
+    def light_queues(self) -> list[str]:
+        """Names of the light queues that it is in as well; a pull gives it with the offset in its own queue."""
+        return [name for name in self.properties.get(b"INNER_MULTI_DISPATCH", b"").decode().split(",") if name]
+
 
 @dataclass(frozen=True)
 class PlainLog:

@@ -167,8 +167,8 @@ PLANTED_FAULTS: dict[str, tuple[str, Defect]] = {
 _drop = IndexService.drop
 
 
-def _drop_newest_only(self: IndexService, physical_end: int, unclean: bool, synced_end: int | None) -> int:
-    return _drop(self, physical_end, unclean, None if synced_end is None else 1 << 62)
+def _drop_newest_only(self: IndexService, physical_end: int, unclean: bool, synced_end: int) -> int:
+    return _drop(self, physical_end, unclean, 1 << 62)
 
 
 def _remove_after(self: MappedFileQueue, position: int) -> list[str]:

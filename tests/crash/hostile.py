@@ -171,6 +171,9 @@ def _check_served(damaged: Variant, store: MessageStore, log: PlainLog) -> None:
     for record in records:
         if record.queued:
             queues.setdefault((record.topic, record.queue_id), {})[record.queue_offset] = record.data
+            if damaged.options.get("enableMultiDispatch", "").lower() == "true":
+                for name in record.light_queues:
+                    queues.setdefault((name, 0), {})[record.queue_offset] = record.data
         for key in record.keys:
             keys.setdefault((record.topic, key), {})[record.physical_offset] = record
     names = {(name.decode("utf-8", "surrogateescape"), queue_id) for name, queue_id in store.queue_names()}

@@ -21,6 +21,7 @@ from tests.golden.opening import CASES, opened
 from rucola.common.message import StoreMessage
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import read_units
+from rucola.formats.index_file import INDEX_HEADER
 from rucola.formats.message import BLANK, MAGIC_BLANK, decode_message, decode_messages
 from rucola.store.consume_queue_store import QUEUE_ID_MAX
 from rucola.store.message_store import MessageStore
@@ -45,6 +46,17 @@ QUERIES_DIFFER = {
     "killed_bad_body_crc_continued": "defect 6: records put behind a cut are found",
     "killed_bad_size": "defect 6: keys behind the cut do not count among the hits asked for",
 }
+INDEX_FILES_KEPT = {
+    "clean_stop_bad_crc_last_segment": 1,
+    "clean_stop_last_segment_deleted": 1,
+    "clean_stop_log_deleted": 0,
+    "killed_bad_body_crc": 0,
+    "killed_bad_body_crc_continued": 0,
+    "killed_bad_magic": 0,
+    "killed_bad_size": 0,
+    "killed_half_record_continued": 1,
+}
+"""Those that go on behind the end of the log, or lack keys that an earlier recovery of the reference did not put."""
 DAMAGED_INSIDE = "clean_stop_bad_crc_earlier"
 """Its damage lies before the last segment, which neither store looks at after a clean stop; one record is not whole."""
 
@@ -230,6 +242,18 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
             assert len(found) <= asked["maxNum"]
     assert bool(differs) == (case.name in QUERIES_DIFFER)
     store.shutdown()
+
+
+def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_path: Path) -> None:
+    """After a crash the newest one and those that are not full are put again, whatever they hold."""
+    unpack(case.name, tmp_path)
+    opened(case, tmp_path).shutdown()
+    before = sorted(case.below("index").items(), key=lambda item: INDEX_HEADER.unpack(item[1])[2])
+    count = len(before) - 1 if "abort" in case.files else len(before)
+    count = INDEX_FILES_KEPT.get(case.name, count)
+    after = {file.name: file.read_bytes() for file in tmp_path.glob("index/*")}
+    assert [name for name, data in before if after.get(name) == data] == [name for name, _ in before[:count]]
+    assert not [name for name, _ in before[count:] if name in after]
 
 
 def matching_ids(case: Case, asked: dict[str, Any]) -> list[str]:

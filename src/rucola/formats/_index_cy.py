@@ -28,6 +28,8 @@ RECORD_TOPIC_POS = cython.declare(cython.int, 16)
 RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
 RECORD_KEYS_POS = cython.declare(cython.int, 23)
 RECORD_KEYS_LEN = cython.declare(cython.int, 24)
+RECORD_TAGS_POS = cython.declare(cython.int, 20)
+RECORD_TAGS_LEN = cython.declare(cython.int, 21)
 RECORD_UNIQ_KEY_POS = cython.declare(cython.int, 25)
 RECORD_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
 TRANSACTION_MASK = cython.declare(cython.int, 12)
@@ -203,12 +205,15 @@ def _put_keys(
     uniq_len: cython.Py_ssize_t,
     keys_pos: cython.Py_ssize_t,
     keys_len: cython.Py_ssize_t,
+    tags_pos: cython.Py_ssize_t,
+    tags_len: cython.Py_ssize_t,
     physical_offset: cython.longlong,
     store_timestamp_ms: cython.longlong,
     skip: cython.Py_ssize_t,
 ) -> cython.longlong:
-    """See ``put_record_keys``; the file was checked."""
+    """See ``put_record_keys``; the file was checked. Tags are put last, as a key that begins with ``T#``."""
     _check_span(source, topic_pos, topic_len)
+    _check_span(source, tags_pos, tags_len)
     _check_span(source, uniq_pos, uniq_len)
     _check_span(source, keys_pos, keys_len)
     topic_hash: cython.longlong = _hash(source, topic_pos, topic_pos + max(topic_len, 0), 0) * 31 + 35  # '#'
@@ -236,6 +241,13 @@ def _put_keys(
                     done += 1
                 start = at + 1
             at += 1
+    if tags_len > 0:
+        if done >= skip:
+            key_hash = ((topic_hash * 31 + 84) * 31 + 35) & UINT32_MASK  # 'T', '#'
+            key_hash = _hash(source, tags_pos, tags_pos + tags_len, key_hash)
+            if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
+                return ~done
+        done += 1
     return done
 
 
@@ -278,6 +290,8 @@ def put_record_keys(
         uniq_len,
         keys_pos,
         keys_len,
+        0,
+        0,
         physical_offset,
         store_timestamp_ms,
         skip,
@@ -295,6 +309,7 @@ def put_rows(
     base_offset: cython.longlong,
     from_offset: cython.longlong,
     skip: cython.Py_ssize_t = 0,
+    tags: cython.bint = False,
 ) -> tuple[int, int]:
     """Puts the keys of the records in rows ``first`` up to ``last``; those of rollback records are passed over.
 
@@ -304,6 +319,7 @@ def put_rows(
         table: rows of ``walk_records``.
         from_offset: records that start below it are passed over.
         skip: keys of row ``first`` that are stored already.
+        tags: puts the tags as well, as RocketMQ does from 5.4.0 on.
 
     Returns:
         The first row not completed and how many of its keys are stored: ``(last, 0)`` when all are.
@@ -333,6 +349,8 @@ def put_rows(
                 table[row + RECORD_UNIQ_KEY_LEN],
                 table[row + RECORD_KEYS_POS],
                 table[row + RECORD_KEYS_LEN],
+                table[row + RECORD_TAGS_POS],
+                table[row + RECORD_TAGS_LEN] if tags else 0,
                 physical_offset,
                 table[row + RECORD_STORE_TIMESTAMP],
                 skip,
@@ -341,3 +359,37 @@ def put_rows(
                 return i, ~done
         skip = 0
     return last, 0
+
+
+def find_broken_chain(
+    index: cython.uchar[::1], slot_count: cython.longlong, entry_max: cython.longlong, heads: cython.int[::1]
+) -> int:
+    """Follows the entries as they were put: each leads to the newest one before it in its slot.
+
+    Args:
+        heads: room for a number per slot, zeros; afterwards the newest entry of each.
+
+    Returns:
+        Number of the first entry that leads elsewhere; 0 when all are right but a slot is not; -1 when all is right.
+
+    Raises:
+        ValueError: if the file is too short for its geometry, or ``heads`` for the slots.
+    """
+    _check_file(index, slot_count, entry_max)
+    if len(heads) < slot_count:
+        raise ValueError(f"room for {len(heads)} of {slot_count} slots")
+    count: cython.longlong = min(_int32(index, INDEX_COUNT), entry_max)
+    number: cython.longlong
+    slot: cython.longlong
+    value: cython.longlong
+    entry: cython.Py_ssize_t = HEADER_BYTES + SLOT_BYTES * slot_count
+    for number in range(1, count):
+        entry += ENTRY_BYTES
+        value = _int32(index, entry)
+        if value < 0 or _int32(index, entry + 16) != heads[value % slot_count]:
+            return number
+        heads[value % slot_count] = cython.cast(cython.int, number)
+    for slot in range(slot_count):
+        if _int32(index, HEADER_BYTES + SLOT_BYTES * slot) != heads[slot]:
+            return 0
+    return -1

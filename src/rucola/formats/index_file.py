@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from rucola.common.ids import PhysicalOffset
 from rucola.common.java import INT32_MIN
 from rucola.errors import FormatError
-from rucola.formats._index_cy import put_key, put_record_keys, put_rows
+from rucola.formats._index_cy import find_broken_chain, put_key, put_record_keys, put_rows
 from rucola.formats._message_cy import hash_utf8
 from rucola.formats.layout import Field, Layout
 
@@ -29,6 +29,7 @@ __all__ = [
     "INDEX_HEADER",
     "INDEX_SLOT",
     "IndexHeader",
+    "find_broken_chain",
     "index_file_bytes",
     "key_hash",
     "put_key",

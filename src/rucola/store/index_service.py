@@ -41,16 +41,17 @@ class IndexFile:
 
     Attributes:
         name: 17 digits.
+        slot_count, entry_max: its geometry.
     """
 
-    __slots__ = ("_entries_at", "_entry_max", "_file", "_slot_count", "name")
+    __slots__ = ("_entries_at", "_file", "entry_max", "name", "slot_count")
 
     def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
         self.name = name
-        self._slot_count = config.max_hash_slot_num
-        self._entry_max = config.max_index_num
-        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self._slot_count
-        size = index_file_bytes(self._slot_count, self._entry_max)
+        self.slot_count = config.max_hash_slot_num
+        self.entry_max = config.max_index_num
+        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
+        size = index_file_bytes(self.slot_count, self.entry_max)
         self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0)
 
     @property
@@ -63,15 +64,23 @@ class IndexFile:
         """The map, for the kernel."""
         return self._file.segment.buffer
 
+    @property
+    def view(self) -> memoryview:
+        """The bytes."""
+        return self._file.segment.view
+
     def header(self) -> IndexHeader:
         """As the file has it now."""
         return IndexHeader.decode(self._file.segment.view)
 
     @property
     def plausible(self) -> bool:
-        """Whether the header can be that of a file of this geometry; a file in use has counted at least to 1."""
+        """Whether the header can be that of a file of this geometry; a file in use has counted at least to 1.
+
+        It may end before it begins, where the clock of whoever wrote it stepped back.
+        """
         begin_ms, end_ms, begin, end, slots_used, count = INDEX_HEADER.unpack(self._file.segment.view)
-        sound = 0 <= begin_ms <= end_ms and 0 <= begin <= end and slots_used >= 0 and 1 <= count <= self._entry_max
+        sound = min(begin_ms, end_ms, slots_used) >= 0 and 0 <= begin <= end and 1 <= count <= self.entry_max
         return bool(sound)
 
     def begin(self) -> None:
@@ -106,12 +115,12 @@ class IndexFile:
         The file cuts times to seconds, so that records up to a second too old may be among them, and none is missed.
         """
         view = self._file.segment.view
-        return query(view, self._slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms)
+        return query(view, self.slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms)
 
     def keys_at_end(self) -> int:
         """How many keys of the record with the newest key there are: the file may have become full within it."""
         header, view = self.header(), self._file.segment.view
-        last = min(header.index_count, self._entry_max) - 1
+        last = min(header.index_count, self.entry_max) - 1
         done = 0
         while done < last:
             position = self._entries_at + INDEX_ENTRY.size * (last - done)
@@ -180,7 +189,7 @@ class IndexService:
         # The newest by name need not know the newest record: the clock may have stepped back.
         self._find_end()
 
-    def drop(self, physical_end: int, unclean: bool, synced_end: int | None = None) -> int:
+    def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:
         """Removes the files that know records behind the end of the log, and those that may be damaged.
 
         A file is removed whole: its keys are put again.
@@ -189,34 +198,55 @@ class IndexService:
             physical_end: end of the log.
             unclean: there was a crash: the newest file may be damaged.
             synced_end: the keys of all records below are on the disk; after a crash an older file is kept only if it
-                is full of such keys. None = nothing is known; nothing tells a sound file of others from a damaged one
-                either, so all are made anew.
+                is full of such keys.
 
         Returns:
             Physical offset of the first record whose keys may be missing now.
         """
         # Behind a file that cannot be one, keys are put again from the end of the file before it.
         trusted = 0
-        while synced_end is not None and trusted < len(self.files) and self.files[trusted].plausible:
+        while trusted < len(self.files) and self.files[trusted].plausible:
             trusted += 1
         dropped = self.files[trusted:]
         for file in self.files[:trusted]:
             header = file.header()
             behind = header.end_physical_offset >= physical_end
-            full = header.index_count >= self._config.max_index_num
-            synced = synced_end is not None and full and header.end_physical_offset < synced_end
+            synced = header.index_count >= self._config.max_index_num and header.end_physical_offset < synced_end
             if behind or (unclean and (file is self.files[-1] or not synced)):
                 dropped.append(file)
         # A header may be damaged as well; its begin only lowers the offset where keys are put again.
         begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
+        self._remove(dropped)
+        self._find_end(*begins)
+        return self._end_offset
+
+    def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
+        """Removes all files but those that agree with the log, as far as they are on the disk; see ``drop``.
+
+        Args:
+            sound: those that agree, oldest records first.
+            unclean: there was a crash: only what was synced is kept, and never the newest file.
+            synced_ms: full files that end at this time or before were synced.
+        """
+        kept = sound
+        if unclean:
+            kept = []
+            for file in sound[:-1] if len(sound) == len(self.files) else sound:
+                header = file.header()
+                if header.index_count < self._config.max_index_num or header.end_timestamp_ms > synced_ms:
+                    break
+                kept.append(file)
+        self._remove([file for file in self.files if file not in kept])
+        self._find_end()
+        return self._end_offset
+
+    def _remove(self, dropped: list[IndexFile]) -> None:
         self.files = [file for file in self.files if file not in dropped]
         for file in dropped:
             file.close()
             self._files.remove(file.path)
         if dropped:
             self._files.sync_directory(self.path)
-        self._find_end(*begins)
-        return self._end_offset
 
     def _find_end(self, *begins: int) -> None:
         """Where keys go on: at the newest record known, the first keys of which are there, or at the lowest begin.

@@ -14,6 +14,7 @@ from functools import partial
 
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, DiskFullError, StoreDamagedError, StoreError
+from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -434,6 +435,7 @@ class MessageStore:
             self._files.exists(self._abort_path),
             self._watermark.write,
             self._deletion.replay_from,
+            StoreCheckpoint.decode(self._files.read_file(f"{self.root}/checkpoint") or b"").index_msg_timestamp_ms,
         )
         end = self._find_end(recovery)
         if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):

@@ -4,8 +4,8 @@ Order: find the end of the log, without a change; refuse if that end lies below 
 under the abort marker, cut the log behind its end, make the rest durable, and let queues and index follow.
 
 Where recovery starts is told by offsets that were recorded as durable (``watermark``), never by comparing times. A
-store of RocketMQ has no such record: then all of the log is looked at. Recovery that is itself cut short ends the same
-when it is run again.
+store of RocketMQ has no such record: then all of the log is looked at, and its index files are kept as they are when
+they agree with the log. Recovery that is itself cut short ends the same when it is run again.
 
 What differs from RocketMQ 5.3.3 on purpose: bytes behind the cut are zeroed, and kept aside when they are not only
 zeros; queue units behind the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
@@ -27,6 +27,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
+from rucola.store.index_audit import sound_files
 from rucola.store.index_service import IndexService
 from rucola.store.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
 from rucola.store.mapped_file import MappedFile
@@ -97,6 +98,7 @@ class Recovery:
         watermark: what the store is known to have had on the disk; None = not one of ours, or lost.
         record: makes a watermark durable.
         replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
+        index_synced_ms: full index files that end at this store time or before were synced, as the checkpoint says.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Recovery:
         unclean: bool,
         record: Callable[[Watermark], None],
         replay_from: int | None = None,
+        index_synced_ms: int = 0,
     ) -> None:
         self.unclean = unclean
         self.trusted = False
@@ -123,6 +126,7 @@ class Recovery:
         self._watermark = watermark
         self._record = record
         self._replay_from = replay_from
+        self._index_synced_ms = index_synced_ms
 
     def find_end(self) -> LogEnd:
         """The end of the log; changes nothing.
@@ -255,7 +259,10 @@ class Recovery:
         if self.trusted:
             return end if self._index.files else self._log.min_offset
         watermark = self._watermark
-        return self._index.drop(end, self.unclean, None if watermark is None else watermark.queues_offset)
+        if watermark is not None:
+            return self._index.drop(end, self.unclean, watermark.queues_offset)
+        sound = sound_files(self._index.files, self._log)
+        return self._index.keep(sound, self.unclean, self._index_synced_ms)
 
     def _segment_start(self, offset: int) -> int:
         """Start of the segment that holds ``offset``; the nearest one when none does."""

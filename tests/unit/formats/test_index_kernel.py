@@ -189,6 +189,18 @@ class TestRows:
         assert (row, done) == self.put(index, whole, ENTRIES, 0, 0) == (3, 3)
         assert file == whole
 
+    def test_tags_come_last_and_count_as_a_key(self, index: ModuleType) -> None:
+        table, files = self.table(), [new_file(), new_file()]
+        for row, at in ((0, 0), (3, 4)):  # any piece of the source will do
+            table[row * ROW_WIDTH + RecordColumn.TAGS_POS] = len(TOPIC) + at
+            table[row * ROW_WIDTH + RecordColumn.TAGS_LEN] = 2
+        row, done = index.put_rows(files[0], SLOTS, 4, self.SOURCE, table, 0, 6, 0, 0, 0, True)
+        assert (row, done) == (0, 3)
+        index.put_rows(files[1], SLOTS, ENTRIES, self.SOURCE, table, row, 4, 0, 0, done, True)
+        texts = [self.SOURCE[len(TOPIC) + at : len(TOPIC) + at + 2] for at in (0, 4)]
+        keys = [b"u0", b"a", b"b", b"T#" + texts[0], b"c", b"u3", b"d", b"e", b"f", b"T#" + texts[1]]
+        assert [entry[0] for file in files for entry in entries(file)] == [key_hash(TOPIC, key) for key in keys]
+
     def test_rows_that_are_known_are_passed_over(self, index: ModuleType) -> None:
         file = new_file()
         assert self.put(index, file, ENTRIES, 0, 0, (1 << 40) + 301) == (6, 0)
@@ -203,6 +215,31 @@ class TestRows:
             index.put_rows(new_file(), SLOTS, ENTRIES, self.SOURCE[:-1], table, 5, 6, 0, 0)
         with pytest.raises(ValueError, match="do not hold"):
             index.put_rows(new_file()[:-1], SLOTS, ENTRIES, self.SOURCE, table, 0, 1, 0, 0)
+
+
+def test_a_chain_that_is_not_as_it_was_put_is_found(index: ModuleType) -> None:
+    file = new_file()
+    for number in range(1, 6):
+        put(index, file, b"key%d" % (number % 3), number)
+
+    def broken(data: bytearray) -> int:
+        return int(index.find_broken_chain(data, SLOTS, ENTRIES, array("i", bytes(4 * SLOTS))))
+
+    assert broken(new_file()) == broken(file) == -1
+    at = INDEX_HEADER.size + INDEX_SLOT.size * SLOTS
+    for position in range(INDEX_HEADER.size, at):
+        wrong = file[:]
+        wrong[position] ^= 1
+        assert broken(wrong) == 0
+    for number in range(1, 6):
+        for byte in (0, 16, 17, 18, 19):  # the sign of the hash, the entry before
+            wrong = file[:]
+            wrong[at + 20 * number + byte] ^= 0x80
+            assert broken(wrong) == number
+    with pytest.raises(ValueError, match="do not hold"):
+        broken(file[:-1])
+    with pytest.raises(ValueError, match="room for"):
+        index.find_broken_chain(file, SLOTS, ENTRIES, array("i", bytes(4 * SLOTS - 4)))
 
 
 def test_what_does_not_fit_is_refused(index: ModuleType) -> None:
