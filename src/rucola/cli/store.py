@@ -39,6 +39,12 @@ _INTERRUPTED = 130
 """What a shell says of a command that Ctrl-C ended: a check that was not finished has not found the store clean."""
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="Directory of the store.", show_default=False)]
+CommitLog = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-log", metavar="PATHS", help="storePathCommitLog: where the log is, several separated by commas."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Messages of this topic.")]
 Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Messages of this queue id.")]
@@ -68,17 +74,17 @@ def run(arguments: list[str]) -> int:
 
 
 @app.command()
-def info(directory: Directory, json: Json = False) -> None:
+def info(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> None:
     """Show sizes, offsets, counts, checkpoint, and whether the store is in use."""
-    with _opened(directory) as store:
+    with _opened(directory, commit_log) as store:
         facts = store_info(store, Files())
     output.print_info(facts, json)
 
 
 @app.command()
-def ls(directory: Directory, topic: Topic = None, json: Json = False) -> None:
+def ls(directory: Directory, topic: Topic = None, commit_log: CommitLog = None, json: Json = False) -> None:
     """List topics and queues with their offsets and the store times of their first and last message."""
-    with _opened(directory) as store:
+    with _opened(directory, commit_log) as store:
         infos = queue_infos(store, topic)
     output.print_queues(infos, json)
 
@@ -90,10 +96,11 @@ def cat(
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id. [default: all, one by one]")] = None,
     offset: Annotated[int, typer.Option("--offset", min=0, help="Queue offset to begin with.")] = 0,
     most: Most = None,
+    commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
     """Print the messages of a topic, queue by queue."""
-    with _opened(directory) as store:
+    with _opened(directory, commit_log) as store:
         ranges = [found for found in queue_ranges(store, topic) if queue in (None, found.queue_id)]
         messages = (
             message
@@ -119,6 +126,7 @@ def grep(
     ignore_case: Annotated[bool, typer.Option("-i", "--ignore-case", help="In regular expressions.")] = False,
     no_index: Annotated[bool, typer.Option("--no-index", help="Walk over the log even when a key is given.")] = False,
     most: Most = None,
+    commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
     """Find messages: by key through the index, else by a walk over the log. All conditions must hold."""
@@ -134,7 +142,7 @@ def grep(
         _time_ms("--until", until) if until is not None else (1 << 63) - 1,
     )
     files, found = Files(), Findings(Files().expand(directory))
-    with _opened(directory) as store:
+    with _opened(directory, commit_log) as store:
         if key is not None and not no_index and has_index(store, files):
             output.print_messages(islice(search_index(store, files, wanted), most), json)
             return
@@ -153,6 +161,7 @@ def hexdump(
     slot: Annotated[int | None, typer.Option(min=0, help="... this slot of it.")] = None,
     entry: Annotated[int | None, typer.Option(min=0, help="... this entry of it.")] = None,
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="The file checkpoint.")] = False,
+    commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
     """Show the bytes of one piece of the store, field by field."""
@@ -160,7 +169,7 @@ def hexdump(
         raise ConfigError("hexdump", "", "exactly one of --at, --unit, --ext, --index, --checkpoint")
     if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
         raise ConfigError("hexdump", "", "--slot or --entry together with --index")
-    source = Hexdump(Files(), directory)
+    source = Hexdump(Files(), directory, commit_log)
     if at is not None:
         dump = source.record(at)
     elif unit is not None:
@@ -178,18 +187,18 @@ def hexdump(
 
 
 @app.command()
-def verify(directory: Directory, json: Json = False) -> int:
+def verify(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> int:
     """Check log, queues, index, checkpoint and tables against each other. Exit code 1 when something is wrong."""
     with output.progress("verifying", 0) as advance:
-        report = verify_store(directory, Files(), advance)
+        report = verify_store(directory, Files(), advance, commit_log)
     output.print_report(report, json)
     return ExitCode.CLEAN if report.clean else ExitCode.FAILED
 
 
 @contextmanager
-def _opened(directory: str) -> Iterator[OfflineStore]:
+def _opened(directory: str, commit_log: str | None) -> Iterator[OfflineStore]:
     try:
-        store = OfflineStore(directory)
+        store = OfflineStore(directory, commit_log_path=commit_log)
     except FormatError as error:
         raise StoreDamagedError(directory, error.position, str(error), "verify the store") from error
     try:

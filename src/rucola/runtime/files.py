@@ -161,6 +161,15 @@ class Files:
                 os.rmdir(path)  # noqa: PTH106
             raise
 
+    def sync_parent(self, path: str) -> None:
+        """Makes the directory ``path`` itself durable: a process that was killed may have made it in memory only."""
+        try:
+            self.sync_directory(os.path.dirname(path))  # noqa: PTH120
+        except DiskError as error:
+            # Whoever may not open the parent did not make the directory.
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
         with _disk(path, "sync directory"):

@@ -63,7 +63,7 @@ class SegmentAllocator:
         self._worker.stop()
         if self._made is not None and self._files.exists(self._made):
             self._files.remove(self._made)
-            self._files.sync_directory(self._queue.path)
+            self._files.sync_directory(self._made.rpartition("/")[0])
             self._made = None
 
     def _work(self) -> None:

@@ -22,7 +22,7 @@ from rucola.store.allocate import SegmentAllocator
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log_reader import LogReader
 from rucola.store.mapped_file import MappedFile
-from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.multi_path import MultiPathMappedFileQueue
 from rucola.store.results import PutMessageStatus
 
 _log = logging.getLogger(__name__)
@@ -47,20 +47,16 @@ class CommitLog(LogReader):
     def __init__(
         self, files: Files, clock: Clock, config: MessageStoreConfig, root: str, on_space: Callable[[], None]
     ) -> None:
-        path = files.expand(config.store_path_commit_log) if config.store_path_commit_log else f"{root}/commitlog"
-        # Beside the directory, which loaders other than ours also look into; inside when it may be a mount of its own.
-        staging = f"{path}/allocating/" if config.store_path_commit_log else f"{root}/commitlog-"
-        queue = MappedFileQueue(files, path, config.mapped_file_size_commit_log, staging=staging, allocate_whole=True)
+        queue = MultiPathMappedFileQueue.of(files, config, root)
         super().__init__(queue)
         self.store_host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
         self.suffix = b""
         self.store_timestamp_ms = 0
         self.refusal = PutMessageStatus.PUT_OK
         self._clock = clock
-        self._files = files
+        self._directories = queue
         self._record_crc = config.enabled_append_prop_crc
         self._allocator = SegmentAllocator(files, queue, on_space)
-        self._staging_directory = f"{path}/allocating" if config.store_path_commit_log else ""
         self._file: MappedFile | None = None
         self._populated_to = 0
         self._request_at = 0
@@ -72,8 +68,7 @@ class CommitLog(LogReader):
         Raises:
             DiskError: the segment cannot be made.
         """
-        if self._staging_directory:
-            self._files.make_directory(self._staging_directory)
+        self._directories.make_directories()
         file = self.queue.find(self.max_offset)
         if file is None:
             start = self.max_offset - self.max_offset % self.queue.segment_bytes

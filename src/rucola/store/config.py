@@ -49,7 +49,15 @@ class MessageStoreConfig:
         "storePathRootDir", "~/store", "Directory of the store; a leading ~ is the home directory."
     )
     store_path_commit_log: str = option(
-        "storePathCommitLog", "", "Directory of the commit log when it is not `commitlog` in the store's directory."
+        "storePathCommitLog",
+        "",
+        "Directory of the commit log when it is not `commitlog` in the store's directory, or several separated by `,`: "
+        "segments go to them in turn.",
+    )
+    read_only_commit_log_store_paths: str = option(
+        "readOnlyCommitLogStorePaths",
+        "",
+        "Directories with segments of the commit log that get no new ones, separated by `,`.",
     )
     mapped_file_size_commit_log: int = option(
         "mappedFileSizeCommitLog",
@@ -288,8 +296,14 @@ class MessageStoreConfig:
         check_options(self)
         if not self.store_path_root_dir:
             raise ConfigError("storePathRootDir", "", "a directory")
-        if "," in self.store_path_commit_log:
-            raise ConfigError("storePathCommitLog", self.store_path_commit_log, "one directory")
+        read_only = split_paths(self.read_only_commit_log_store_paths)
+        paths = split_paths(self.store_path_commit_log)
+        if self.store_path_commit_log and not set(paths) - set(read_only):
+            raise ConfigError(
+                "storePathCommitLog",
+                self.store_path_commit_log,
+                "a directory that is not in readOnlyCommitLogStorePaths",
+            )
         delay_levels_ms(self.message_delay_level)
         if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")):
             raise ConfigError("deleteWhen", self.delete_when, "hours from 0 to 23, separated by ;")
@@ -308,6 +322,11 @@ class MessageStoreConfig:
     def sync_flush(self) -> bool:
         """Whether a send waits for the disk."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+
+def split_paths(text: str) -> list[str]:
+    """The directories of ``storePathCommitLog`` or ``readOnlyCommitLogStorePaths``."""
+    return [path.strip() for path in text.split(",") if path.strip()]
 
 
 def delay_levels_ms(text: str) -> list[int]:

@@ -40,17 +40,21 @@ class Dump:
 class Hexdump:
     """Takes pieces of the store in ``root`` apart.
 
+    Args:
+        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
+
     All methods raise ``StoreDamagedError`` when there is no such place in the files, and ``FormatError`` when a file
     ends within the piece.
     """
 
-    def __init__(self, files: Files, root: str) -> None:
+    def __init__(self, files: Files, root: str, commit_log_path: str | None = None) -> None:
         self._files = files
+        self._commit_log_path = commit_log_path
         self._root = files.expand(root)
 
     def record(self, physical_offset: int) -> Dump:
         """What lies at ``physical_offset``, read as a record; of one that is cut short or damaged what can be read."""
-        file = log_file(self._files, self._root, physical_offset)
+        file = log_file(self._files, self._root, physical_offset, self._commit_log_path)
         if file is None:
             raise self._nowhere("commitlog", physical_offset, "no segment holds this physical offset")
         position = physical_offset - file.start

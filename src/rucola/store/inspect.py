@@ -13,6 +13,7 @@ from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.findings import Findings
 from rucola.store.mapped_file import MappedFile
+from rucola.store.multi_path import log_directories
 from rucola.store.offline import OfflineStore, QueueRange
 from rucola.store.verify_index import index_geometry
 from rucola.store.verify_log import load_segments
@@ -39,7 +40,7 @@ class StoreInfo:
     Attributes:
         path: of the directory.
         writer: who seems to have written it last.
-        size_bytes: lengths of all files together.
+        size_bytes: lengths of all files together, with the log elsewhere.
         min_offset: physical offset of the oldest byte of the log.
         end_offset: physical offset behind the last whole record.
         segments: of the log.
@@ -95,7 +96,8 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
     return StoreInfo(
         path=root,
         writer=_writer(files, root),
-        size_bytes=_directory_bytes(files, root),
+        size_bytes=_directory_bytes(files, root)
+        + sum(size for path, _, size in segments if not path.startswith(f"{root}/")),
         min_offset=store.min_offset(),
         end_offset=store.end_offset(),
         segments=len(segments),
@@ -172,9 +174,10 @@ def _directory_bytes(files: Files, path: str) -> int:
     return total + sum(_directory_bytes(files, f"{path}/{name}") for name in files.list_directories(path))
 
 
-def log_file(files: Files, root: str, physical_offset: int) -> MappedFile | None:
+def log_file(files: Files, root: str, physical_offset: int, commit_log_path: str | None = None) -> MappedFile | None:
     """The segment of the log that holds ``physical_offset``, whatever else is wrong with the log."""
-    for file in load_segments(files, f"{root}/commitlog", Findings(root)):
+    directory, *others = log_directories(files, root, commit_log_path)
+    for file in load_segments(files, directory, Findings(root), others=others):
         if file.start <= physical_offset < file.end:
             return file
     return None

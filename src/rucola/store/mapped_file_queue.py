@@ -20,6 +20,12 @@ _log = logging.getLogger(__name__)
 class MappedFileQueue:
     """The segments of one directory, oldest first. One thread changes the list; others may read and sync its members.
 
+    Attributes:
+        path: the directory, the first of several (``MultiPathMappedFileQueue``).
+        paths: all directories.
+        writable_paths: those that may get segments.
+        full_paths: those of them that should not; set by the thread that watches the disks.
+
     Args:
         files: door to the disk.
         path: directory; need not exist.
@@ -40,6 +46,9 @@ class MappedFileQueue:
         allocate_whole: bool = False,
     ) -> None:
         self.path = path
+        self.paths: tuple[str, ...] = (path,)
+        self.writable_paths: tuple[str, ...] = (path,)
+        self.full_paths: frozenset[str] = frozenset()
         self.segment_bytes = segment_bytes
         self.segments: list[MappedFile] = []
         self._files = files
@@ -57,13 +66,20 @@ class MappedFileQueue:
         Raises:
             StoreDamagedError: a file is not a segment, has the wrong length, or one is missing in between.
         """
-        names = self._files.list_files(self.path)
+        found = self.list_files()
         self._empty = ""
-        if names and self._files.size(f"{self.path}/{names[-1]}") == 0:
-            self._empty = f"{self.path}/{names.pop()}"
+        if found and self._files.size("/".join(found[-1])) == 0:
+            self._empty = "/".join(found.pop())
         segments: list[MappedFile] = []
-        for name in names:
-            file = self._check(name)
+        for directory, name in found:
+            file = self._check(directory, name)
+            if segments and segments[-1].start == file.start:
+                raise StoreDamagedError(
+                    file.path,
+                    0,
+                    f"the same segment is {segments[-1].path}",
+                    "move the one away that is not the store's",
+                )
             if segments and segments[-1].end != file.start:
                 raise StoreDamagedError(
                     file.path, 0, f"the segment before it, {segment_name(segments[-1].end)}, is missing", "restore it"
@@ -73,6 +89,10 @@ class MappedFileQueue:
         if remove_empty:
             self.remove_empty()
 
+    def list_files(self) -> list[tuple[str, str]]:
+        """Directory and name of each file, by name."""
+        return [(self.path, name) for name in self._files.list_files(self.path)]
+
     def remove_empty(self) -> None:
         """Removes the empty last file that ``load`` passed over.
 
@@ -80,7 +100,7 @@ class MappedFileQueue:
         """
         if self._empty and self._writable:
             self._files.remove(self._empty)
-            self._files.sync_directory(self.path)
+            self._files.sync_directory(self._empty.rpartition("/")[0])
             event(_log, logging.WARNING, "empty segment removed", path=self._empty)
         self._empty = ""
 
@@ -111,14 +131,23 @@ class MappedFileQueue:
             DiskFullError: no space.
         """
         name = segment_name(start)
-        path = f"{self.path}/{name}"
-        if not self._files.exists(path):
-            self._files.make_directory(self.path)
-            size = None if self._allocate_whole else 0
-            self._files.create_segment(path, f"{self._staging}{name}.tmp", self.segment_bytes, size)
-        else:
-            # Its maker may have failed to sync the directory.
-            self._files.sync_directory(self.path)
+        for directory in self.paths:
+            path = f"{directory}/{name}"
+            if self._files.exists(path):
+                # Its maker may have failed to sync the directory.
+                self._files.sync_directory(directory)
+                return path
+        return self._make(start, name)
+
+    def _make(self, start: int, name: str) -> str:
+        """Makes the file of a segment that is not there."""
+        return self._make_in(self.path, name, self._staging)
+
+    def _make_in(self, directory: str, name: str, staging: str) -> str:
+        path = f"{directory}/{name}"
+        self._files.make_directory(directory)
+        size = None if self._allocate_whole else 0
+        self._files.create_segment(path, f"{staging}{name}.tmp", self.segment_bytes, size)
         return path
 
     def append(self, start: int) -> MappedFile:
@@ -139,7 +168,7 @@ class MappedFileQueue:
             file = self.segments.pop()
             file.close()
             self._files.remove(file.path)
-            self._files.sync_directory(self.path)
+            self._files.sync_directory(file.path.rpartition("/")[0])
             removed.append(file.path)
         return removed
 
@@ -155,8 +184,8 @@ class MappedFileQueue:
         for file in self.segments:
             file.close()
 
-    def _check(self, name: str) -> MappedFile:
-        path = f"{self.path}/{name}"
+    def _check(self, directory: str, name: str) -> MappedFile:
+        path = f"{directory}/{name}"
         start = segment_start(name)
         if start is None:
             raise StoreDamagedError(path, 0, "the name is not that of a segment (20 digits)", "move the file away")

@@ -45,17 +45,17 @@ FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST
 
 
 def mend_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
-    """Brings the directory of the log to a row of whole segments: strange files away, missing ones made, empty."""
-    prefix = queue.path.rpartition("/")[2]
+    """Brings the directories of the log to a row of whole segments: strange files away, missing ones made, empty."""
     starts: list[int] = []
-    names = files.list_files(queue.path)
-    for name in names:
-        path, start = f"{queue.path}/{name}", segment_start(name)
+    places = queue.list_files()
+    for directory, name in places:
+        path, start = f"{directory}/{name}", segment_start(name)
+        prefix = directory.rpartition("/")[2]
         if start is None or start % queue.segment_bytes:
             quarantine.move(path, f"{prefix}-{name}", "not a segment")
             continue
         length = files.size(path)
-        if length == 0 and name == names[-1]:
+        if length == 0 and (directory, name) == places[-1]:
             continue
         if length != queue.segment_bytes:
             moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {queue.segment_bytes}")

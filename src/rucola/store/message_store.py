@@ -487,12 +487,7 @@ class MessageStore:
 
     def _sync_parent(self) -> None:
         """A process killed in its first moments may have made the store's directory in memory only."""
-        try:
-            self._files.sync_directory(self.root.rpartition("/")[0] or "/")
-        except DiskError as error:
-            # Whoever may not open the parent did not make the directory.
-            if not isinstance(error.__cause__, PermissionError):
-                raise
+        self._files.sync_parent(self.root)
 
     def _mark_running(self) -> None:
         if not self._files.exists(self._abort_path):

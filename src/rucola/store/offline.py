@@ -22,7 +22,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.log_reader import CHECK_ALL, CHECK_TORN_END, LogReader
-from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.multi_path import MultiPathMappedFileQueue, log_directories
 from rucola.store.queue_factory import QueueOptions
 from rucola.store.recovery import scan
 from rucola.store.results import Boundary
@@ -50,7 +50,7 @@ class OfflineStore:
     Args:
         path: the directory.
         files: door to the disk.
-        commit_log_path: where the log is when it is not in the directory.
+        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
 
     Raises:
         StoreDamagedError: the directory holds no store, or a segment of the log is not one.
@@ -59,11 +59,12 @@ class OfflineStore:
     def __init__(self, path: str, files: Files | None = None, commit_log_path: str | None = None) -> None:
         self._files = files = files if files is not None else Files()
         self.path = path = files.expand(path)
-        directory = files.expand(commit_log_path) if commit_log_path else f"{path}/commitlog"
-        if not any(files.exists(part) for part in (directory, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
+        directories = log_directories(files, path, commit_log_path)
+        if not any(files.exists(part) for part in (*directories, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
             raise StoreDamagedError(path, 0, "no store here: neither commitlog nor consumequeue", "name a store")
-        segment_bytes = self._segment_bytes(directory, 1 << 30)
-        self._log = LogReader(MappedFileQueue(files, directory, segment_bytes, writable=False))
+        lengths = (self._segment_bytes(directory, 0) for directory in directories)
+        segment_bytes = next(filter(None, lengths), 1 << 30)
+        self._log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
         self._log.queue.load()
         self._log.max_offset = self._find_end()
         self._queues = ConsumeQueueStore(files, path, self._queue_options(), self._log, writable=False)

@@ -179,7 +179,7 @@ class Recovery:
         if directory.rpartition("/")[2].isdigit() and directory in queues.directories():
             self._quarantine.move(directory, "-".join(directory.rsplit("/", 3)[1:]), error.problem)
             queues.load()
-        elif error.path == log.path or (directory == log.path and start is not None):
+        elif error.path in log.paths or (directory in log.paths and start is not None):
             offset = error.position if start is None else start + error.position
             durable_to = 0 if self._watermark is None else self._watermark.flushed_offset
             LogMender(self._log, self._quarantine).mend(offset, durable_to, error.problem)
@@ -302,7 +302,7 @@ class Recovery:
 
     def _sync_directories(self) -> None:
         """What was created by a process that was killed before it could sync the directory is there for certain."""
-        directories = [self._log.queue.path, *self._queues.directories()]
+        directories = [*self._log.queue.paths, *self._queues.directories()]
         if self._index is not None:
             directories.append(self._index.path)
         for directory in directories:

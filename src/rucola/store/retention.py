@@ -166,9 +166,16 @@ class Retention:
             event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
     def _judge_space(self) -> tuple[bool, bool]:
-        """Whether space is so short that segments go before their time, and whether those whose time is over go now."""
-        config = self._config
-        used = max(self._used_percent(path) for path in (self._log.queue.path, self._root))
+        """Whether space is so short that segments go before their time, and whether those whose time is over go now.
+
+        Of several directories of the log the one with the most space decides; segments do not go to those that lack it.
+        """
+        config, queue = self._config, self._log.queue
+        shares = {path: self._used_percent(path) for path in queue.writable_paths}
+        queue.full_paths = frozenset(
+            path for path, used in shares.items() if used > config.disk_space_clean_forcibly_ratio
+        )
+        used = max(min(shares.values()), self._used_percent(self._root))
         if used > config.disk_space_warning_level_ratio:
             self._on_full(True)
         elif used <= config.disk_space_clean_forcibly_ratio:

@@ -16,6 +16,7 @@ from rucola.errors import StoreDamagedError
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.findings import Finding, FindingKind, Findings
+from rucola.store.multi_path import log_directories
 from rucola.store.offline import OfflineStore
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify_batch import BatchQueueChecks
@@ -67,8 +68,16 @@ class VerifyReport:
         return not self.counts
 
 
-def verify(path: str, files: Files | None = None, progress: Progress = lambda _done, _total: None) -> VerifyReport:
+def verify(
+    path: str,
+    files: Files | None = None,
+    progress: Progress = lambda _done, _total: None,
+    commit_log_path: str | None = None,
+) -> VerifyReport:
     """Checks the store in ``path``.
+
+    Args:
+        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
 
     Raises:
         StoreDamagedError: there is no store.
@@ -88,9 +97,10 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
         found.note("a broker is using the store: only what was complete at the beginning is checked")
     elif unclean:
         found.note("the store was not stopped (file abort): the next start recovers it")
-    segments = load_segments(files, f"{root}/commitlog", found)
+    directory, *others = log_directories(files, root, commit_log_path)
+    segments = load_segments(files, directory, found, others=others)
     total = segments[-1].end - segments[0].start if segments else 0
-    end = _live_end(files, root) if live else -1
+    end = _live_end(files, root, commit_log_path) if live else -1
     log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total))
     batch = BatchQueueChecks(files, f"{root}/batchconsumequeue", found, log, live=live, dispatched=dispatched)
     ext = ExtUnits(files, f"{root}/consumequeue_ext", found)
@@ -115,7 +125,7 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
         index.rows(file, table, rows)
     if watermark is not None and not live and log.end < watermark.flushed_offset:
         detail = f"the log ends at physical offset {log.end}, {watermark.flushed_offset} was on the disk"
-        found.add(FindingKind.LOG_SHORT, f"{root}/commitlog", log.end, detail)
+        found.add(FindingKind.LOG_SHORT, directory, log.end, detail)
     queues.finish(names)
     batch.finish()
     ext.close()
@@ -140,8 +150,8 @@ def verify(path: str, files: Files | None = None, progress: Progress = lambda _d
     )
 
 
-def _live_end(files: Files, root: str) -> int:
-    store = OfflineStore(root, files)
+def _live_end(files: Files, root: str, commit_log_path: str | None) -> int:
+    store = OfflineStore(root, files, commit_log_path)
     try:
         return store.end_offset()
     finally:

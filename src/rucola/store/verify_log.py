@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
@@ -32,27 +32,33 @@ _MAGIC_AT = RECORD_HEAD.position("magic")
 _PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
 
 
-def load_segments(files: Files, directory: str, found: Findings, length: int = 0) -> list[MappedFile]:
+def load_segments(
+    files: Files, directory: str, found: Findings, length: int = 0, *, others: Sequence[str] = ()
+) -> list[MappedFile]:
     """The segments in a directory, oldest first, for looking only; what is wrong with the files becomes findings.
 
     Args:
         length: that all should have; 0 for that which most of them have.
+        others: more directories with segments of the same log.
     """
     sizes: dict[int, int] = {}
-    for name in files.list_files(directory):
-        start = segment_start(name)
+    paths: dict[int, str] = {}
+    for path in (f"{place}/{name}" for place in (directory, *others) for name in files.list_files(place)):
+        start = segment_start(path.rpartition("/")[2])
         if start is None:
-            found.add(FindingKind.STRAY_FILE, f"{directory}/{name}", 0, "the name is not that of a segment (20 digits)")
+            found.add(FindingKind.STRAY_FILE, path, 0, "the name is not that of a segment (20 digits)")
+        elif start in paths:
+            found.add(FindingKind.STRAY_FILE, path, 0, f"the same segment is {paths[start]}")
         else:
-            sizes[start] = files.size(f"{directory}/{name}")
+            sizes[start], paths[start] = files.size(path), path
     last = max(sizes, default=0)
     if sizes and sizes[last] == 0:
-        found.note(f"{directory}/{segment_name(last)} is empty: the writer ended while making it")
+        found.note(f"{paths[last]} is empty: the writer ended while making it")
         del sizes[last]
     length = length or max(Counter(sizes.values()).items(), key=lambda item: item[1], default=(0, 0))[0]
     segments: list[MappedFile] = []
     for start, size in sorted(sizes.items()):
-        path = f"{directory}/{segment_name(start)}"
+        path = paths[start]
         if size != length:
             found.add(FindingKind.SEGMENT_LENGTH, path, min(size, length), f"{size} bytes long, the others {length}")
         if segments and segments[-1].start + length < start:

@@ -14,7 +14,7 @@ from rucola.errors import DiskError
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.message import BLANK, MAGIC_BLANK, fill_row
 from rucola.runtime.files import Files
-from rucola.store.config import MessageStoreConfig
+from rucola.store.config import MessageStoreConfig, split_paths
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 from rucola.testing.clock import ManualClock
@@ -265,12 +265,12 @@ def check_recovered(life: StoreLife) -> StoreModel:
     """
     store, disk, config = life.store, life.disk, life.config
     end = store.max_offset
-    log = {int(path[-20:]): content for path, content in _files(disk, f"{ROOT}/commitlog/").items()}
+    log = {int(path[-20:]): content for path, content in _log_files(disk.seen(), config).items()}
     model = life.model.adopted(end, log)
     check_log(model, end, log)
     if config.message_index_enable:
         check_index(model, end, _index_entries(disk, config), store.min_offset)
-    _check_synced(disk)
+    _check_synced(disk, config)
     mismatch = Mismatch("")
     for outcome in model.outcomes():
         try:
@@ -291,10 +291,8 @@ def check_kept_aside(life: StoreLife, image: Image) -> None:
     Raises:
         Mismatch: it does not.
     """
-    end, prefix = life.store.max_offset, f"{ROOT}/commitlog/"
-    for path, content in image.items():
-        if content is None or not path.startswith(prefix):
-            continue
+    end = life.store.max_offset
+    for path, content in _log_files(image, life.config).items():
         start = int(path[-20:])
         tail = content[max(end - start, 0) :].rstrip(b"\0")
         blank = len(tail) <= BLANK.size and tail[4:] == BLANK.pack(0, MAGIC_BLANK)[4:]
@@ -314,6 +312,27 @@ def _files(disk: SimulatedDisk, prefix: str) -> dict[str, bytes]:
         for path, node in disk.names.items()
         if isinstance(node, Inode) and path.startswith(prefix)
     }
+
+
+def _log_files(image: Image, config: MessageStoreConfig) -> dict[str, bytes]:
+    """The segments of the log by path, wherever they are.
+
+    Raises:
+        Mismatch: one is there twice.
+    """
+    directories = _log_directories(config)
+    found = {
+        path: content
+        for path, content in image.items()
+        if content is not None and path.rpartition("/")[0] in directories
+    }
+    if len({path[-20:] for path in found}) < len(found):
+        raise Mismatch(f"a segment is there twice: {sorted(found)}")
+    return found
+
+
+def _log_directories(config: MessageStoreConfig) -> list[str]:
+    return split_paths(config.store_path_commit_log) or [f"{ROOT}/commitlog"]
 
 
 def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
@@ -360,13 +379,14 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
             raise Mismatch(f"queue {topic!r} {queue_id} shows messages, none is there")
 
 
-def _check_synced(disk: SimulatedDisk) -> None:
+def _check_synced(disk: SimulatedDisk, config: MessageStoreConfig) -> None:
     """What a recovery serves is on the disk, not only in memory."""
     disk.capture()
-    parts = tuple(f"{ROOT}/{part}/" for part in ("commitlog", "consumequeue", "index"))
+    directories = [*_log_directories(config), f"{ROOT}/consumequeue", f"{ROOT}/index"]
+    parts = tuple(f"{directory}/" for directory in directories)
     for path, inode in disk.inodes():
         if path.startswith(parts) and path in disk.names and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served and not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        if any(path.startswith(parts) and not path.endswith(".tmp") for path in change.names):
+        if any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in change.names):
             raise Mismatch(f"{change.kind} {' '.join(change.names)} is not certain after the recovery")

@@ -45,14 +45,23 @@ KINDS = {"enableConsumeQueueExt": "true", "enableLmq": "true", "enableMultiDispa
 Put = dict[str, Any]
 
 
-def opened(path: Path, record_crc: bool, clock: ManualClock, kinds: bool = False) -> MessageStore:
+def log_paths(path: Path) -> str:
+    """Directories of the log of a store that has several."""
+    return ",".join(str(path.parent / f"disk{number}") for number in (2, 1, 3))
+
+
+def opened(
+    path: Path, record_crc: bool, clock: ManualClock, kinds: bool = False, several: bool = False
+) -> MessageStore:
     """A store that runs, and brings its queues and its checkpoint to the disk as often as it can.
 
     Args:
         kinds: with light queues and extensions, and a topic of type BatchCQ.
+        several: the log has several directories.
     """
     config = MessageStoreConfig(
         store_path_root_dir=str(path),
+        store_path_commit_log=log_paths(path) if several else "",
         mapped_file_size_commit_log=GEOMETRY["mappedFileSizeCommitLog"],
         mapped_file_size_consume_queue=GEOMETRY["mappedFileSizeConsumeQueue"],
         mapper_file_size_batch_consume_queue=GEOMETRY["mapperFileSizeBatchConsumeQueue"],

@@ -30,6 +30,7 @@ from tests.conformance.store.contents import (
     Put,
     as_read,
     in_queues,
+    log_paths,
     opened,
     placed,
     runs,
@@ -66,6 +67,7 @@ class Case:
     killed: bool
     record_crc: bool
     kinds: bool = False
+    several: bool = False
     checks: Counter[bool] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -88,6 +90,7 @@ class Case:
     def __str__(self) -> str:
         end = "killed" if self.killed else "clean"
         kinds = ", all kinds of queues" if self.kinds else ""
+        kinds += ", log in several directories" if self.several else ""
         return f"{self.version} {end} {'with' if self.record_crc else 'without'} record checksums{kinds}"
 
 
@@ -106,6 +109,7 @@ def main(arguments: list[str]) -> int:
     cases += [
         Case(version, killed, True, True) for version in versions if version != "4.9.7" for killed in (False, True)
     ]
+    cases += [Case(version, killed, True, several=True) for version in versions for killed in (False, True)]
     try:
         for case in cases:
             with TemporaryDirectory(prefix="rucola-conformance-") as directory:
@@ -145,6 +149,7 @@ def run(case: Case, directory: Path) -> None:
 def write(case: Case, store: Path, puts: Path) -> list[Put]:
     """A store of ours, written by a process of its own."""
     options = ["--crc"] * case.record_crc + ["--long-topic"] * case.version_5 + ["--kinds"] * case.kinds
+    options += ["--several"] * case.several
     # A checkpoint that is up to date makes the official store look at least, one that is behind at most of the log.
     options += (["--kill"] + ["--settle"] * case.record_crc) * case.killed
     command = [sys.executable, "-m", "tests.conformance.store.write", str(store), str(puts), *options]
@@ -213,7 +218,7 @@ def official(case: Case, store: Path, questions_file: Path) -> list[dict[str, An
     java = need("java", "install Java 17 to run the official message store")
     options = GEOMETRY | {
         "storePathRootDir": store,
-        "storePathCommitLog": store / "commitlog",
+        "storePathCommitLog": log_paths(store) if case.several else store / "commitlog",
         "enabledAppendPropCRC": str(case.record_crc).lower(),
         "haListenPort": 0,
     }
@@ -296,7 +301,7 @@ def read_again(
         queue.append((answer["physicalOffset"], words[4].encode()))
     clock = ManualClock(LATER_MS)
     for life in ("again", "once more"):
-        store = opened(path, case.record_crc, clock, case.kinds)
+        store = opened(path, case.record_crc, clock, case.kinds, case.several)
         case.check(f"{life}: end of the log", store.max_offset, end)
         case.check(f"{life}: quarantine", (path / "quarantine").exists(), False)
         for (topic, queue_id), expected in queues.items():

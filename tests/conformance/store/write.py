@@ -31,11 +31,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--crc", action="store_true", help="each record carries a checksum")
     parser.add_argument("--long-topic", action="store_true", help="with records of version 2")
     parser.add_argument("--kinds", action="store_true", help="with batch queues, extensions and light queues")
+    parser.add_argument("--several", action="store_true", help="the log has several directories")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--settle", action="store_true")
     options = parser.parse_args(arguments)
     clock = ManualClock(START_MS)
-    store = opened(options.directory, options.crc, clock, options.kinds)
+    store = opened(options.directory, options.crc, clock, options.kinds, options.several)
     puts = put_all(store, clock, options.long_topic, UNDISPATCHED if options.kill else 0, options.kinds)
     save(puts, options.puts)
     if options.settle:

@@ -44,7 +44,7 @@ def test_values_of_a_broker_conf() -> None:
         ("messageIndexEnable", "yes"),
         ("messageDelayLevel", "1s 2x"),
         ("messageDelayLevel", "1s s"),
-        ("storePathCommitLog", "/a,/b"),
+        ("storePathCommitLog", ","),
         ("storePathRootDir", ""),
     ],
 )
