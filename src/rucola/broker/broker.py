@@ -20,6 +20,7 @@ from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.outer_api import BrokerOuterApi
@@ -134,6 +135,7 @@ class Broker:
         self._transactions: TransactionalMessageService
         self._handler: RequestHandler
         self._hold: PullRequestHold
+        self._cold_reads: ColdReads
         self._waiters: FlushWaiters | None = None
         self._outer_api: BrokerOuterApi | None = None
         self._started_ms = 0
@@ -205,6 +207,7 @@ class Broker:
         await self._outer_api.unregister()
         await self._outer_api.close()
         self._hold.release_all()
+        await self._cold_reads.close()
         self._persist_offsets()
         await self._delivery.stop()
         await self._checks.stop()
@@ -287,6 +290,7 @@ class Broker:
             random.randrange,
         )
         pull = PullMessageProcessor(config, store, self.topics, self.groups, self.consumers, self.offsets, self.filters)
+        self._cold_reads = pull.cold_reads
         self._hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, self._loop.call_later)
         ClientManageProcessor(
             config, self.topics, self.groups, self.producers, self.consumers, self.filters, monotonic

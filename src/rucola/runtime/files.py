@@ -22,6 +22,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
 
@@ -30,8 +31,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+Buffer: TypeAlias = "mmap.mmap | bytearray"
+"""What kernels read records from."""
+
 _ZEROS = bytes(1 << 20)
 _MADV_POPULATE_WRITE = 23
+_NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _locked_here: set[tuple[int, int]] = set()
@@ -386,6 +391,31 @@ class MappedSegment:
                 return [*ranges, (at, self.size)]
             ranges.append((start, min(at, self.size)))
         return ranges
+
+    def read(self, position: int, length: int) -> bytes:
+        """A copy of ``length`` bytes; waits for the disk, other threads go on meanwhile.
+
+        Raises:
+            DiskError: the disk cannot read them; the map would end the process there.
+        """
+        content = b""
+        with _disk(self.path, "read"):
+            while len(content) < length:
+                more = os.pread(self._descriptor, length - len(content), position + len(content))
+                if not more:
+                    raise OSError(errno.EIO, f"the file ends at {position + len(content)}")
+                content = content + more if content else more
+        return content
+
+    def read_resident(self, position: int, into: memoryview) -> bool:
+        """Copies bytes that the system has in memory; False when it does not have them all or cannot tell."""
+        if _NO_WAIT is None:
+            return False
+        try:
+            return os.preadv(self._descriptor, [into], position, _NO_WAIT) == len(into)
+        except OSError:
+            # Not in memory, not told by this file system, or unreadable: ``read`` finds out.
+            return False
 
     def sync(self) -> None:
         """Returns when everything stored so far is on the disk; other threads go on meanwhile.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Buffer, Files, MappedSegment
 
 ALLOCATION_STEP = 64 * 1024
 """Blocks of a segment that grows are allocated in steps of so many bytes."""
@@ -45,6 +45,16 @@ class MappedFile:
         if segment is None:
             segment = self._segment = self._files.open_segment(self.path, self.size, self._writable)
         return segment
+
+    @property
+    def buffer(self) -> Buffer:
+        """The map, for kernels."""
+        return self.segment.buffer
+
+    @property
+    def view(self) -> memoryview:
+        """The map, for slices."""
+        return self.segment.view
 
     def allocate_to(self, position: int) -> None:
         """Allocates blocks beyond ``allocated`` until ``position`` is covered; bytes behind ``allocated`` are free.

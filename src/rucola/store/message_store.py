@@ -302,6 +302,7 @@ class MessageStore:
         max_messages: int,
         max_bytes: int,
         tag_codes: Collection[int] | None = None,
+        may_block: bool = True,
     ) -> GetMessageResult:
         """Reads messages of a queue from ``queue_offset`` on (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage``).
 
@@ -309,8 +310,9 @@ class MessageStore:
             max_messages: at most so many; the store's own limits apply as well.
             max_bytes: at most so many bytes beyond the first message, taken as 100 to 128 MiB.
             tag_codes: hashes of the tags wanted, best as a frozenset; None = all messages.
+            may_block: whether to wait for the disk; else the result's ``cold`` says what has to be fetched first.
         """
-        result = self._reader.get_message(topic, queue_id, queue_offset, max_messages, max_bytes, tag_codes)
+        result = self._reader.get_message(topic, queue_id, queue_offset, max_messages, max_bytes, tag_codes, may_block)
         self.stats.got_messages += result.message_count
         self.stats.got_bytes += result.message_bytes
         return result
@@ -450,7 +452,7 @@ class MessageStore:
         self._flush.flushed_offset = end.physical_offset
         self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
         self._keeper.load()
-        self._reader.check.loaded(end.physical_offset, self._log.gaps)
+        self._reader.loaded(end.physical_offset, self._log.gaps)
         event(
             _log,
             logging.INFO,

@@ -15,9 +15,9 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
 from rucola.runtime.logs import event
+from rucola.store.cold_read import FindPart, LogPart
 from rucola.store.config import CheckOnRead
 from rucola.store.log_reader import CHECK_ALL, LogReader
-from rucola.store.mapped_file import MappedFile
 from rucola.store.quarantine import Gap
 from rucola.store.stats import StoreStats
 
@@ -29,6 +29,8 @@ _LMQ_PREFIX = b"%LMQ%"
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
 _RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
 _SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
+_TOPIC_POS = int(RecordColumn.TOPIC_POS)
+_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class ReadCheck:
@@ -52,32 +54,33 @@ class ReadCheck:
             self.below = physical_end
         self.below = max([self.below, *(gap.end for gap in gaps)])
 
-    def first_damaged(self, chosen: array[int], count: int, topic: bytes, queue_id: int) -> int:
+    def first_damaged(self, chosen: array[int], count: int, find: FindPart, topic: bytes, queue_id: int) -> int:
         """Index of the first of ``count`` units whose record is not that of a message of the queue; ``count`` if none.
 
         Args:
             chosen: pairs of physical offset and size.
+            find: where their bytes are.
         """
         first = 0
         while first < count:
-            file = self._log.queue.find(chosen[2 * first])
-            if file is None:
+            part = find(chosen[2 * first])
+            if part is None:
                 return first
             last, end = first + 1, chosen[2 * first] + chosen[2 * first + 1]
-            while last < count and chosen[2 * last] == end and last - first < _ROWS_MAX and end < file.end:
+            while last < count and chosen[2 * last] == end and last - first < _ROWS_MAX and end < part.end:
                 end += chosen[2 * last + 1]
                 last += 1
-            sound = self._sound_rows(file, chosen, first, last, topic, queue_id)
+            sound = self._sound_rows(part, chosen, first, last, topic, queue_id)
             if sound < last - first:
                 return first + sound
             first = last
         return count
 
-    def keep_sound(self, chosen: array[int], count: int, topic: bytes, queue_id: int) -> int:
+    def keep_sound(self, chosen: array[int], count: int, find: FindPart, topic: bytes, queue_id: int) -> int:
         """Moves the units of undamaged records to the front of ``chosen``; returns their number."""
         kept = at = 0
         while at < count:
-            sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, topic, queue_id)
+            sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, find, topic, queue_id)
             chosen[2 * kept : 2 * (kept + sound)] = chosen[2 * at : 2 * (at + sound)]
             kept, at = kept + sound, at + sound
             if at < count:
@@ -106,19 +109,15 @@ class ReadCheck:
             queue_id=queue_id,
         )
 
-    def _sound_rows(
-        self, file: MappedFile, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int
-    ) -> int:
-        """How many of the units, whose records are neighbours in ``file``, are as they should be, from the first on."""
-        table, segment, start = self._table, file.segment, file.start
+    def _sound_rows(self, part: LogPart, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int) -> int:
+        """How many of the units, whose records are neighbours in ``part``, are as they should be, from the first on."""
+        table, view, start = self._table, part.view, part.start
         position = chosen[2 * first] - start
-        limit = min(chosen[2 * last - 2] + chosen[2 * last - 1] - start, file.size)
-        rows, _, _ = walk_records(
-            segment.buffer, segment.view, position, max(limit, position), start, table, last - first, crc32, CHECK_ALL
-        )
+        limit = max(min(chosen[2 * last - 2] + chosen[2 * last - 1], part.end) - start, position)
+        rows, _, _ = walk_records(part.buffer, view, position, limit, start, table, last - first, crc32, CHECK_ALL)
         # A queue of lightweight topics points at records of other topics and queues.
         foreign = topic.startswith(_LMQ_PREFIX)
-        if rows == last - first and not foreign and self._one_queue(rows, start, topic, queue_id):
+        if rows == last - first and not foreign and self._one_queue(rows, view, topic, queue_id):
             end = rows * ROW_WIDTH
             if table[_RECORD_SIZE:end:ROW_WIDTH] == chosen[2 * first + 1 : 2 * last : 2]:
                 return rows
@@ -130,15 +129,21 @@ class ReadCheck:
                 continue
             if table[row + _QUEUE_ID] != queue_id:
                 return index
-            if not table[row + _SAME_TOPIC] and self._log.topic_of(start, table, row) != topic:
+            if not table[row + _SAME_TOPIC] and _topic(view, table, row) != topic:
                 return index
         return rows
 
-    def _one_queue(self, rows: int, start: int, topic: bytes, queue_id: int) -> bool:
+    def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
         """Whether all rows of the table are of this queue: the usual case, without a look at each."""
         table, end = self._table, rows * ROW_WIDTH
         return (
-            self._log.topic_of(start, table) == topic
+            _topic(view, table, 0) == topic
             and table[_SAME_TOPIC:end:ROW_WIDTH].count(1) == rows - 1
             and table[_QUEUE_ID:end:ROW_WIDTH].count(queue_id) == rows
         )
+
+
+def _topic(view: memoryview, table: array[int], row: int) -> bytes:
+    """Topic of the record whose columns begin at ``row`` of ``table``, positions within ``view``."""
+    position = table[row + _TOPIC_POS]
+    return bytes(view[position : position + table[row + _TOPIC_LEN]])

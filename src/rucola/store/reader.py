@@ -1,6 +1,7 @@
 """Reads of consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and others).
 
-On the event loop's thread. Answers are slices of the mapped log; nothing is copied.
+On the event loop's thread. Answers are slices of the mapped log; what may not be in memory any more is copied from the
+file, by ``cold_read``.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Collection
 
 from rucola.common.columns import RecordColumn
 from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.store.cold_read import Copies, FindPart
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.index_service import IndexService
 from rucola.store.log_reader import CHECK_ALL, LogReader
+from rucola.store.quarantine import Gap
 from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
 from rucola.store.stats import StoreStats
@@ -49,10 +52,16 @@ class MessageReader:
         self._log = log
         self._queues = queues
         self._index = index
+        self._written_from = 0
         self._in_memory_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         count_max = max(config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk)
         self._chosen = array("q", bytes(16 * count_max))
         self._codes: dict[Collection[int], array[int]] = {}
+
+    def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
+        """Recovery is done: what lies below the log's end may be on the disk only; in a gap there is no message."""
+        self._written_from = physical_end
+        self.check.loaded(physical_end, gaps)
 
     def get_message(
         self,
@@ -62,6 +71,7 @@ class MessageReader:
         max_messages: int,
         max_bytes: int,
         tag_codes: Collection[int] | None,
+        may_block: bool,
     ) -> GetMessageResult:
         """See ``MessageStore.get_message``."""
         queue = self._queues.find(topic, queue_id)
@@ -74,7 +84,7 @@ class MessageReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if queue_offset > high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes)
+        return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
 
     def query_by_key(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> QueryMessageResult:
         """See ``MessageStore.query_by_key``."""
@@ -111,6 +121,7 @@ class MessageReader:
         max_messages: int,
         max_bytes: int,
         tag_codes: Collection[int] | None,
+        may_block: bool,
     ) -> GetMessageResult:
         config, log, chosen = self._config, self._log, self._chosen
         low, high = queue.min_offset, queue.max_offset
@@ -139,8 +150,16 @@ class MessageReader:
         if count == 0:
             status = GetMessageStatus.MESSAGE_WAS_REMOVING if missing else GetMessageStatus.NO_MATCHED_MESSAGE
             return GetMessageResult(status, next_offset, low, high)
-        if chosen[0] < self.check.below:
-            kept, stop = self._checked(queue, queue_offset, count)
+        find: FindPart = log.queue.find
+        complete = True
+        if chosen[0] < self._written_from or chosen[0] < memory_from:
+            copies = Copies()
+            copies.take(chosen, count, log.queue.find, may_block)
+            if copies.cold is not None:
+                return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold)
+            find, complete = copies.find, copies.complete
+        if chosen[0] < self.check.below or not complete:
+            kept, stop = self._checked(queue, queue_offset, count, find)
             if stop is not None:
                 next_offset = stop
             if kept == 0:
@@ -149,12 +168,12 @@ class MessageReader:
                 status = GetMessageStatus.OFFSET_OVERFLOW_ONE if stays else GetMessageStatus.MESSAGE_WAS_REMOVING
                 return GetMessageResult(status, next_offset, low, high)
             count = kept
-        views, size = self._views(count)
+        views, size = self._views(count, find)
         suggest_slave = chosen[2 * count - 2] < memory_from
         messages = queue.messages_in(chosen, count)
         return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, messages, size, suggest_slave)
 
-    def _checked(self, queue: ConsumeQueue, queue_offset: int, count: int) -> tuple[int, int | None]:
+    def _checked(self, queue: ConsumeQueue, queue_offset: int, count: int, find: FindPart) -> tuple[int, int | None]:
         """Leaves out of the units chosen those of damaged messages.
 
         Returns:
@@ -162,8 +181,8 @@ class MessageReader:
         """
         chosen = self._chosen
         if self._config.damaged_message is DamagedMessage.SKIP:
-            return self.check.keep_sound(chosen, count, queue.topic, queue.queue_id), None
-        kept = self.check.first_damaged(chosen, count, queue.topic, queue.queue_id)
+            return self.check.keep_sound(chosen, count, find, queue.topic, queue.queue_id), None
+        kept = self.check.first_damaged(chosen, count, find, queue.topic, queue.queue_id)
         if kept == count:
             return count, None
         self.check.report(chosen[2 * kept], queue.topic, queue.queue_id)
@@ -171,20 +190,20 @@ class MessageReader:
             queue_offset += 1
         return kept, queue_offset
 
-    def _views(self, count: int) -> tuple[list[memoryview], int]:
+    def _views(self, count: int, find: FindPart) -> tuple[list[memoryview], int]:
         """Slices of the log for the units chosen, neighbours joined; and their size."""
-        chosen, find = self._chosen, self._log.queue.find
+        chosen = self._chosen
         views: list[memoryview] = []
         total, at = 0, 0
         while at < 2 * count:
             begin = chosen[at]
-            file = find(begin)
-            assert file is not None
-            end = begin
-            while at < 2 * count and chosen[at] == end and end < file.end:
+            part = find(begin)
+            assert part is not None
+            end, stop = begin, part.end
+            while at < 2 * count and chosen[at] == end and end < stop:
                 end += chosen[at + 1]
                 at += 2
-            views.append(file.segment.view[begin - file.start : end - file.start])
+            views.append(part.view[begin - part.start : end - part.start])
             total += end - begin
         return views, total
 

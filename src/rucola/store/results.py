@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rucola.store.cold_read import ColdRead
+
 
 class PutMessageStatus(Enum):
     """Outcome of an append (RocketMQ 5.3.3, ``PutMessageStatus``; those that an append of this store can have)."""
@@ -75,6 +77,7 @@ class GetMessageResult:
         message_count: records in ``views``.
         message_bytes: their size.
         suggest_slave: the messages asked for are so old that they are not taken to be in memory.
+        cold: what has to come from the disk first; nothing else counts then.
     """
 
     status: GetMessageStatus
@@ -85,6 +88,7 @@ class GetMessageResult:
     message_count: int = 0
     message_bytes: int = 0
     suggest_slave: bool = False
+    cold: ColdRead | None = None
 
 
 @dataclass(frozen=True)

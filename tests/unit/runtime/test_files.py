@@ -194,3 +194,35 @@ def test_the_lock_holds_within_and_between_processes(tmp_path: Path) -> None:
     files.lock_directory(str(tmp_path)).release()
     # Read at the end only: closing any descriptor of the file would drop a lock that is held.
     assert (tmp_path / "lock").read_bytes() == b"lock"
+
+
+def test_copies_of_parts_of_a_file(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(range(100)))
+    segment = files.open_segment(str(path))
+    assert segment.read(10, 5) == bytes(range(10, 15))
+    with pytest.raises(DiskError, match="the file ends at 100"):
+        segment.read(90, 11)
+    into = bytearray(5)
+    if segment.read_resident(20, memoryview(into)):
+        assert into == bytes(range(20, 25))
+    assert not segment.read_resident(98, memoryview(into))
+    segment.close()
+    with pytest.raises(DiskError):
+        segment.read(0, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is in memory")
+def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"written")
+    with path.open("rb") as file:
+        try:
+            os.preadv(file.fileno(), [bytearray(7)], 0, os.RWF_NOWAIT)
+        except OSError as error:
+            pytest.skip(f"this file system does not tell: {error}")
+    into = bytearray(7)
+    segment = Files().open_segment(str(path))
+    assert segment.read_resident(0, memoryview(into))
+    assert into == b"written"
+    segment.close()

@@ -32,13 +32,18 @@ def read_filtered(
     queue_id: int,
     queue_offset: int,
     max_messages: int,
+    may_block: bool,
 ) -> GetMessageResult:
-    """``MessageStore.get_message`` of what ``expression`` lets through; finding nothing, it says how far it got."""
+    """``MessageStore.get_message`` of what ``expression`` lets through; finding nothing, it says how far it got.
+
+    Messages that are not in memory end it like the bound does; when they are the first, the result's ``cold`` says so.
+    """
     found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
     units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
     end = queue_offset + units_max
-    result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX)
-    while result.status is GetMessageStatus.FOUND:
+    first = queue_offset
+    result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=may_block)
+    while result.status is GetMessageStatus.FOUND and result.cold is None:
         queue_offset = result.next_offset
         for view in result.views:
             stopped_at = found.take(view)
@@ -47,13 +52,13 @@ def read_filtered(
                 break
         if found.full or queue_offset >= min(end, result.max_offset):
             break
-        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX)
+        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=may_block)
     low, high = result.min_offset, result.max_offset
     if found.views:
         return GetMessageResult(
             GetMessageStatus.FOUND, queue_offset, low, high, found.views, found.count, found.size, result.suggest_slave
         )
-    if result.status is not GetMessageStatus.FOUND:
+    if result.status is not GetMessageStatus.FOUND or (result.cold is not None and queue_offset == first):
         return result
     return GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
 

@@ -10,6 +10,7 @@ from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
 from rucola.broker.config import BrokerConfig
 from rucola.broker.filter.consumer_filter_manager import SQL92, ConsumerFilterManager
 from rucola.broker.filter.filtered_read import read_filtered
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import PullRequest, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import FAQ, topic_missing
@@ -87,6 +88,7 @@ class PullMessageProcessor:
         filters: ConsumerFilterManager,
     ) -> None:
         self.hold: PullRequestHold
+        self.cold_reads = ColdReads(self._fetched)
         self._config = config
         self._store = store
         self._topics = topics
@@ -165,6 +167,10 @@ class PullMessageProcessor:
         """Run a held request again; it does not wait a second time."""
         if not request.channel.closed:
             self._read(request, may_wait=False)
+
+    def _fetched(self, request: PullRequest, may_wait: bool) -> None:
+        if not request.channel.closed:
+            self._read(request, may_wait, fetched=True)
 
     def _process(
         self,
@@ -300,7 +306,7 @@ class PullMessageProcessor:
         check_expression_type(self._config, subscription.expression_type)
         request.expression = known[1]
 
-    def _read(self, request: PullRequest, may_wait: bool) -> None:
+    def _read(self, request: PullRequest, may_wait: bool, fetched: bool = False) -> None:
         if self._offsets.resets:
             reset = self._offsets.take_reset(request.group, request.topic, request.queue_id)
             if reset is not None:
@@ -308,9 +314,15 @@ class PullMessageProcessor:
                 return
         where = (request.topic_bytes, request.queue_id, request.queue_offset, request.max_messages)
         if request.expression is None:
-            result = self._store.get_message(*where, _MAX_BYTES, request.tag_codes)
+            result = self._store.get_message(*where, _MAX_BYTES, request.tag_codes, may_block=fetched)
         else:
-            result = read_filtered(self._store, request.expression, *where)
+            result = read_filtered(self._store, request.expression, *where, may_block=fetched)
+        if result.cold is not None:
+            if len(self.cold_reads) < self._config.pull_thread_pool_queue_capacity:
+                self.cold_reads.start(request, result.cold, may_wait)
+            else:
+                _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+            return
         code = _CODES.get(result.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND

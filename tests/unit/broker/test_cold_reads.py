@@ -1,0 +1,93 @@
+"""Pulls of messages that are not in memory keep nobody else from being served."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tests.brokers import Cluster, run
+
+from rucola.formats.message import decode_messages
+from rucola.runtime.files import MappedSegment
+from rucola.store.cold_read import ColdRead
+
+
+class Disk:
+    """Nothing is in memory before it was fetched, and a fetch takes until ``answer`` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answer = threading.Event()
+        self.asked = 0
+        fetch = ColdRead.fetch
+
+        def slow(cold: ColdRead) -> None:
+            self.asked += 1
+            assert self.answer.wait(60)
+            fetch(cold)
+
+        monkeypatch.setattr(ColdRead, "fetch", slow)
+        monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+
+
+def bodies(answer):
+    return [bytes(message.body) for message in decode_messages(answer.body)]
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_others_are_served_meanwhile(filtered, tmp_path, monkeypatch):
+    options = {"expression": "a is null", "expression_type": "SQL92"} if filtered else {}
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old")
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path, enable_property_filter=True) as cluster:
+            cold = asyncio.ensure_future(cluster.pull("T", **options))
+            while not disk.asked:
+                await asyncio.sleep(0.001)
+            assert (await cluster.send("T", b"new")).code == 0
+            assert bodies(await cluster.pull("T", 0, 1, **options)) == [b"new"]
+            assert not cold.done()
+            disk.answer.set()
+            # A filtered read goes on behind the fetched messages, an unfiltered one took its units before.
+            assert bodies(await cold)[0] == b"old"
+            assert disk.asked == 1
+
+    run(scene())
+
+
+def test_a_stop_answers_it(tmp_path, monkeypatch):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old")
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path) as cluster:
+            cold = asyncio.ensure_future(cluster.pull("T"))
+            while not disk.asked:
+                await asyncio.sleep(0.001)
+            stop = asyncio.ensure_future(cluster.stop_broker())
+            await asyncio.sleep(0.01)
+            assert not stop.done()
+            disk.answer.set()
+            await stop
+            assert bodies(await cold) == [b"old"]
+
+    run(scene())
+
+
+def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old")
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path, pull_thread_pool_queue_capacity=1) as cluster:
+            cold = asyncio.ensure_future(cluster.pull("T"))
+            while not disk.asked:
+                await asyncio.sleep(0.001)
+            refused = await cluster.pull("T")
+            assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
+            disk.answer.set()
+            assert bodies(await cold) == [b"old"]
+
+    run(scene())

@@ -1,0 +1,126 @@
+"""Messages that may have left memory: copied at once, fetched first, or told to be unreadable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.store.stores import fill, opened
+
+from rucola.errors import DiskError
+from rucola.formats.message import decode_messages
+from rucola.runtime.files import MappedSegment
+from rucola.store.config import CheckOnRead, DamagedMessage
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageResult, GetMessageStatus
+
+COUNT = 20
+T = b"T0"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> list[int]:
+    """Physical offsets of the messages of a store that was closed; two queues take turns."""
+    store = opened(tmp_path)
+    found = [result.physical_offset for result in fill(store, COUNT, topics=1, queues=2)]
+    store.shutdown()
+    return found
+
+
+def get(store: MessageStore, queue_offset: int = 0, queue_id: int = 0, may_block: bool = True) -> GetMessageResult:
+    return store.get_message(T, queue_id, queue_offset, 32, 1 << 20, may_block=may_block)
+
+
+def offsets(result: GetMessageResult) -> list[int]:
+    return [message.queue_offset for view in result.views for message in decode_messages(view)]
+
+
+def unreadable(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
+    """The disk cannot read the byte at ``position`` of any segment."""
+    read = MappedSegment.read
+
+    def failing(segment: MappedSegment, start: int, length: int) -> bytes:
+        if start <= position < start + length:
+            raise DiskError(segment.path, "read", "Input/output error")
+        return read(segment, start, length)
+
+    monkeypatch.setattr(MappedSegment, "read", failing)
+
+
+def evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in memory."""
+    monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+
+
+def resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is in memory."""
+    read = MappedSegment.read
+
+    def read_resident(segment: MappedSegment, position: int, into: memoryview) -> bool:
+        into[:] = read(segment, position, len(into))
+        return True
+
+    monkeypatch.setattr(MappedSegment, "read_resident", read_resident)
+
+
+def test_what_is_in_memory_is_copied_at_once(
+    places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    resident(monkeypatch)
+    monkeypatch.setattr(MappedSegment, "read", None)
+    result = get(store, may_block=False)
+    assert (result.cold, offsets(result)) == (None, list(range(COUNT // 2)))
+    # A byte that changes in the file, and so in the map, does not change what was read.
+    before = bytes(result.views[0])
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.write(b"\xff")
+    assert bytes(result.views[0]) == before
+    store.shutdown()
+
+
+def test_what_is_not_is_told_and_read_by_who_may_wait(
+    places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    evicted(monkeypatch)
+    told = get(store, may_block=False)
+    assert told.cold is not None
+    assert (told.views, told.next_offset) == ([], 0)
+    told.cold.fetch()
+    assert offsets(get(store)) == list(range(COUNT // 2))
+    store.shutdown()
+
+
+def test_what_was_written_since_the_start_comes_from_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path)
+    monkeypatch.setattr(MappedSegment, "read", None)
+    evicted(monkeypatch)
+    fill(store, COUNT, topics=1, queues=1)
+    assert offsets(get(store, may_block=False)) == list(range(COUNT))
+    store.shutdown()
+
+
+@pytest.mark.parametrize("check", list(CheckOnRead))
+def test_what_the_disk_cannot_read_costs_that_message_only(
+    check: CheckOnRead, places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path, check_on_read=check)
+    evicted(monkeypatch)
+    unreadable(monkeypatch, places[6] + 10)
+    told = get(store, may_block=False)
+    assert told.cold is not None
+    told.cold.fetch()
+    assert offsets(get(store)) == [number for number in range(COUNT // 2) if number != 3]
+    assert offsets(get(store, queue_id=1)) == list(range(COUNT // 2))
+    assert store.stats.damaged_messages == 1
+    store.shutdown()
+
+
+def test_or_ends_the_read_before_it(places: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path, damaged_message=DamagedMessage.STOP)
+    evicted(monkeypatch)
+    unreadable(monkeypatch, places[6] + 10)
+    assert get(store).next_offset == 3
+    assert get(store, 3).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+    store.shutdown()
