@@ -17,6 +17,7 @@ KERNELS = [
     "rucola.formats._message_cy",
     "rucola.formats._queue_cy",
     "rucola.formats._send_cy",
+    "rucola.formats._timer_cy",
     "rucola.protocol._answer_cy",
     "rucola.protocol._frame_cy",
 ]

@@ -13,7 +13,7 @@ from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 from rucola.common import columns
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.formats import consume_queue, index_file, message, properties
+from rucola.formats import consume_queue, index_file, message, properties, timer
 from rucola.store import log_reader
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +63,15 @@ OTHERS = {
     "CHECK_TORN_END": log_reader.CHECK_TORN_END,
     "LOOK_AHEAD_BYTES": 6144,
     "CACHE_LINE_BYTES": 64,
+    "TIMER_UNIT_BYTES": timer.TIMER_UNIT.size,
+    "TIMER_SLOT_BYTES": timer.TIMER_SLOT.size,
+    "TIMER_BLANK_MAGIC": timer.TIMER_BLANK_MAGIC,
+    "TIMER_SIGN_BIT": 2**31,
+    "MAGIC_DELETE": timer.MAGIC_DELETE,
+    "MAGIC_MAX": timer.MAGIC_MAX,
+    "STOP_AT_LIMIT": timer.STOP_AT_LIMIT,
+    "STOP_AT_BLANK": timer.STOP_AT_BLANK,
+    "STOP_AT_NO_UNIT": timer.STOP_AT_NO_UNIT,
 }
 
 

@@ -32,6 +32,7 @@ from rucola.broker.processor.end_transaction import EndTransactionProcessor
 from rucola.broker.processor.offset_reset import OffsetResetProcessor
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.query import QueryProcessor
+from rucola.broker.processor.recall import RecallMessageProcessor
 from rucola.broker.processor.reply import ReplyMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_back import SendBackProcessor
@@ -41,6 +42,8 @@ from rucola.broker.request_handler import RequestHandler
 from rucola.broker.schedule.delivery import DelayedDelivery
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.timer.timer_delivery import TimerDelivery
+from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.topic.topic_validator import system_names
 from rucola.broker.transaction.check_service import TransactionCheckService
@@ -112,6 +115,7 @@ class Broker:
         self._levels_ms = delay_levels_ms(store_config.message_delay_level)
         delay_offsets = tables.replacer("delayOffset.json")
         self.schedule = ScheduleMessageService(self.store, self._levels_ms, wall_ms, delay_offsets)
+        self.timers = TimerDelivery(self.store, self._files, self._clock, config.broker_name, random.randrange)
         self.halves = HalfMessages(self.store, self.offsets, wall_ms)
         self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
@@ -181,6 +185,7 @@ class Broker:
             self._open_store()
             self._wire()
         except BaseException:
+            self.timers.close()
             self.store.shutdown()
             await self._server.close()
             raise
@@ -194,6 +199,7 @@ class Broker:
             asyncio.create_task(self._recheck_held()),
         ]
         self._delivery.start()
+        self.timers.start(self._loop)
         self._checks.start(self._transactions)
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
@@ -210,9 +216,11 @@ class Broker:
         await self._cold_reads.close()
         self._persist_offsets()
         await self._delivery.stop()
+        await self.timers.stop()
         await self._checks.stop()
         self.store.shutdown()
         self._delivery.persist()
+        self.timers.close()
         self.halves.settle()
         self._persist_offsets()
         if self._waiters is not None:
@@ -257,6 +265,7 @@ class Broker:
             self.offsets.clamp(self._queue_range)
         self._tables.load("delayOffset.json", self.schedule.load)
         self._tables.load("consumerFilter.json", self.filters.load)
+        self.timers.load()
         self.halves.load()
         self.store.start()
 
@@ -285,7 +294,11 @@ class Broker:
             SendResponses(config, store.store_host),
             self._waiters,
             Rewriter(
-                store.property_suffix, unique_ids.next, len(self._levels_ms), not config.reject_transaction_message
+                store.property_suffix,
+                unique_ids.next,
+                len(self._levels_ms),
+                not config.reject_transaction_message,
+                self.timers.rewriter,
             ),
             random.randrange,
         )
@@ -298,6 +311,8 @@ class Broker:
         ConsumerManageProcessor(store, self.topics, self.groups, self.consumers, self.offsets).register_to(table)
         QueryProcessor(store).register_to(table)
         self._wire_transactions()
+        self.timers.register_to(table)
+        RecallMessageProcessor(config, store, self.topics, self.timers.rewriter, self._clock.wall_ms).register_to(table)
         consumers, offsets = self.consumers, self.offsets
         resets = OffsetResetProcessor(config, store, self.topics, self.groups, consumers, offsets, self._hold.wake)
         resets.register_to(table)
@@ -328,6 +343,7 @@ class Broker:
             self._clock.wall_ms,
             lambda: self.topics.create_for_group(TRANS_CHECK_MAX_TIME_TOPIC, 1),
             self._checks.finished,
+            self.timers.rewriter,
         )
         EndTransactionProcessor(self.store, self._transactions).register_to(self._processors)
 
@@ -390,6 +406,8 @@ class Broker:
         self._hold.arrived(topic, queue_id, max_queue_offset, tags_code)
         if topic == _SCHEDULE_TOPIC:
             self._delivery.arrived()
+        elif topic == TIMER:
+            self.timers.arrived()
 
     # -- name servers and clients -------------------------------------------------------------------------------------
 

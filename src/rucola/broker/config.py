@@ -101,6 +101,9 @@ class BrokerConfig:
         maximum=60_000,
     )
     reject_transaction_message: bool = option("rejectTransactionMessage", False, "Refuse transactional messages.")
+    recall_message_enable: bool = option(
+        "recallMessageEnable", False, "Whether producers may withdraw messages that wait for their time."
+    )
     enable_property_filter: bool = option(
         "enablePropertyFilter", False, "Whether consumers may choose messages by SQL92 expressions over properties."
     )

@@ -6,6 +6,7 @@ A reader accepts a missing last 0x02, ignores pieces without name or value, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from rucola.common.java import hash_map_order
@@ -50,4 +51,10 @@ def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str
         capacity: 16 for a map made by hand, 128 for one that came from a parsed text.
     """
     values = dict(pairs)
-    return {name: values[name] for name in hash_map_order(values, capacity)}
+    return {name: values[name] for name in _order(tuple(values), capacity)}
+
+
+@lru_cache(maxsize=256)
+def _order(names: tuple[str, ...], capacity: int) -> tuple[str, ...]:
+    """Messages of one sender have the same names."""
+    return tuple(hash_map_order(names, capacity))

@@ -243,6 +243,55 @@ class MessageStoreConfig:
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delay of each level, separated by spaces; units s, m, h, d.",
     )
+    timer_wheel_enable: bool = option(
+        "timerWheelEnable", True, "Whether messages may name the time of their delivery; else such are refused."
+    )
+    mapped_file_size_timer_log: int = option(
+        "mappedFileSizeTimerLog",
+        104_857_600,
+        "Length of a segment of the timer log.",
+        unit="bytes",
+        minimum=128,
+        maximum=(1 << 31) - 1,
+    )
+    timer_precision_ms: int = option(
+        "timerPrecisionMs",
+        1000,
+        "Step of the delivery times; a timer wheel keeps the one it was made with.",
+        unit="ms",
+        minimum=1,
+        maximum=10_000,
+    )
+    timer_max_delay_sec: int = option(
+        "timerMaxDelaySec",
+        259_200,
+        "How far ahead a delivery time may lie.",
+        unit="s",
+        minimum=1,
+        maximum=315_360_000,
+    )
+    timer_roll_window_slot: int = option(
+        "timerRollWindowSlot",
+        172_800,
+        "Steps of the longest single wait; a message that waits longer is stored once more in between.",
+        minimum=2,
+        maximum=604_740,
+    )
+    timer_congest_num_each_slot: int = option(
+        "timerCongestNumEachSlot",
+        (1 << 31) - 1,
+        "With more messages for one step some are refused, with twice as many all.",
+        minimum=1,
+        maximum=(1 << 31) - 1,
+    )
+    timer_flush_interval_ms: int = option(
+        "timerFlushIntervalMs",
+        1000,
+        "How often what waits is brought to the disk.",
+        unit="ms",
+        minimum=10,
+        maximum=60_000,
+    )
     max_transfer_bytes_on_message_in_memory: int = option(
         "maxTransferBytesOnMessageInMemory",
         262_144,

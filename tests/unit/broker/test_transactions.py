@@ -13,6 +13,7 @@ from tests.golden.loader import load_broker, write_files
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.common.message import MessageExt, StoreMessage
@@ -63,8 +64,9 @@ class Life:
         self.store.start()
         self.producers = ProducerManager()
         rules = TransactionRules(6000, 2, 18)
+        timer = TimerRewriter(config, "b", clock.wall_ms, lambda _: 0, lambda _: 0)
         self.service = TransactionalMessageService(
-            self.store, self.halves, self.producers, rules, "b", clock.wall_ms, lambda: None, lambda: None
+            self.store, self.halves, self.producers, rules, "b", clock.wall_ms, lambda: None, lambda: None, timer
         )
 
     def online(self, group: str = "pg") -> Asked:

@@ -326,7 +326,12 @@ class SendMessageProcessor:
                 done -= 1
                 self._responses.refuse(channel, table, done, refusal)
         if done > first:
-            answers = self._responses.encode(source, table, first, done)
+            if detour is not None and detour.recall_handle:
+                answers: bytes | bytearray = self._responses.encode_recallable(
+                    source, table, first, detour.recall_handle
+                )
+            else:
+                answers = self._responses.encode(source, table, first, done)
             self._deliver(channel, answers, _end_of(table, done - 1), wait, target)
 
     def _deliver(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool, target: SendTarget) -> None:

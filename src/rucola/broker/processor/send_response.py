@@ -40,6 +40,22 @@ class SendResponses:
             fields["transactionId"] = str(source[position : position + key_length], "utf-8", "replace")
         return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
 
+    def encode_recallable(self, source: bytearray, table: array[int], row: int, handle: str) -> bytes:
+        """The answer to a message that its producer may withdraw with ``handle``; no bytes for a oneway request."""
+        base = row * ROW_WIDTH
+        if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
+            return b""
+        key = table[base + FrameColumn.UNIQ_KEY_POS]
+        fields = {
+            **self._fields,
+            "msgId": f"{self._host_text}{table[base + FrameColumn.PHYSICAL_OFFSET]:016X}",
+            "queueId": str(table[base + FrameColumn.QUEUE_ID]),
+            "queueOffset": str(table[base + FrameColumn.QUEUE_OFFSET]),
+            "transactionId": str(source[key : key + table[base + FrameColumn.UNIQ_KEY_LEN]], "utf-8", "replace"),
+            "recallHandle": handle,
+        }
+        return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
+
     def refuse(self, channel: Channel, table: array[int], row: int, refusal: BrokerError) -> None:
         """Tell the producer of row ``row`` why its message was not stored."""
         base = row * ROW_WIDTH

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_level, schedule
+from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import (
@@ -32,7 +33,7 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
 """The last is the checksum of a record; a client that sends a message it consumed sends it along."""
-_UNSUPPORTED_PREFIXES = ("TIMER_", "INNER_")
+_UNSUPPORTED_PREFIX = "INNER_"
 _UNSUPPORTED = frozenset({"DUP_INFO"})
 
 
@@ -50,6 +51,8 @@ class Detour(NamedTuple):
     topic: bytes
     asked_queue_id: int
     """The queue it was sent to, of which its producer hears."""
+    recall_handle: str = ""
+    """With which its producer may withdraw it."""
 
 
 def row_of_command(command: RemotingCommand) -> MadeRow:
@@ -96,15 +99,22 @@ class Rewriter:
         unique_id: makes a UNIQ_KEY.
         level_max: the highest delay level.
         transactions: whether transactional messages are taken.
+        timer: of messages that name a time.
     """
 
     def __init__(
-        self, broker_properties: bytes, unique_id: Callable[[], str], level_max: int, transactions: bool
+        self,
+        broker_properties: bytes,
+        unique_id: Callable[[], str],
+        level_max: int,
+        transactions: bool,
+        timer: TimerRewriter,
     ) -> None:
         self._broker_properties = decode_properties(broker_properties)
         self._unique_id = unique_id
         self._level_max = level_max
         self._transactions = transactions
+        self._timer = timer
 
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
         """Row ``row`` as it is to be stored: with a UNIQ_KEY, without properties that are the broker's to write.
@@ -147,22 +157,26 @@ class Rewriter:
         ):
             if not self._transactions:
                 raise BrokerError(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
-            # Its delay, if it has one, begins with the commit.
+            # Its delay, if it has one, begins with the commit; a time that cannot be is refused now.
+            self._timer.due_ms(topic, properties)
             places = {REAL_TOPIC: topic, REAL_QID: str(asked_queue_id)}
             properties.update({TRANSACTION_ID: properties[UNIQ_KEY], **places})
             made[FrameColumn.QUEUE_ID] = 0
             made[FrameColumn.SYS_FLAG] &= ~TRANSACTION_MASK
             return Detour(TRANS_HALF_TOPIC.encode(), asked_queue_id)
         queue_id = schedule(topic, asked_queue_id, properties, self._level_max)
-        if queue_id is None:
-            return None
-        made[FrameColumn.QUEUE_ID] = queue_id
-        return Detour(SCHEDULE_TOPIC.encode(), asked_queue_id)
+        if queue_id is not None:
+            made[FrameColumn.QUEUE_ID] = queue_id
+            return Detour(SCHEDULE_TOPIC.encode(), asked_queue_id)
+        if self._timer.schedule(topic, asked_queue_id, properties):
+            made[FrameColumn.QUEUE_ID] = 0
+            return Detour(TIMER, asked_queue_id, self._timer.recall_handle(properties))
+        return None
 
 
 def _refuse_unsupported(properties: dict[str, str]) -> None:
     for name in properties:
-        if name in _UNSUPPORTED or name.startswith(_UNSUPPORTED_PREFIXES):
+        if name in _UNSUPPORTED or name.startswith(_UNSUPPORTED_PREFIX):
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"this broker does not serve messages with the property {name}"
             )

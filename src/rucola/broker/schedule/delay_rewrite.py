@@ -7,6 +7,7 @@ entry (``store.dispatch``).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rucola.common.key_builder import SCHEDULE_TOPIC
@@ -65,7 +66,7 @@ def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: i
     return level - 1
 
 
-def delay_level(properties: dict[str, str]) -> int:
+def delay_level(properties: Mapping[str, str]) -> int:
     """The delay level in ``properties``, 0 without one; up to 0 means no delay.
 
     Raises:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
 from rucola.broker.stored_copy import own_properties, stored_copy
+from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.broker.transaction.half_messages import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     GIVEN_UP,
@@ -69,6 +70,7 @@ class TransactionalMessageService:
     Args:
         prepare_give_up: makes sure that the topic of given-up messages can be read.
         on_finished: called when a half message has come to its outcome.
+        timer: of commits of messages that name a time.
         broker_name: of this broker, for producers.
     """
 
@@ -82,6 +84,7 @@ class TransactionalMessageService:
         wall_ms: Callable[[], int],
         prepare_give_up: Callable[[], object],
         on_finished: Callable[[], None],
+        timer: TimerRewriter,
     ) -> None:
         self._store = store
         self._halves = halves
@@ -91,6 +94,7 @@ class TransactionalMessageService:
         self._wall_ms = wall_ms
         self._prepare_give_up = prepare_give_up
         self._on_finished = on_finished
+        self._timer = timer
         self._outcomes: dict[Identity, int] = {}
         """Of the last ones that ended, for producers that ask again."""
         self._asked = 0
@@ -207,7 +211,7 @@ class TransactionalMessageService:
             sys_flag=copy.sys_flag & ~TRANSACTION_MASK | _COMMIT,
             prepared_transaction_offset=message.physical_offset,
         )
-        return delay_rewrite(committed, self._rules.level_max)
+        return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
         return half.checks >= self._rules.check_max or now_ms - half.stored_ms > _KEPT_MS

@@ -1,0 +1,114 @@
+"""Withdrawal of a message that waits for its time (RocketMQ 5.3.3, ``RecallMessageProcessor``; request 370)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.processor.processor import success
+from rucola.broker.timer.timer_rewrite import RecallHandle, TimerRewriter
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
+from rucola.common.sysflag import PermName
+from rucola.errors import BrokerError, FormatError
+from rucola.formats.properties import encode_properties
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+_TAG = "_RECALL_TAG_"
+_LOOK_AGAIN_S = 0.002
+
+
+class RecallMessageProcessor:
+    """Serves request 370: a message in the timer topic that names the one to withdraw, due at the same time.
+
+    Args:
+        wall_ms: born time of those messages.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        timer: TimerRewriter,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._timer = timer
+        self._wall_ms = wall_ms
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put the processor into ``table``."""
+        table.register(RequestCode.RECALL_MESSAGE, self.recall)
+
+    def recall(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """370. Whether the message still waited shows when it is due: then it does not come.
+
+        Raises:
+            BrokerError: recalls are not allowed here, or the handle names no message that waits on this broker.
+        """
+        header = RecallMessageRequestHeader.from_ext_fields(command.ext_fields)
+        handle = self._check(header)
+        properties = {
+            TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+            UNIQ_KEY: handle.unique_key,
+            TAGS: _TAG,
+            TIMER_DELIVER_MS: str(handle.due_ms),
+        }
+        if header.producer_group:
+            properties[PGROUP] = header.producer_group
+        try:
+            text = encode_properties(properties)
+        except ValueError:
+            raise _illegal("the request holds characters that no message may") from None
+        message = StoreMessage(handle.topic.encode(), 0, b"0", text, self._wall_ms(), channel.host)
+        result = self._store.put_message(self._timer.rewrite(message))
+        if result.status is not PutMessageStatus.PUT_OK:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+        answer = success(command, RecallMessageResponseHeader(handle.unique_key))
+        if command.is_oneway or not self._store.config.sync_flush:
+            return answer
+        return self._when_safe(answer, result.physical_offset + result.size)
+
+    def _check(self, header: RecallMessageRequestHeader) -> RecallHandle:
+        """The checks of the reference, in its order."""
+        if not self._config.recall_message_enable:
+            raise BrokerError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        if not self._config.broker_permission & PermName.WRITE:
+            raise BrokerError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+        if self._topics.get(header.topic) is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{header.topic}] not exist")
+        try:
+            handle = RecallHandle.decode(header.recall_handle)
+        except FormatError:
+            raise _illegal("recall handle is invalid") from None
+        if handle.topic != header.topic:
+            raise _illegal("topic not match")
+        if handle.broker_name != self._config.broker_name:
+            raise _illegal("broker service not available")
+        left_ms = handle.due_ms - self._wall_ms()
+        if not 0 < left_ms < self._store.config.timer_max_delay_sec * 1000:
+            raise _illegal("timestamp invalid")
+        return handle
+
+    async def _when_safe(self, answer: RemotingCommand, end: int) -> RemotingCommand | None:
+        limit = asyncio.get_running_loop().time() + self._store.config.sync_flush_timeout_ms / 1000
+        while self._store.flushed_offset < end:
+            if asyncio.get_running_loop().time() > limit:
+                return None  # the producer asks again
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return answer
+
+
+def _illegal(problem: str) -> BrokerError:
+    return BrokerError(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {problem}")

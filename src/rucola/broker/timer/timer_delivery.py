@@ -1,0 +1,138 @@
+"""When messages with a time of their own are taken and delivered, and brought to the disk. Event loop only, but for
+the wait for the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rucola.broker.timer.timer_message_service import TimerMessageService
+from rucola.broker.timer.timer_rewrite import TimerRewriter
+from rucola.errors import DiskError
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.remoting.processors import ProcessorTable
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+from rucola.store.timer.timer_store import TimerGeometry, TimerStore
+
+_log = logging.getLogger(__name__)
+
+_AFTER_ERROR_MS = 10_000
+_EXPIRE_INTERVAL_S = 30.0
+
+
+class TimerDelivery:
+    """The parts of timed messages, and when they work. Life: ``load``, ``start``, ``stop``, ``close``.
+
+    Attributes:
+        rewriter: of messages that name a time.
+        service: takes and delivers.
+    """
+
+    def __init__(
+        self, store: MessageStore, files: Files, clock: Clock, broker_name: str, random_below: Callable[[int], int]
+    ) -> None:
+        config = store.config
+        step_ms = config.timer_precision_ms
+        self._store = store
+        self._timers = TimerStore(files, store.root, TimerGeometry(config.mapped_file_size_timer_log, step_ms))
+        self.service = TimerMessageService(store, self._timers, config.timer_roll_window_slot * step_ms, clock.wall_ms)
+        self.rewriter = TimerRewriter(config, broker_name, clock.wall_ms, self._timers.count, random_below)
+        self._interval_s = config.timer_flush_interval_ms / 1000
+        self._loop: asyncio.AbstractEventLoop
+        self._call: asyncio.Handle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    def load(self) -> None:
+        """The store is loaded.
+
+        Raises:
+            StoreDamagedError: the timer files are none of this configuration.
+            DiskError: the operating system refused something.
+        """
+        self.service.load()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin with whatever became due while nobody delivered."""
+        self._loop = loop
+        self._writing = loop.create_task(self._write_periodically())
+        self._work()
+
+    def arrived(self) -> None:
+        """A message came into the timer topic."""
+        self._schedule(0)
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Serve what a slave asks: 60 and 61."""
+        table.register(
+            RequestCode.GET_TIMER_CHECK_POINT,
+            lambda _, command: command.answer(ResponseCode.SUCCESS, body=self._timers.checkpoint.encode_fields()),
+        )
+        table.register(
+            RequestCode.GET_TIMER_METRICS,
+            lambda _, command: command.answer(ResponseCode.SUCCESS, body=self._timers.metrics.encode()),
+        )
+
+    async def stop(self) -> None:
+        """Take and deliver nothing more."""
+        self._stopping.set()
+        if self._call is not None:
+            self._call.cancel()
+        if self._writing is not None:
+            await self._writing
+
+    def close(self) -> None:
+        """Write how far delivery came, if it was started; the store has synced everything."""
+        if self._writing is None:
+            self._timers.close()
+            return
+        try:
+            changes = self._timers.changes(self._store.flushed_offset, self.service.now_ms())
+            if changes is not None:
+                self._timers.write(changes)
+        except DiskError as error:
+            event(_log, logging.ERROR, "timers not written, the next start mends them", error=error)
+        finally:
+            self._timers.close()
+
+    def _schedule(self, pause_ms: int) -> None:
+        if self._stopping.is_set() or self._writing is None:
+            return
+        if self._call is not None:
+            self._call.cancel()
+        self._call = self._loop.call_later(pause_ms / 1000, self._work)
+
+    def _work(self) -> None:
+        self._call = None
+        try:
+            pause_ms = self.service.work()
+        except Exception:  # noqa: BLE001 - whatever one message holds, the others must come
+            _log.exception("delivery of timed messages failed, tried again later")
+            pause_ms = _AFTER_ERROR_MS
+        if pause_ms is not None:
+            self._schedule(pause_ms)
+
+    async def _write_periodically(self) -> None:
+        expire_at = self._loop.time() + _EXPIRE_INTERVAL_S
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(self._interval_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+            else:
+                return
+            try:
+                if self._loop.time() >= expire_at:
+                    expire_at = self._loop.time() + _EXPIRE_INTERVAL_S
+                    self._timers.remove_expired(self._store.min_offset)
+                changes = self._timers.changes(self._store.flushed_offset, self.service.now_ms())
+                if changes is not None:
+                    await asyncio.to_thread(self._timers.write, changes)
+            except DiskError as error:
+                event(_log, logging.ERROR, "timers not written", error=error)

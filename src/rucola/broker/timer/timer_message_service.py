@@ -1,0 +1,394 @@
+"""Delivers messages at the time they name (RocketMQ 5.3.3, ``TimerMessageStore``). Event loop only.
+
+Two movements. Messages are taken from the timer topic's queue in order: each gets a unit in the timer log under its
+time step; one that is due already goes on at once. And the time steps are delivered in order, each when it is over:
+its messages are stored once more, under their own topics and queues. A message that waits longer than a unit may is
+stored in the timer topic again half-way.
+
+Both movements count on the disk only once what they stored is on the disk. So after a crash messages of the last
+moments may be delivered again, as by the reference, and none is lost; none ever comes before its time.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+from itertools import groupby
+
+from rucola.broker.timer.timer_rewrite import TIMER
+from rucola.broker.timer.waiting_message import WaitingMessage
+from rucola.common.java import string_hash
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
+from rucola.errors import DiskError, FormatError
+from rucola.formats.timer import MAGIC_DELETE, MAGIC_PLAIN, MAGIC_ROLL, UNIT_COLUMNS
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+from rucola.store.timer.timer_log import WaitingUnit
+from rucola.store.timer.timer_store import TimerQueue, TimerStore
+
+_log = logging.getLogger(__name__)
+
+RETRY_MS = 100
+"""Pause when the store takes nothing at the moment."""
+LOOK_AGAIN_MS = 1000
+"""Longest pause while something may wait: the wall clock may be set."""
+_TAKE = 256
+"""Messages taken, and as many delivered, in one go; the loop serves its sockets in between."""
+_EMPTY_STEPS = 20_000
+_AHEAD = 8192
+_AHEAD_BYTES = 16 << 20
+"""Most messages, and bytes, that are made ready before their time step is over."""
+_TOGETHER_BYTES = 64 * 1024
+_BACKLOG_MS = 1000
+_DUE_AT_ONCE_MS = (1 << 63) - 1
+
+
+class TimeStep:
+    """The messages of a time step on their way: those not read yet, and those made ready.
+
+    Args:
+        units: columns of ``WaitingUnit``, newest first.
+    """
+
+    def __init__(self, time_ms: int, position: int, units: array[int]) -> None:
+        self.time_ms = time_ms
+        self.position = position
+        self.ready: list[tuple[StoreMessage, str]] = []
+        """What is to be stored, with the topic it is counted under."""
+        self.ready_bytes = 0
+        self.withdrawn: dict[str, str] = {}
+        """Topic and unique key of messages that are not delivered, with the topic of the withdrawal."""
+        self.met: set[str] = set()
+        """Those of them that were there."""
+        self._units = units
+        self._next = len(units) - UNIT_COLUMNS
+
+    @property
+    def unread(self) -> bool:
+        """Whether there is a unit not read yet."""
+        return self._next >= 0
+
+    def next_unit(self) -> WaitingUnit | None:
+        """The oldest unit not read yet."""
+        at = self._next
+        if at < 0:
+            return None
+        self._next = at - UNIT_COLUMNS
+        return WaitingUnit(*self._units[at : at + UNIT_COLUMNS])
+
+    def withdrawals(self) -> list[int]:
+        """Physical offsets of the messages that withdraw others."""
+        units = self._units
+        columns = range(0, len(units), UNIT_COLUMNS)
+        return [units[at] for at in columns if units[at + 2] & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE]
+
+
+class TimerMessageService:
+    """See the module.
+
+    Args:
+        roll_window_ms: longest wait of one unit.
+        wall_ms: the time that due times are compared with.
+    """
+
+    def __init__(
+        self, store: MessageStore, timers: TimerStore, roll_window_ms: int, wall_ms: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._timers = timers
+        self._roll_window_ms = roll_window_ms
+        self._wall_ms = wall_ms
+        self._step_ms = timers.geometry.precision_ms
+        self._step: TimeStep | None = None
+        self._delivering = False
+        self._walk_end = 0
+        self._prepared_ms = 0
+        self._stored_end = 0
+        self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
+
+    def load(self) -> None:
+        """The store is loaded: take the timer files.
+
+        Raises:
+            StoreDamagedError: they are none of this configuration.
+            DiskError: the operating system refused something.
+        """
+        store = self._store
+        queue = TimerQueue(
+            store.max_offset,
+            store.min_queue_offset(TIMER, 0),
+            store.max_queue_offset(TIMER, 0),
+            lambda queue_offset: store.queue_unit(TIMER, 0, queue_offset)[0],
+            self._queue_offset_of,
+        )
+        self._timers.load(queue, self._wall_ms())
+        self._walk_end = self._timers.read_time_ms + self._timers.geometry.span_ms
+
+    def pending(self) -> int:
+        """Messages that wait."""
+        waiting = sum(metric.count for metric in self._timers.metrics.topics.values())
+        return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
+
+    def now_ms(self) -> int:
+        """The time that due times are compared with."""
+        return self._wall_ms()
+
+    def work(self) -> int | None:
+        """Take and deliver what can be, a batch at most.
+
+        Returns:
+            Milliseconds after which to call again; None when nothing waits, until a message arrives.
+        """
+        now_ms = self._wall_ms()
+        step_now_ms = now_ms - now_ms % self._step_ms
+        timers = self._timers
+        backlog = 0
+        # After a long stop the wheel first has to give the places free that new messages need.
+        if timers.is_empty or timers.read_time_ms >= step_now_ms - timers.geometry.span_ms // 2:
+            if not self._take(step_now_ms):
+                return RETRY_MS
+            backlog = self._store.max_queue_offset(TIMER, 0) - timers.queue_offset
+        if timers.is_empty:
+            timers.read_time_ms = max(timers.read_time_ms, step_now_ms)
+            return 0 if backlog > 0 else None
+        pause_ms = self._deliver(step_now_ms, backlog > 0)
+        if pause_ms is not None:
+            return pause_ms
+        half_ms = step_now_ms + self._step_ms // 2
+        if backlog > 0 or (now_ms >= half_ms and self._prepare(step_now_ms)):
+            return 0
+        return min((half_ms if now_ms < half_ms else step_now_ms + self._step_ms) - now_ms, LOOK_AGAIN_MS)
+
+    # -- from the queue into the wheel --------------------------------------------------------------------------------
+
+    def _take(self, step_now_ms: int) -> bool:
+        """Take messages from the queue; False when the store takes nothing at the moment."""
+        timers, store = self._timers, self._store
+        end = store.max_queue_offset(TIMER, 0)
+        timers.queue_offset = max(timers.queue_offset, store.min_queue_offset(TIMER, 0))
+        if timers.queue_offset >= end:
+            timers.caught_up()
+            return True
+        possible, safe_end = True, 0
+        for _ in range(_TAKE):
+            if timers.queue_offset >= end:
+                break
+            physical_offset, size, _ = store.queue_unit(TIMER, 0, timers.queue_offset)
+            possible = timers.known(physical_offset) or self._take_one(physical_offset, size, step_now_ms)
+            if not possible:
+                break
+            timers.queue_offset += 1
+            safe_end = physical_offset + size
+        timers.mark(max(safe_end, self._stored_end))
+        return possible
+
+    def _take_one(self, physical_offset: int, size: int, step_now_ms: int) -> bool:
+        """Let one message wait, or deliver it; False when that is not possible now."""
+        timers = self._timers
+        waiting = self._read(physical_offset)
+        if waiting is None:
+            return True
+        properties = waiting.properties
+        out_ms = properties.get(TIMER_OUT_MS, "")
+        if not (out_ms.isascii() and out_ms.isdigit() and len(out_ms) < 19):
+            event(_log, logging.ERROR, "message without a time passed over", physical_offset=physical_offset)
+            return True
+        due_ms = int(out_ms)
+        withdraws = TIMER_DEL_UNIQKEY in properties
+        open_from_ms = timers.read_time_ms + (self._step_ms if self._delivering else 0)
+        if due_ms < step_now_ms and not (withdraws and due_ms >= open_from_ms):
+            delivered_before = timers.queue_offset < timers.taken_offset and due_ms < timers.taken_time_ms
+            return delivered_before or withdraws or self._put_one(waiting, physical_offset)
+        magic = MAGIC_PLAIN | (MAGIC_DELETE if withdraws else 0)
+        if due_ms - step_now_ms >= self._roll_window_ms:
+            magic |= MAGIC_ROLL
+            half = (
+                due_ms - step_now_ms - self._roll_window_ms < self._roll_window_ms // 3 // self._step_ms * self._step_ms
+            )
+            window_ms = self._roll_window_ms // 2 // self._step_ms * self._step_ms if half else self._roll_window_ms
+            due_ms = step_now_ms + window_ms
+        # A clock that was set back must not bring a message into a step that was delivered already.
+        due_ms = max(due_ms, open_from_ms)
+        topic = properties.get(REAL_TOPIC, "")
+        try:
+            timers.add(due_ms, WaitingUnit(physical_offset, size, magic, step_now_ms), string_hash(topic))
+        except DiskError as error:
+            event(_log, logging.ERROR, "no place for a waiting message, tried again", error=error)
+            return False
+        timers.metrics.add(topic, -1 if magic & MAGIC_DELETE else 1, self._wall_ms())
+        return True
+
+    def _put_one(self, waiting: WaitingMessage, physical_offset: int) -> bool:
+        """Deliver a message that is due when it is taken."""
+        try:
+            message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
+        except FormatError as error:
+            event(_log, logging.ERROR, "waiting message passed over", physical_offset=physical_offset, error=error)
+            return True
+        return self._put([message]) == 1
+
+    # -- from the wheel to the consumers ------------------------------------------------------------------------------
+
+    def _deliver(self, step_now_ms: int, backlog: bool) -> int | None:
+        """Deliver steps that are over; milliseconds until there is more to do, None when all of them are delivered."""
+        timers = self._timers
+        for _ in range(_EMPTY_STEPS):
+            time_ms = timers.read_time_ms
+            if time_ms >= step_now_ms:
+                return None
+            if not self._delivering:
+                if backlog and step_now_ms - time_ms <= _BACKLOG_MS:
+                    return 0  # what waits to be taken may belong to this step, or withdraw what does
+                if not self._open_step():
+                    timers.read_time_ms = self._following(time_ms, step_now_ms)
+                    continue
+                self._delivering = True
+            step = self._step
+            assert step is not None
+            self._make_ready(step, _TAKE)
+            batch = step.ready[:_TAKE]
+            done = self._put([message for message, _ in batch])
+            for _, topic in batch[:done]:
+                timers.metrics.add(topic, -1, self._wall_ms())
+            step.ready = step.ready[done:]
+            if done < len(batch):
+                return RETRY_MS
+            if not step.ready and not self._make_ready(step, 1):
+                self._close_step(step)
+            return 0
+        return 0
+
+    def _following(self, time_ms: int, step_now_ms: int) -> int:
+        """The step behind ``time_ms``; nothing waits where the wheel was walked once around since the start."""
+        following = time_ms + self._step_ms
+        oldest = step_now_ms - self._timers.geometry.span_ms // 2
+        return max(following, oldest) if following >= self._walk_end else following
+
+    def _open_step(self) -> bool:
+        """Begin with the step at the read time, or keep what was made ready of it; False when nothing waits for it."""
+        timers = self._timers
+        position = timers.newest(timers.read_time_ms)
+        step = self._step
+        if step is not None and (step.time_ms, step.position) == (timers.read_time_ms, position):
+            return True
+        self._step = None
+        if position < 0:
+            return False
+        step = self._step = TimeStep(timers.read_time_ms, position, timers.units(position))
+        for physical_offset in step.withdrawals():
+            waiting = self._read(physical_offset)
+            if waiting is not None:
+                key = waiting.properties.get(TIMER_DEL_UNIQKEY, "")
+                step.withdrawn[key] = waiting.properties.get(REAL_TOPIC, "")
+        return True
+
+    def _close_step(self, step: TimeStep) -> None:
+        timers = self._timers
+        for key in step.withdrawn.keys() - step.met:
+            # Counted when it came, yet nothing was there to be withdrawn.
+            timers.metrics.add(step.withdrawn[key], 1, self._wall_ms())
+        self._step = None
+        self._delivering = False
+        timers.read_time_ms += self._step_ms
+        timers.mark(self._stored_end)
+
+    def _prepare(self, step_now_ms: int) -> bool:
+        """Make the messages of the step that is under way ready, once; whether to go on with that."""
+        if self._timers.read_time_ms != step_now_ms:
+            return False
+        if self._prepared_ms != step_now_ms:
+            self._prepared_ms = step_now_ms
+            self._open_step()
+        step = self._step
+        if step is None or len(step.ready) >= _AHEAD or step.ready_bytes >= _AHEAD_BYTES:
+            return False
+        self._make_ready(step, len(step.ready) + _TAKE)
+        return step.unread
+
+    def _make_ready(self, step: TimeStep, count: int) -> bool:
+        """Read messages of ``step`` until ``count`` of them are ready; False when there are no more."""
+        dequeue_ms = max(self._wall_ms(), step.time_ms + self._step_ms)
+        while len(step.ready) < count:
+            unit = step.next_unit()
+            if unit is None:
+                return bool(step.ready)
+            roll = bool(unit.magic & MAGIC_ROLL)
+            if unit.magic & MAGIC_DELETE and not roll:
+                continue
+            waiting = self._read(unit.physical_offset)
+            if waiting is None:
+                continue
+            topic = waiting.properties.get(REAL_TOPIC, "")
+            key = f"{topic}+{waiting.properties.get(UNIQ_KEY, '')}"
+            if key in step.withdrawn:
+                step.met.add(key)
+                continue
+            try:
+                message = waiting.delivered(unit.write_time_ms, dequeue_ms, roll)
+            except FormatError as error:
+                offset = unit.physical_offset
+                event(_log, logging.ERROR, "waiting message passed over", physical_offset=offset, error=error)
+                continue
+            step.ready.append((message, topic))
+            step.ready_bytes += len(message.body)
+        return True
+
+    # -- store --------------------------------------------------------------------------------------------------------
+
+    def _read(self, physical_offset: int) -> WaitingMessage | None:
+        """The waiting message at ``physical_offset``; None, and a line in the log, when it cannot be read."""
+        record = self._store.message_at(physical_offset)
+        if record is not None:
+            try:
+                return WaitingMessage(record)
+            except FormatError:
+                pass
+        event(_log, logging.ERROR, "waiting message cannot be read, passed over", physical_offset=physical_offset)
+        return None
+
+    def _queue_offset_of(self, physical_offset: int) -> int:
+        waiting = self._read(physical_offset)
+        return -1 if waiting is None else waiting.queue_offset
+
+    def _put(self, messages: list[StoreMessage]) -> int:
+        """Store messages in order; how many of them are done with before the store takes nothing more."""
+        done = 0
+        for _, neighbours in groupby(messages, key=lambda m: (m.topic, m.born_host, m.store_host)):
+            for group in self._small(list(neighbours)):
+                status = self._store.put_messages(group)[0].status
+                if status is not PutMessageStatus.PUT_OK and len(group) > 1:
+                    # One that cannot be stored must not keep its neighbours.
+                    for message in group:
+                        if not self._settled(self._store.put_message(message).status, message):
+                            return done
+                        done += 1
+                elif self._settled(status, group[0]):
+                    done += len(group)
+                else:
+                    return done
+        return done
+
+    def _small(self, messages: list[StoreMessage]) -> list[list[StoreMessage]]:
+        """``messages`` in groups that go into one segment each without leaving much of it empty."""
+        groups: list[list[StoreMessage]] = [[]]
+        size = 0
+        for message in messages:
+            size += len(message.body) + len(message.properties)
+            if groups[-1] and size > self._together_bytes:
+                groups.append([])
+                size = len(message.body) + len(message.properties)
+            groups[-1].append(message)
+        return groups
+
+    def _settled(self, status: PutMessageStatus, message: StoreMessage) -> bool:
+        """Whether a message need not be tried again."""
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return False
+        if status is PutMessageStatus.PUT_OK:
+            self._stored_end = self._store.max_offset
+        else:
+            event(_log, logging.ERROR, "waiting message passed over", topic=message.topic, error=status)
+        return True

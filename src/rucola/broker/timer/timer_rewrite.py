@@ -1,0 +1,180 @@
+"""A message that names the time of its delivery waits in the timer topic (RocketMQ 5.3.3, ``HookUtils``).
+
+The time comes as seconds or milliseconds from now, or as a wall-clock time. It is lowered to a whole step, one step
+further if it was one already: a message of a step is delivered when that step is over. A time that has passed makes an
+ordinary message. Whoever knows the handle that a send was answered may withdraw the message.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_level
+from rucola.common.key_builder import TIMER_TOPIC, is_retry_topic
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    UNIQ_KEY,
+)
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
+from rucola.errors import BrokerError, FormatError
+from rucola.formats.properties import decode_properties, encode_properties, java_order
+from rucola.protocol.codes import ResponseCode
+from rucola.store.config import MessageStoreConfig
+
+TIMER = TIMER_TOPIC.encode()
+_HANDLE_VERSION = "v1"
+_INT64_DIGITS_MAX = 19
+_FROM_NOW_MS = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}
+_TRANSACTIONS = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
+
+
+class TimerRewriter:
+    """Sends messages through the timer topic.
+
+    Args:
+        config: of the store: step, limits, and whether there are timers at all.
+        broker_name: part of the handles.
+        wall_ms: the time that delays count from.
+        waiting: how many messages wait for the step of a time.
+        random_below: ``n -> 0..n-1``.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        broker_name: str,
+        wall_ms: Callable[[], int],
+        waiting: Callable[[int], int],
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._broker_name = broker_name
+        self._wall_ms = wall_ms
+        self._waiting = waiting
+        self._random_below = random_below
+
+    def rewrite(self, message: StoreMessage) -> StoreMessage:
+        """``message`` as it is to be stored: itself, or on its way through the timer topic.
+
+        Raises:
+            BrokerError: its time is none, or is not accepted.
+        """
+        properties = decode_properties(message.properties)
+        if message.topic == TIMER or message.sys_flag & TRANSACTION_MASK not in _TRANSACTIONS:
+            return message
+        if not self.schedule(str(message.topic, "utf-8", "replace"), message.queue_id, properties):
+            return message
+        text = encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY))
+        return replace(message, topic=TIMER, queue_id=0, properties=text)
+
+    def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
+        """Note in ``properties`` when and where the message shall go; False, with nothing changed, when it goes now.
+
+        Raises:
+            BrokerError: MESSAGE_ILLEGAL, the time is no number or too far ahead, or a withdrawal comes too late;
+                SYSTEM_ERROR, there are no timers here, or too many messages wait for that time.
+        """
+        due_ms = self.due_ms(topic, properties)
+        if due_ms is None:
+            return False
+        step_ms = self._config.timer_precision_ms
+        due_ms = (due_ms - 1) // step_ms * step_ms
+        if self._is_congested(due_ms):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"too many messages wait for the time {due_ms}")
+        properties.update({TIMER_OUT_MS: str(due_ms), REAL_TOPIC: topic, REAL_QID: str(queue_id)})
+        return True
+
+    def due_ms(self, topic: str, properties: Mapping[str, str]) -> int | None:
+        """When the message is due; None when it goes now.
+
+        Raises:
+            BrokerError: as ``schedule``.
+        """
+        if topic == TIMER_TOPIC or TIMER_OUT_MS in properties or delay_level(properties) > 0:
+            return None
+        name = next((n for n in (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) if n in properties), None)
+        if name is None:
+            return None
+        if not self._config.timer_wheel_enable:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
+            )
+        now_ms = self._wall_ms()
+        due_ms = _number(name, properties[name])
+        if name != TIMER_DELIVER_MS:
+            due_ms = now_ms + due_ms * _FROM_NOW_MS[name]
+        if due_ms <= now_ms:
+            if TIMER_DEL_UNIQKEY in properties:
+                raise _illegal("a message that withdraws another one must be sent before that is due")
+            return None
+        if due_ms - now_ms > self._config.timer_max_delay_sec * 1000:
+            raise _illegal(f"the delay is longer than {self._config.timer_max_delay_sec} s")
+        return due_ms
+
+    def recall_handle(self, properties: Mapping[str, str]) -> str:
+        """What a producer needs to withdraw a message that waits; empty for one that cannot be withdrawn."""
+        topic = properties.get(REAL_TOPIC, "")
+        if TIMER_OUT_MS not in properties or is_retry_topic(topic):
+            return ""
+        # The time was lowered to a step; any time within the step leads to it again.
+        handle = RecallHandle(topic, self._broker_name, int(properties[TIMER_OUT_MS]) + 1, properties[UNIQ_KEY])
+        return handle.encode()
+
+    def _is_congested(self, due_ms: int) -> bool:
+        limit = self._config.timer_congest_num_each_slot
+        waiting = self._waiting(due_ms)
+        if waiting <= limit:
+            return False
+        return waiting >= 2 * limit or self._random_below(1000) > 1000 * (waiting - limit) // limit
+
+
+class RecallHandle(NamedTuple):
+    """Names a waiting message (RocketMQ 5.3.3, ``RecallMessageHandle``)."""
+
+    topic: str
+    broker_name: str
+    due_ms: int
+    unique_key: str
+
+    def encode(self) -> str:
+        """The handle as text."""
+        words = (_HANDLE_VERSION, self.topic, self.broker_name, str(self.due_ms), self.unique_key)
+        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> RecallHandle:
+        """From the text.
+
+        Raises:
+            FormatError: it is no handle.
+        """
+        try:
+            words = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)).decode().split(" ")
+        except (ValueError, binascii.Error):
+            words = []
+        if len(words) < 5 or words[0] != _HANDLE_VERSION:
+            raise FormatError("recall handle", 0, "a handle that a send was answered", text[:64])
+        due_ms = int(words[3]) if words[3].isascii() and words[3].isdigit() and len(words[3]) < 19 else -1
+        return cls(words[1], words[2], due_ms, words[4])
+
+
+def _number(name: str, text: str) -> int:
+    digits = text.removeprefix("-").removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _INT64_DIGITS_MAX):
+        raise _illegal(f"{name} is no number: {text[:32]!r}")
+    return int(text)
+
+
+def _illegal(problem: str) -> BrokerError:
+    return BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal, {problem}")

@@ -1,0 +1,186 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel over units of the timer log and slots of the timer wheel (``formats.timer``), all big-endian.
+
+Bounds checks are off: every function checks the positions it was given against the buffer first. Divisions are of
+positive numbers.
+"""
+
+from __future__ import annotations
+
+import cython
+
+TIMER_UNIT_BYTES = cython.declare(cython.int, 52)
+TIMER_SLOT_BYTES = cython.declare(cython.int, 32)
+MAGIC_DELETE = cython.declare(cython.int, 4)
+MAGIC_MAX = cython.declare(cython.int, 15)
+# Literals above 31 bits are Python objects to Cython; these are C integers.
+TIMER_BLANK_MAGIC = cython.declare(cython.longlong, 0xCBD43194 - 0x100000000)
+TIMER_SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
+STOP_AT_LIMIT = cython.declare(cython.int, 0)
+STOP_AT_BLANK = cython.declare(cython.int, 1)
+STOP_AT_NO_UNIT = cython.declare(cython.int, 2)
+
+
+def _is_compiled() -> bool:
+    """Whether this module runs compiled."""
+    return cython.compiled
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = (
+        (cython.cast(cython.longlong, data[at]) << 24)
+        | (cython.cast(cython.longlong, data[at + 1]) << 16)
+        | (cython.cast(cython.longlong, data[at + 2]) << 8)
+        | cython.cast(cython.longlong, data[at + 3])
+    )
+    return value - ((value & TIMER_SIGN_BIT) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    low: cython.longlong = _int32(data, at + 4)
+    return _int32(data, at) * 4294967296 + (low if low >= 0 else low + 4294967296)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int) -> cython.void:
+    shift: cython.int = size * 8 - 8
+    while shift >= 0:
+        data[at] = (value >> shift) & 255
+        at += 1
+        shift -= 8
+
+
+def scan_units(
+    log: cython.const[cython.uchar][::1],
+    position: cython.Py_ssize_t,
+    base: cython.longlong,
+    physical_end: cython.longlong,
+    wheel: cython.uchar[::1],
+    precision_ms: cython.longlong,
+    seen_from: cython.longlong,
+    seen: cython.longlong[::1],
+) -> tuple[int, int, int, int]:
+    """Walk the units of a segment from ``position`` on, and let the wheel know those it has not seen.
+
+    Args:
+        log: the segment; ``base`` is the position of its first byte in the timer log.
+        physical_end: of the commit log; a unit of a record behind it is none.
+        wheel: its slots; a slot that leads to the unit already, or to a later one, stays as it is.
+        seen_from: units whose record lies there or behind are noted in ``seen``, by physical offset.
+        seen: has room for all units of the segment.
+
+    Returns:
+        The position behind the last unit, why it ends there (0 the end of the segment, 1 a blank, 2 no unit), the
+        number of offsets in ``seen``, and the physical offset of the last unit, -1 without one.
+    """
+    limit: cython.Py_ssize_t = len(log) - TIMER_UNIT_BYTES
+    slots: cython.longlong = len(wheel) // TIMER_SLOT_BYTES
+    stop: cython.int = STOP_AT_LIMIT
+    count: cython.Py_ssize_t = 0
+    last: cython.longlong = -1
+    magic: cython.longlong
+    physical: cython.longlong
+    size: cython.longlong
+    step: cython.longlong
+    at: cython.Py_ssize_t
+    if position < 0 or precision_ms <= 0 or slots <= 0:
+        raise ValueError("no such place")
+    if len(seen) < (len(log) - position) // TIMER_UNIT_BYTES + 1:
+        raise ValueError("no room for the offsets")
+    while position + 16 <= len(log):
+        if _int32(log, position + 12) == TIMER_BLANK_MAGIC:
+            stop = STOP_AT_BLANK
+            break
+        if position > limit:
+            stop = STOP_AT_NO_UNIT
+            break
+        magic = _int32(log, position + 12)
+        physical = _int64(log, position + 28)
+        size = _int32(log, position + 36)
+        step = _int64(log, position + 16) + _int32(log, position + 24)
+        if (
+            _int32(log, position) != TIMER_UNIT_BYTES
+            or magic < 0
+            or magic > MAGIC_MAX
+            or size <= 0
+            or physical < 0
+            or physical + size > physical_end
+            or step < 0
+        ):
+            stop = STOP_AT_NO_UNIT
+            break
+        step = step // precision_ms
+        at = cython.cast(cython.Py_ssize_t, step % slots) * TIMER_SLOT_BYTES
+        if _int64(wheel, at) != step:
+            _put(wheel, at, step, 8)
+            _put(wheel, at + 8, base + position, 8)
+            _put(wheel, at + 16, base + position, 8)
+            _put(wheel, at + 24, -1 if magic & MAGIC_DELETE else 1, 4)
+        elif _int64(wheel, at + 16) < base + position:
+            _put(wheel, at + 16, base + position, 8)
+            _put(wheel, at + 24, _int32(wheel, at + 24) + (-1 if magic & MAGIC_DELETE else 1), 4)
+        if physical >= seen_from:
+            seen[count] = physical
+            count += 1
+        last = physical
+        position += TIMER_UNIT_BYTES
+    return position, stop, count, last
+
+
+def chain_units(
+    log: cython.const[cython.uchar][::1],
+    base: cython.longlong,
+    position: cython.longlong,
+    out: cython.longlong[::1],
+) -> tuple[int, int]:
+    """Follow a chain through one segment, from a unit to those before it.
+
+    Args:
+        log: the segment; ``base`` is the position of its first byte in the timer log.
+        position: of the first unit in the timer log.
+        out: gets physical offset, record size, magic and write time of each unit.
+
+    Returns:
+        The number of units, and the position of the next one: in another segment, or ``out`` is full; -1 at the end
+        of the chain. A link that does not lead backwards, or to no unit, ends it.
+    """
+    count: cython.Py_ssize_t = 0
+    room: cython.Py_ssize_t = len(out) // 4
+    at: cython.Py_ssize_t
+    before: cython.longlong
+    while count < room and position >= base and position - base + TIMER_UNIT_BYTES <= len(log):
+        at = cython.cast(cython.Py_ssize_t, position - base)
+        if _int32(log, at) != TIMER_UNIT_BYTES:
+            return count, -1
+        out[4 * count] = _int64(log, at + 28)
+        out[4 * count + 1] = _int32(log, at + 36)
+        out[4 * count + 2] = _int32(log, at + 12)
+        out[4 * count + 3] = _int64(log, at + 16)
+        count += 1
+        before = _int64(log, at + 4)
+        if before >= position or before < 0:
+            return count, -1
+        position = before
+    return count, position
+
+
+def is_beyond(
+    wheel: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, log_end: cython.longlong
+) -> bool:
+    """Whether a slot between ``start`` and ``end``, byte positions, leads to ``log_end`` or behind it."""
+    at: cython.Py_ssize_t = start - start % TIMER_SLOT_BYTES
+    if start < 0 or end > len(wheel):
+        raise ValueError("no such place")
+    while at + TIMER_SLOT_BYTES <= end:
+        if _int64(wheel, at + 16) >= log_end and _int64(wheel, at) != 0:
+            return True
+        at += TIMER_SLOT_BYTES
+    return False

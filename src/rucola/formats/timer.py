@@ -1,0 +1,184 @@
+"""Files of messages that wait for a time (RocketMQ 5.3.3, ``TimerWheel``, ``TimerLog``, ``TimerCheckpoint``,
+``TimerMetrics``).
+
+``timerlog/``: segments of units, each a waiting message. All units of one due time form a chain from the newest to the
+oldest. A segment in which no unit has a place any more ends with ``TIMER_BLANK``; behind it lies whatever was there.
+
+``timerwheel``: slots, one for each time step of twice seven days, found by the step number modulo the number of slots.
+A slot whose first field is another step is empty; none is ever cleared.
+
+``config/timercheck``: how far both got; 4096 bytes, zeros behind the fields. ``config/timermetrics``: waiting messages
+by topic, compact JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rucola.common.data_version import DataVersion
+from rucola.errors import FormatError
+from rucola.formats._timer_cy import chain_units, is_beyond, scan_units
+from rucola.formats.fastjson import loads_object
+from rucola.formats.layout import Field, Layout
+
+__all__ = ["chain_units", "is_beyond", "scan_units"]
+
+TIMER_UNIT: Final = Layout(
+    "timer log unit",
+    52,
+    Field("size", "i"),
+    Field("previous_position", "q"),
+    Field("magic", "i"),
+    Field("write_time_ms", "q"),
+    Field("delay_ms", "i"),
+    Field("physical_offset", "q"),
+    Field("record_size", "i"),
+    Field("real_topic_hash", "i"),
+    Field("reserved", "q"),
+)
+TIMER_UNIT_BYTES: Final = TIMER_UNIT.size
+TIMER_BLANK: Final = Layout(
+    "timer log blank", 16, Field("space_left", "i"), Field("reserved", "q"), Field("magic", "i")
+)
+TIMER_BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
+MAGIC_PLAIN: Final = 1
+MAGIC_ROLL: Final = 2
+"""The message waits longer than a unit may; it is stored once more when the unit is due."""
+MAGIC_DELETE: Final = 4
+"""The message names another one of the same due time, which is not delivered then."""
+MAGIC_MAX: Final = 15
+STOP_AT_LIMIT: Final = 0
+STOP_AT_BLANK: Final = 1
+STOP_AT_NO_UNIT: Final = 2
+"""Why ``scan_units`` ends."""
+UNIT_COLUMNS: Final = 4
+"""Integers for each unit that ``chain_units`` gives: physical offset, record size, magic, write time."""
+
+TIMER_SLOT: Final = Layout(
+    "timer wheel slot",
+    32,
+    Field("step", "q"),
+    Field("first_position", "q"),
+    Field("last_position", "q"),
+    Field("count", "i"),
+    Field("magic", "i"),
+)
+WHEEL_SLOTS: Final = 2 * 7 * 86_400
+
+TIMER_CHECKPOINT_BYTES: Final = 4096
+TIMER_CHECKPOINT: Final = Layout(
+    "timer checkpoint",
+    56,
+    Field("last_read_time_ms", "q"),
+    Field("last_timer_log_flush_position", "q"),
+    Field("last_timer_queue_offset", "q"),
+    Field("master_timer_queue_offset", "q"),
+    Field("state_version", "q"),
+    Field("timestamp_ms", "q"),
+    Field("counter", "q"),
+)
+
+
+class TimerSlot(NamedTuple):
+    """The units of one time step: positions of the oldest and the newest, and their number less deletions."""
+
+    step: int
+    first_position: int
+    last_position: int
+    waiting: int
+    magic: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimerCheckpoint:
+    """How far delivery got.
+
+    Attributes:
+        read_time_ms: all earlier time steps were delivered.
+        log_flush_position: the timer log is on the disk up to here.
+        queue_offset: messages of the timer topic before it were taken into the timer log, or delivered at once.
+        master_queue_offset: the master's ``queue_offset``, on a master its own.
+        data_version: of the whole.
+    """
+
+    read_time_ms: int = 0
+    log_flush_position: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+    def encode_fields(self) -> bytes:
+        """The 56 bytes that a slave asks for."""
+        version = self.data_version
+        return TIMER_CHECKPOINT.pack(
+            self.read_time_ms,
+            self.log_flush_position,
+            self.queue_offset,
+            self.master_queue_offset,
+            version.state_version,
+            version.timestamp_ms,
+            version.counter,
+        )
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        return self.encode_fields().ljust(TIMER_CHECKPOINT_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint:
+        """From the bytes of the file; missing ones count as zero, as the reference maps them."""
+        values = TIMER_CHECKPOINT.unpack(data[: TIMER_CHECKPOINT.size].ljust(TIMER_CHECKPOINT.size, b"\0"))
+        return cls(values[0], values[1], values[2], values[3], DataVersion(*values[4:]))
+
+
+@dataclass(slots=True)
+class TimerMetric:
+    """Waiting messages of one topic, and when their number changed last."""
+
+    count: int = 0
+    timestamp_ms: int = 0
+
+
+@dataclass(slots=True)
+class TimerMetrics:
+    """The table ``config/timermetrics``."""
+
+    topics: dict[str, TimerMetric] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+
+    def add(self, topic: str, value: int, now_ms: int) -> None:
+        """Counts ``value`` more messages of ``topic``."""
+        metric = self.topics.setdefault(topic, TimerMetric())
+        metric.count += value
+        metric.timestamp_ms = now_ms
+        self.data_version = self.data_version.next(now_ms)
+
+    def encode(self) -> bytes:
+        """The content of the file."""
+        counts = {
+            topic: {"count": metric.count, "timeStamp": metric.timestamp_ms} for topic, metric in self.topics.items()
+        }
+        table = {"dataVersion": self.data_version.to_dict(), "timingCount": counts}
+        return json.dumps(table, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> TimerMetrics:
+        """From the content of the file.
+
+        Raises:
+            FormatError: it is not such a table.
+        """
+        what = "timermetrics"
+        root = loads_object(text, what)
+        try:
+            counts: Mapping[str, Mapping[str, int]] = root.get("timingCount") or {}
+            topics = {
+                topic: TimerMetric(int(count["count"]), int(count.get("timeStamp", 0)))
+                for topic, count in counts.items()
+            }
+            return cls(topics, DataVersion.from_dict(root.get("dataVersion") or {}))
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise FormatError(what, 0, "counts by topic", str(error)) from error

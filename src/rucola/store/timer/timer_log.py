@@ -1,0 +1,196 @@
+"""The timer log: a unit for each waiting message, appended in the order of the timer topic's queue (``formats.timer``).
+
+The event loop's thread appends and reads; any one thread may ``sync``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from rucola.formats.timer import (
+    STOP_AT_NO_UNIT,
+    TIMER_BLANK,
+    TIMER_BLANK_MAGIC,
+    TIMER_UNIT,
+    TIMER_UNIT_BYTES,
+    UNIT_COLUMNS,
+    chain_units,
+    scan_units,
+)
+from rucola.runtime.files import Files, MappedSegment
+from rucola.store.mapped_file import MappedFile
+from rucola.store.mapped_file_queue import MappedFileQueue
+
+_CHAIN_STEP = 4096
+
+
+class WaitingUnit(NamedTuple):
+    """What a unit says of its message, in the order of ``chain_units``."""
+
+    physical_offset: int
+    size: int
+    magic: int
+    write_time_ms: int
+
+
+class TimerLog:
+    """See the module.
+
+    Attributes:
+        files: the segments.
+        end: position behind the last unit.
+    """
+
+    def __init__(self, files: Files, path: str, segment_bytes: int) -> None:
+        self.files = MappedFileQueue(files, path, segment_bytes)
+        self.end = 0
+        self._files = files
+        self._synced = 0
+
+    def load(self) -> None:
+        """Takes up the segments; ``end`` is known after ``recover``.
+
+        Raises:
+            StoreDamagedError: a file is no segment, or one is missing.
+        """
+        self.files.load()
+
+    def recover(
+        self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
+    ) -> tuple[set[int], int]:
+        """Finds the end, lets the wheel know the units from the segment that holds ``position`` on, and cuts the rest.
+
+        Args:
+            physical_end: of the commit log; units of records behind it go.
+            seen_from: units of records from there on are named in the answer.
+
+        Returns:
+            Physical offsets, and that of the last unit, -1 when there is none.
+        """
+        seen: set[int] = set()
+        last = -1
+        self.end = self.files.start
+        for file in list(self.files.segments):
+            if file.end <= position and file is not self.files.segments[-1]:
+                self.end = file.end
+                continue
+            segment = file.segment
+            room = array("q", bytes(8 * (file.size // TIMER_UNIT_BYTES + 1)))
+            at, stop, count, newest = scan_units(
+                segment.buffer, 0, file.start, physical_end, wheel.buffer, precision_ms, seen_from, room
+            )
+            seen.update(room[:count])
+            last = newest if newest >= 0 else last
+            self.end = file.start + at
+            if stop == STOP_AT_NO_UNIT:
+                break
+            if file is not self.files.segments[-1]:
+                self.end = file.end
+        self._cut()
+        return seen, last
+
+    def append(
+        self,
+        previous_position: int,
+        magic: int,
+        write_time_ms: int,
+        delay_ms: int,
+        physical_offset: int,
+        size: int,
+        topic_hash: int,
+    ) -> int:
+        """Appends a unit; returns its position.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        file = self.files.find(self.end)
+        if file is not None and TIMER_UNIT_BYTES + TIMER_BLANK.size > file.end - self.end:
+            at = self.end - file.start
+            if file.size - at >= TIMER_BLANK.size:
+                self._allocate(file, at + TIMER_BLANK.size)
+                TIMER_BLANK.struct.pack_into(file.segment.view, at, file.size - at, 0, TIMER_BLANK_MAGIC)
+            self.end = file.end
+            file = self.files.find(self.end)
+        if file is None:
+            file = self.files.append(self.end)
+        at = self.end - file.start
+        self._allocate(file, at + TIMER_UNIT_BYTES)
+        TIMER_UNIT.struct.pack_into(
+            file.segment.view,
+            at,
+            TIMER_UNIT_BYTES,
+            previous_position,
+            magic,
+            write_time_ms,
+            delay_ms,
+            physical_offset,
+            size,
+            topic_hash,
+            0,
+        )
+        position = self.end
+        self.end += TIMER_UNIT_BYTES
+        return position
+
+    def chain(self, position: int) -> array[int]:
+        """The units that lead to each other from ``position`` on, newest first, ``UNIT_COLUMNS`` integers each."""
+        units = array("q")
+        out = array("q", bytes(8 * UNIT_COLUMNS * _CHAIN_STEP))
+        while 0 <= position < self.end:
+            file = self.files.find(position)
+            if file is None:
+                break
+            count, following = chain_units(file.segment.buffer, file.start, position, out)
+            units += out[: UNIT_COLUMNS * count]
+            if following >= position:
+                break
+            position = following
+        return units
+
+    def sync(self) -> int:
+        """Brings everything appended so far to the disk; returns up to where.
+
+        Raises:
+            DiskError: it may not be there.
+        """
+        end = self.end
+        for file in list(self.files.segments):
+            if file.end > self._synced:
+                file.sync()
+        self._synced = end
+        return end
+
+    def remove_expired(self, min_offset: int) -> None:
+        """Removes leading segments all of whose records are before ``min_offset``; never the last segment.
+
+        Raises:
+            DiskError: a file cannot be removed.
+        """
+        last_unit = (self.files.segment_bytes - TIMER_BLANK.size) // TIMER_UNIT_BYTES * TIMER_UNIT_BYTES
+        last_unit -= TIMER_UNIT_BYTES
+        while len(self.files.segments) > 1:
+            file = self.files.segments[0]
+            if TIMER_UNIT.unpack(file.segment.view, last_unit)[5] >= min_offset:
+                break
+            self.files.segments = self.files.segments[1:]
+            file.close()
+            self._files.remove(file.path)
+            self._files.sync_directory(self.files.path)
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        self.files.close()
+
+    def _allocate(self, file: MappedFile, position: int) -> None:
+        file.allocated = max(file.allocated, self.end - file.start)
+        file.allocate_to(position)
+
+    def _cut(self) -> None:
+        """Zeroes what lies behind ``end``; removes later segments."""
+        self.files.remove_after(self.end)
+        file = self.files.find(self.end)
+        if file is not None:
+            file.zero(self.end - file.start)
+        self._synced = 0

@@ -1,0 +1,327 @@
+"""Timer log, timer wheel and checkpoint together, and what a start makes of them (RocketMQ 5.3.3,
+``TimerMessageStore``).
+
+The timer topic's queue in the commit log is the truth; log and wheel are made of it. A start therefore cuts the timer
+log at its first unit that is damaged or whose record is gone, corrects the wheel by the units behind the checkpoint, or
+by all when it leads behind the log, and says from where in the queue messages are to be taken again. Units that are
+there already are known, so that no message waits twice.
+
+The files are made with the first message. The event loop's thread does all but ``write``, which any one thread may do.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rucola.common.data_version import DataVersion
+from rucola.errors import DiskError, FormatError
+from rucola.formats.timer import (
+    MAGIC_DELETE,
+    TIMER_CHECKPOINT,
+    WHEEL_SLOTS,
+    TimerCheckpoint,
+    TimerMetrics,
+    TimerSlot,
+)
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.timer.timer_log import TimerLog, WaitingUnit
+from rucola.store.timer.timer_wheel import TimerWheel
+
+_log = logging.getLogger(__name__)
+
+
+class TimerGeometry(NamedTuple):
+    """Sizes of the files.
+
+    Attributes:
+        log_segment_bytes: of a segment of the timer log.
+        precision_ms: length of a time step.
+        slots: of the wheel; half of them span the longest stop after which nothing due is passed over unseen.
+    """
+
+    log_segment_bytes: int
+    precision_ms: int = 1000
+    slots: int = WHEEL_SLOTS
+
+    @property
+    def span_ms(self) -> int:
+        """The time after which a slot is used again."""
+        return self.slots * self.precision_ms
+
+
+class TimerQueue(NamedTuple):
+    """What a start has to know of the commit log and of the timer topic's queue.
+
+    Attributes:
+        physical_end: behind the last record.
+        min_offset: of the queue.
+        max_offset: of the queue.
+        physical_of: physical offset of an entry of the queue.
+        queue_offset_of: queue offset of the record at a physical offset, -1 when it cannot be read.
+    """
+
+    physical_end: int
+    min_offset: int
+    max_offset: int
+    physical_of: Callable[[int], int]
+    queue_offset_of: Callable[[int], int]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one ``write`` brings to the disk."""
+
+    checkpoint: TimerCheckpoint
+    slots: dict[int, TimerSlot]
+    metrics: bytes | None
+
+
+class TimerStore:
+    """See the module.
+
+    Attributes:
+        read_time_ms: the first time step that was not delivered.
+        queue_offset: the next message of the timer topic to take.
+        taken_offset: messages of the timer topic before it were taken before this start; of those that are due, all
+            before ``taken_time_ms`` were delivered.
+        metrics: waiting messages by topic.
+    """
+
+    def __init__(self, files: Files, root: str, geometry: TimerGeometry) -> None:
+        self.geometry = geometry
+        self.read_time_ms = 0
+        self.queue_offset = 0
+        self.taken_offset = 0
+        self.taken_time_ms = 0
+        self.metrics = TimerMetrics()
+        self._files = files
+        self._config_directory = f"{root}/config"
+        self._checkpoint_path = f"{self._config_directory}/timercheck"
+        self._metrics_path = f"{self._config_directory}/timermetrics"
+        self._log = TimerLog(files, f"{root}/timerlog", geometry.log_segment_bytes)
+        self._wheel = TimerWheel(files, f"{root}/timerwheel", geometry.slots, geometry.precision_ms)
+        self._open = False
+        self._fresh = False
+        self._failed = False
+        self._known: set[int] = set()
+        self._marks: deque[tuple[int, int, int, int]] = deque()
+        """Physical end of what must be on the disk before the rest of it is: read time, queue offset, log end."""
+        self._safe = (0, 0, 0)
+        self._written = TimerCheckpoint()
+        self._metrics_written = b""
+
+    def load(self, queue: TimerQueue, now_ms: int) -> None:
+        """Takes the files, mends them, and finds where to go on.
+
+        Raises:
+            StoreDamagedError: the timer log is not one of this segment size.
+            DiskError: the operating system refused something.
+        """
+        self._log.load()
+        checkpoint = self._read_checkpoint()
+        self._read_metrics()
+        there = self._files.exists(self._wheel.path) or bool(self._log.files.segments)
+        resume = 0 if checkpoint is None else min(checkpoint.queue_offset, checkpoint.master_queue_offset)
+        resume = min(max(resume, queue.min_offset), queue.max_offset)
+        flush_position = 0 if checkpoint is None else checkpoint.log_flush_position
+        self.queue_offset = resume
+        if there:
+            self._open_wheel()
+            self.queue_offset = self._recover(queue, resume, flush_position)
+        elif flush_position > 0:
+            self.queue_offset = queue.min_offset
+        self.read_time_ms = self._first_time(checkpoint, there, now_ms)
+        if checkpoint is not None:
+            self.taken_offset, self.taken_time_ms = resume, self.read_time_ms
+            self._written = checkpoint
+        self._safe = self.read_time_ms, self.queue_offset, self._log.end
+        event(
+            _log,
+            logging.INFO,
+            "timers loaded",
+            read_time_ms=self.read_time_ms,
+            queue_offset=self.queue_offset,
+            log_end=self._log.end,
+        )
+
+    # -- waiting messages ---------------------------------------------------------------------------------------------
+
+    def add(self, due_ms: int, unit: WaitingUnit, topic_hash: int) -> None:
+        """Lets a message wait for the time step of ``due_ms``.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        if not self._open:
+            self._open_wheel()
+        slot = self._wheel.get(due_ms)
+        position = self._log.append(
+            slot.last_position,
+            unit.magic,
+            unit.write_time_ms,
+            due_ms - unit.write_time_ms,
+            unit.physical_offset,
+            unit.size,
+            topic_hash,
+        )
+        first = position if slot.first_position < 0 else slot.first_position
+        waiting = slot.waiting - 1 if unit.magic & MAGIC_DELETE else slot.waiting + 1
+        self._wheel.put(TimerSlot(slot.step, first, position, waiting))
+
+    def known(self, physical_offset: int) -> bool:
+        """Whether the message that is there waits already, after a start."""
+        return physical_offset in self._known
+
+    def caught_up(self) -> None:
+        """All messages that were in the queue at the start have been taken."""
+        self._known = set()
+
+    def newest(self, time_ms: int) -> int:
+        """Position of the newest unit of a time step, -1 when nothing waits for it."""
+        return self._wheel.get(time_ms).last_position if self._open else -1
+
+    def count(self, time_ms: int) -> int:
+        """How many messages wait for a time step, less those that are withdrawn."""
+        return self._wheel.get(time_ms).waiting if self._open else 0
+
+    def units(self, position: int) -> array[int]:
+        """The units of the time step whose newest lies at ``position``: columns of ``WaitingUnit``, newest first."""
+        return self._log.chain(position)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message ever waited."""
+        return not self._open
+
+    # -- to the disk --------------------------------------------------------------------------------------------------
+
+    def mark(self, physical_end: int) -> None:
+        """What was taken and delivered so far counts once the commit log is on the disk up to ``physical_end``."""
+        place = self.read_time_ms, self.queue_offset, self._log.end
+        if self._marks and self._marks[-1][1:] == place:
+            return
+        self._marks.append((physical_end, *place))
+
+    def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
+        """What has to be written; None when nothing has changed, or after a failure: the next start mends the files."""
+        if self._failed:
+            return None
+        while self._marks and self._marks[0][0] <= flushed_offset:
+            self._safe = self._marks.popleft()[1:]
+        read_time_ms, queue_offset, log_end = self._safe
+        version = self._written.data_version
+        checkpoint = TimerCheckpoint(read_time_ms, log_end, queue_offset, queue_offset, version)
+        if checkpoint != self._written:
+            checkpoint = replace(checkpoint, data_version=version.next(now_ms))
+        slots = self._wheel.take_changes()
+        text = self.metrics.encode()
+        metrics = None if text == self._metrics_written else text
+        if checkpoint == self._written and not slots and metrics is None:
+            return None
+        return Changes(checkpoint, slots, metrics)
+
+    def write(self, changes: Changes) -> None:
+        """Brings ``changes`` to the disk: the timer log, then the wheel, then what says how far they are.
+
+        Raises:
+            DiskError: it may not be there. After a sync that failed nothing is written any more: what a later one says
+                does not count for what was lost.
+        """
+        if self._open:
+            try:
+                self._log.sync()
+                self._wheel.apply(changes.slots)
+            except DiskError:
+                self._failed = True
+                raise
+        self._files.make_directory(self._config_directory)
+        if changes.checkpoint != self._written:
+            if self._files.exists(self._checkpoint_path):
+                self._files.write_at(self._checkpoint_path, 0, changes.checkpoint.encode_fields())
+            else:
+                self._files.replace_file(self._checkpoint_path, changes.checkpoint.encode())
+            self._written = changes.checkpoint
+        if changes.metrics is not None:
+            self._files.replace_file(self._metrics_path, changes.metrics, f"{self._metrics_path}.bak")
+            self._metrics_written = changes.metrics
+
+    def remove_expired(self, min_offset: int) -> None:
+        """Removes segments of the timer log whose records are gone; not while a ``write`` runs.
+
+        Raises:
+            DiskError: a file cannot be removed.
+        """
+        self._log.remove_expired(min_offset)
+
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """As it was written last."""
+        return self._written
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        self._log.close()
+        if self._open:
+            self._wheel.close()
+            self._open = False
+
+    # -- start --------------------------------------------------------------------------------------------------------
+
+    def _open_wheel(self) -> None:
+        self._fresh = not self._wheel.open()
+        self._open = True
+
+    def _recover(self, queue: TimerQueue, resume: int, flush_position: int) -> int:
+        """Mends log and wheel; returns the queue offset to go on from."""
+        geometry, log, wheel = self.geometry, self._log, self._wheel
+        seen_from = queue.physical_of(resume) if resume < queue.max_offset else queue.physical_end
+        start = 0 if self._fresh else max(flush_position - geometry.log_segment_bytes, 0)
+        self._known, last = log.recover(start, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
+        if wheel.is_beyond(log.end):
+            event(_log, logging.WARNING, "timer wheel is made anew of the timer log", path=wheel.path)
+            wheel.clear()
+            self._known, last = log.recover(0, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
+        log.sync()
+        wheel.segment.sync()
+        if log.end >= flush_position:
+            return resume
+        event(_log, logging.ERROR, "timer log is cut, its messages are taken again", end=log.end, was=flush_position)
+        before = -1 if last < 0 else queue.queue_offset_of(last)
+        return min(max(before + 1, queue.min_offset), resume)
+
+    def _first_time(self, checkpoint: TimerCheckpoint | None, there: bool, now_ms: int) -> int:
+        """The time step to go on from."""
+        precision_ms, span_ms = self.geometry.precision_ms, self.geometry.span_ms
+        now_ms -= now_ms % precision_ms
+        if checkpoint is None or checkpoint.read_time_ms <= 0:
+            return now_ms - span_ms // 2 if there else now_ms
+        if checkpoint.read_time_ms > now_ms + span_ms // 2:
+            event(_log, logging.ERROR, "timer checkpoint lies in the future", read_time_ms=checkpoint.read_time_ms)
+            return now_ms
+        return checkpoint.read_time_ms - checkpoint.read_time_ms % precision_ms
+
+    def _read_checkpoint(self) -> TimerCheckpoint | None:
+        content = self._files.read_file(self._checkpoint_path)
+        if content is None or len(content) < TIMER_CHECKPOINT.size:
+            return None
+        return TimerCheckpoint.decode(content)
+
+    def _read_metrics(self) -> None:
+        """Counts are for people; a damaged table begins anew."""
+        for path in (self._metrics_path, f"{self._metrics_path}.bak"):
+            text = self._files.read_file(path)
+            if text:
+                try:
+                    self.metrics = TimerMetrics.decode(text)
+                except FormatError as error:
+                    event(_log, logging.WARNING, "timer metrics cannot be read", path=path, error=error)
+                    continue
+                self._metrics_written = text
+                return
+        self.metrics = TimerMetrics(data_version=DataVersion())

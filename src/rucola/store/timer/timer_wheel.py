@@ -1,0 +1,110 @@
+"""The timer wheel: for each time step the chain of its units in the timer log (``formats.timer``).
+
+Changes are kept in memory until the units they lead to are on the disk; then they go into the map. So the file never
+leads to what a power cut takes. The event loop's thread reads and changes; any one thread may ``apply``.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rucola.errors import DiskError
+from rucola.formats.timer import TIMER_SLOT, TimerSlot, is_beyond
+from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+
+class TimerWheel:
+    """See the module.
+
+    Attributes:
+        segment: the map, once the file is open.
+
+    Args:
+        slots: number of slots of the file.
+        precision_ms: length of a time step.
+    """
+
+    def __init__(self, files: Files, path: str, slots: int, precision_ms: int) -> None:
+        self.path = path
+        self.segment: MappedSegment
+        self._files = files
+        self._slots = slots
+        self._precision_ms = precision_ms
+        self._changed: dict[int, TimerSlot] = {}
+        self._applying: dict[int, TimerSlot] = {}
+
+    def open(self) -> bool:
+        """Maps the file, made now if it is not there; whether it was there, with its right length.
+
+        Raises:
+            DiskFullError: there is no space for it.
+        """
+        size = self._slots * TIMER_SLOT.size
+        there = self._files.exists(self.path)
+        if there and self._files.size(self.path) != size:
+            event(_log, logging.ERROR, "timer wheel has a wrong length, it is made anew", path=self.path)
+            self._files.rename(self.path, f"{self.path}.damaged")
+            there = False
+        if not there:
+            self._files.create_segment(self.path, f"{self.path}.tmp", size)
+        self.segment = self._files.open_segment(self.path, size)
+        return there
+
+    def get(self, time_ms: int) -> TimerSlot:
+        """The slot of the step that ``time_ms`` lies in; with positions -1 when there is none."""
+        step = time_ms // self._precision_ms
+        index = step % self._slots
+        slot = self._changed.get(index) or self._applying.get(index)
+        if slot is None:
+            slot = TimerSlot(*TIMER_SLOT.unpack(self.segment.view, index * TIMER_SLOT.size))
+        return slot if slot.step == step else TimerSlot(step, -1, -1, 0)
+
+    def put(self, slot: TimerSlot) -> None:
+        """Sets the slot of a step."""
+        self._changed[slot.step % self._slots] = slot
+
+    def take_changes(self) -> dict[int, TimerSlot]:
+        """What is to be applied once the timer log is on the disk; together with what failed before."""
+        self._applying = self._applying | self._changed
+        self._changed = {}
+        return self._applying
+
+    def apply(self, changes: dict[int, TimerSlot]) -> None:
+        """Brings ``changes`` to the disk.
+
+        Raises:
+            DiskError: they may not be there; they are taken again.
+        """
+        view = self.segment.view
+        for index, slot in changes.items():
+            TIMER_SLOT.struct.pack_into(view, index * TIMER_SLOT.size, *slot)
+        self.segment.sync()
+        self._applying = {}
+
+    def is_beyond(self, log_end: int) -> bool:
+        """Whether a slot leads to ``log_end`` or behind it."""
+        buffer = self.segment.buffer
+        return any(is_beyond(buffer, start, end, log_end) for start, end in self.segment.data_ranges(0))
+
+    def clear(self) -> None:
+        """Empties all slots."""
+        view = self.segment.view
+        for start, end in self.segment.data_ranges(0):
+            view[start:end] = bytes(end - start)
+
+    def close(self) -> None:
+        """Gives up the map."""
+        self.segment.close()
+
+
+def remove_temporary(files: Files, path: str) -> None:
+    """Removes what a crash left of a wheel that was being made."""
+    temporary = f"{path}.tmp"
+    try:
+        if files.exists(temporary):
+            files.remove(temporary)
+    except DiskError as error:
+        event(_log, logging.WARNING, "temporary file not removed", path=temporary, error=error)

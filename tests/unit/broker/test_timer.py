@@ -1,0 +1,505 @@
+"""Messages with a time of their own: what waits, when it comes, what is withdrawn, what a restart makes of it."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import pytest
+from tests.brokers import properties_text
+from tests.golden.loader import load_broker, write_files
+
+from rucola.broker.timer.timer_message_service import TimerMessageService
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.formats.message import decode_messages
+from rucola.formats.timer import TimerCheckpoint
+from rucola.runtime.files import Files
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+from rucola.store.timer.timer_store import TimerGeometry, TimerStore
+from rucola.testing.clock import ManualClock
+
+TIMER = b"rmq_sys_wheel_timer"
+GOLDEN = {
+    "mapped_file_size_commit_log": 131072,
+    "mapped_file_size_consume_queue": 2000,
+    "max_hash_slot_num": 500,
+    "max_index_num": 2000,
+}
+
+
+class Life:
+    """A store and the timers over it, dispatching at once; ``stop`` is clean, ``kill`` is not."""
+
+    def __init__(self, root: Path, clock: ManualClock, roll_window_ms: int = 172_800_000, **options: int) -> None:
+        self.clock = clock
+        self.root = root
+        geometry = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 400, **options}
+        config = MessageStoreConfig(
+            store_path_root_dir=str(root), flush_disk_type=FlushDiskType.ASYNC_FLUSH, **geometry
+        )
+        self.store = MessageStore(config, Files(), clock)
+        self.store.store_host = bytes(8)
+        self.store.load()
+        self.store.start()
+        self.timers = TimerStore(Files(), self.store.root, TimerGeometry(65_536))
+        self.service = TimerMessageService(self.store, self.timers, roll_window_ms, clock.wall_ms)
+        self.service.load()
+
+    def wait(self, body: bytes, out_ms: int, key: str = "", queue_id: int = 1, **properties: str) -> None:
+        """A message in the timer topic, as a send leaves it there."""
+        names = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": str(queue_id), "TAGS": "TagA"}
+        text = properties_text(**{**names, "UNIQ_KEY": key or body.decode(), **properties})
+        message = StoreMessage(TIMER, 0, body, text.encode(), 7, bytes(8), 5, 0, 3, store_host=b"\x01" * 8)
+        assert self.store.put_message(message).status is PutMessageStatus.PUT_OK
+        self.store.dispatch()
+
+    def work(self) -> int | None:
+        """Until nothing can be done now; the pause that is asked for then."""
+        while (pause_ms := self.service.work()) == 0:
+            pass
+        self.store.dispatch()
+        return pause_ms
+
+    def write(self, flushed_offset: int | None = None) -> None:
+        changes = self.timers.changes(
+            self.store.max_offset if flushed_offset is None else flushed_offset, self.clock.wall_ms()
+        )
+        if changes is not None:
+            self.timers.write(changes)
+
+    def messages(self, topic: bytes = b"T", queue_id: int = 1) -> list[MessageExt]:
+        result = self.store.get_message(topic, queue_id, 0, 32, 1 << 20)
+        return [message for view in result.views for message in decode_messages(view)]
+
+    def bodies(self, topic: bytes = b"T", queue_id: int = 1) -> list[bytes]:
+        return [message.body for message in self.messages(topic, queue_id)]
+
+    def stop(self) -> None:
+        self.store.shutdown()
+        self.write()
+        self.timers.close()
+
+    def kill(self) -> None:
+        """Ends without writing what the timers know; what was stored is in memory and survives."""
+        self.store.shutdown()
+        self.timers.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_800_000_000_000)
+
+
+@pytest.fixture
+def life(tmp_path, clock):
+    life = Life(tmp_path, clock)
+    yield life
+    life.stop()
+
+
+def test_never_early_and_in_the_order_of_their_times(life, clock):
+    """A step is delivered when it is over; within a step the order of arrival."""
+    now = clock.wall_ms()
+    assert life.work() is None
+    life.wait(b"later", now + 2000)
+    life.wait(b"b", now + 1000)
+    life.wait(b"a", now)
+    life.wait(b"c", now + 1000)
+    assert life.work() == 500
+    clock.advance(999)
+    assert life.work() == 1
+    assert life.bodies() == []
+    clock.advance(1)
+    life.work()
+    assert life.bodies() == [b"a"]
+    clock.advance(999)
+    life.work()
+    assert life.bodies() == [b"a"]
+    clock.advance(1001)
+    life.work()
+    assert life.bodies() == [b"a", b"b", b"c", b"later"]
+    assert life.timers.metrics.topics["T"].count == 0
+
+
+def test_comes_as_it_was_sent(life, clock):
+    """All but offsets and store time is that of the waiting record; its text tells how it waited."""
+    life.wait(b"x", clock.wall_ms(), TIMER_DELAY_SEC="1")
+    life.work()
+    clock.advance(1000)
+    life.work()
+    (message,) = life.messages()
+    assert (message.topic, message.queue_id, message.tags, message.flag) == ("T", 1, "TagA", 5)
+    assert (message.reconsume_times, message.born_timestamp_ms, message.store_host) == (3, 7, b"\x01" * 8)
+    start = clock.wall_ms() - 1000
+    text = {name: value for name, value in message.properties.items() if name != "__CRC32#"}
+    assert text == {
+        "TIMER_OUT_MS": str(start),
+        "REAL_TOPIC": "T",
+        "REAL_QID": "1",
+        "TAGS": "TagA",
+        "UNIQ_KEY": "x",
+        "TIMER_DELAY_SEC": "1",
+        "TIMER_ENQUEUE_MS": str(start),
+        "TIMER_DEQUEUE_MS": str(start + 1000),
+    }
+    assert life.store.queue_unit(b"T", 1, 0)[2] == 2598919
+
+
+def test_due_when_it_is_taken(life, clock):
+    """It goes on at once and never gets a unit."""
+    life.wait(b"x", clock.wall_ms() - 1000)
+    assert life.work() is None
+    (message,) = life.messages()
+    assert message.properties["TIMER_ENQUEUE_MS"] == str((1 << 63) - 1)
+    assert life.timers.is_empty
+    assert "T" not in life.timers.metrics.topics
+
+
+def test_withdrawn(life, clock):
+    """Only the one of that topic and key, and only of the same step; also when the withdrawal comes late."""
+    due = clock.wall_ms() + 1000
+    for body in (b"stays", b"goes", b"goes too"):
+        life.wait(body, due)
+    life.wait(b"other time", due + 1000, key="goes")
+    life.wait(b"0", due, key="goes", TIMER_DEL_UNIQKEY="T+goes")
+    life.wait(b"0", due, key="stays", TIMER_DEL_UNIQKEY="U+stays")
+    life.work()
+    assert life.timers.metrics.topics["T"].count == 2
+    clock.advance(1900)
+    life.work()  # the step is made ready
+    life.wait(b"0", due, key="goes too", TIMER_DEL_UNIQKEY="T+goes too")
+    clock.advance(100)
+    life.work()
+    assert life.bodies() == [b"stays"]
+    clock.advance(1000)
+    life.work()
+    assert life.bodies() == [b"stays", b"other time"]
+    assert life.timers.metrics.topics["T"].count == 0
+    life.wait(b"0", due, key="x", TIMER_DEL_UNIQKEY="T+x")  # too late, and no message for consumers
+    life.work()
+    assert len(life.bodies()) == 2
+
+
+def test_far_times_roll(tmp_path, clock):
+    """Half a window and then the rest when little is over it, else the whole window first."""
+    life = Life(tmp_path, clock, roll_window_ms=30_000)
+    start = clock.wall_ms()
+    life.wait(b"little over", start + 35_000)
+    life.wait(b"far", start + 80_000)
+    life.work()
+    came: dict[bytes, int] = {}
+    rolls: dict[int, int] = {}
+    for second in range(90):
+        before = life.store.max_queue_offset(TIMER, 0)
+        life.work()
+        life.work()
+        if life.store.max_queue_offset(TIMER, 0) > before:
+            rolls[second] = life.store.max_queue_offset(TIMER, 0) - before
+        for message in life.messages():
+            came.setdefault(message.body, second)
+        clock.advance(1000)
+    assert came == {b"little over": 36, b"far": 81}
+    assert rolls == {16: 1, 31: 1, 62: 1}
+    assert [m.properties["TIMER_ROLL_TIMES"] for m in life.messages()] == ["1", "2"]
+    assert life.bodies() == [b"little over", b"far"]
+    life.stop()
+
+
+def test_clock_set_back_and_forth(life, clock):
+    """Set back: what comes new for a time that was delivered already still comes, not before its time."""
+    start = clock.wall_ms()
+    life.wait(b"first", start + 10_000)
+    life.work()
+    clock.set_wall_ms(start + 60_000)
+    life.work()
+    assert life.bodies() == [b"first"]
+    clock.set_wall_ms(start)
+    life.wait(b"second", start + 5000)
+    life.work()
+    clock.set_wall_ms(start + 6000)
+    life.work()
+    assert life.bodies() == [b"first"]
+    clock.set_wall_ms(start + 62_000)
+    life.work()
+    assert life.bodies() == [b"first", b"second"]
+
+
+def test_what_cannot_be_delivered_is_passed_over(life, clock):
+    """No queue to go to, no time, a body for a topic that no topic can be; its neighbours come."""
+    now = clock.wall_ms()
+    life.wait(b"bad", now, REAL_QID="x")
+    life.wait(b"long", now, REAL_TOPIC="t" * 200)
+    life.wait(b"none", 0, TIMER_OUT_MS="soon")
+    life.wait(b"bad now", now - 5000, REAL_QID="x")
+    life.wait(b"good", now)
+    life.work()
+    clock.advance(1000)
+    life.work()
+    assert life.bodies() == [b"good"]
+
+
+@pytest.mark.parametrize("ended", ["stop", "kill", "kill before the disk has it"])
+def test_restart(tmp_path, clock, ended):
+    """Nothing is lost, and nothing waits twice, whatever of the progress was written."""
+    life = Life(tmp_path, clock)
+    start = clock.wall_ms()
+    for number in range(5):
+        life.wait(b"%d" % number, start + 1000 * number)
+    life.work()
+    life.write()
+    clock.advance(2500)
+    life.work()
+    assert life.bodies() == [b"0", b"1"]
+    for number in range(5, 8):
+        life.wait(b"%d" % number, start + 1000 * number)
+    life.work()
+    if ended == "kill before the disk has it":
+        life.write(flushed_offset=0)
+    (life.stop if ended == "stop" else life.kill)()
+    life = Life(tmp_path, clock)
+    life.work()
+    again = [] if ended == "stop" else [b"0", b"1"]
+    assert life.bodies() == [b"0", b"1", *again]
+    for number in range(2, 8):
+        clock.set_wall_ms(start + 1000 * number + 999)
+        life.work()
+        assert life.bodies()[-1] == b"%d" % (number - 1)
+        clock.advance(1)
+        life.work()
+    assert life.bodies() == [b"0", b"1", *again, b"2", b"3", b"4", b"5", b"6", b"7"]
+    life.stop()
+
+
+def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
+    """The reference loses what became due more than seven days before its start (store.md 10.2, 10)."""
+    life = Life(tmp_path, clock)
+    life.wait(b"old", clock.wall_ms() + 3_600_000)
+    life.work()
+    life.stop()
+    clock.set_wall_ms(clock.wall_ms() + 40 * 86_400_000)
+    life = Life(tmp_path, clock)
+    life.wait(b"new", clock.wall_ms() + 1000)
+    life.work()
+    assert life.bodies() == [b"old"]
+    clock.advance(2000)
+    life.work()
+    assert life.bodies() == [b"old", b"new"]
+    life.stop()
+
+
+def damage_wheel(root: Path) -> None:
+    """Slots that lead behind the timer log, as a power cut may leave them."""
+    path = root / "timerwheel"
+    content = bytearray(path.read_bytes())
+    for at in range(0, len(content), 32):
+        if content[at : at + 8] != bytes(8):
+            struct.pack_into(">qq", content, at + 8, 1 << 40, 1 << 40)
+    path.write_bytes(content)
+
+
+def damage_log(root: Path) -> None:
+    path = root / "timerlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[52 * 3] ^= 0xFF
+    path.write_bytes(content)
+
+
+def remove_log(root: Path) -> None:
+    (root / "timerlog" / f"{0:020d}").unlink()
+
+
+def remove_wheel(root: Path) -> None:
+    (root / "timerwheel").unlink()
+
+
+def shorten_wheel(root: Path) -> None:
+    (root / "timerwheel").write_bytes(b"x" * 1000)
+
+
+def remove_both(root: Path) -> None:
+    remove_log(root)
+    remove_wheel(root)
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_wheel, damage_log, remove_log, remove_wheel, shorten_wheel, remove_both], ids=lambda f: f.__name__
+)
+def test_damaged_files_are_made_anew(tmp_path, clock, damage):
+    """Of the timer log, and that of the commit log; what was delivered does not come again."""
+    life = Life(tmp_path, clock)
+    start = clock.wall_ms()
+    for number in range(8):
+        life.wait(b"%d" % number, start + 1000 * number)
+    life.work()
+    clock.advance(4000)
+    life.work()
+    assert life.bodies() == [b"0", b"1", b"2", b"3"]
+    life.stop()
+    damage(tmp_path)
+    life = Life(tmp_path, clock)
+    life.work()
+    assert life.bodies() == [b"0", b"1", b"2", b"3"]
+    clock.advance(4000)
+    life.work()
+    assert life.bodies() == [b"%d" % number for number in range(8)]
+    life.stop()
+
+
+def test_progress_lost(tmp_path, clock):
+    """Without the checkpoint all that is past comes once more, as by the reference; what waits comes once."""
+    life = Life(tmp_path, clock)
+    start = clock.wall_ms()
+    life.wait(b"past", start)
+    life.wait(b"to come", start + 5000)
+    life.work()
+    clock.advance(1000)
+    life.work()
+    life.stop()
+    (tmp_path / "config" / "timercheck").unlink()
+    life = Life(tmp_path, clock)
+    life.work()
+    assert life.bodies() == [b"past", b"past"]
+    clock.advance(6000)
+    life.work()
+    assert life.bodies() == [b"past", b"past", b"to come"]
+    life.stop()
+
+
+def test_units_of_records_that_are_gone(tmp_path, clock):
+    """Known defect 26: a power cut took the end of the commit log, not that of the timer log."""
+    life = Life(tmp_path, clock)
+    start = clock.wall_ms()
+    life.wait(b"kept", start + 5000)
+    life.work()
+    end = life.store.max_offset
+    life.wait(b"lost", start + 5000)
+    life.work()
+    life.stop()
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    log.write_bytes(log.read_bytes()[:end].ljust(1 << 20, b"\0"))
+    for name in ("rucola-watermark", "checkpoint"):
+        (tmp_path / name).unlink()
+    (tmp_path / "abort").write_bytes(b"")
+    life = Life(tmp_path, clock)
+    life.wait(b"new one", start + 5000)
+    life.work()
+    clock.advance(6000)
+    life.work()
+    assert life.bodies() == [b"kept", b"new one"]
+    life.stop()
+
+
+def test_segments_of_the_timer_log(tmp_path, clock):
+    """Chains over several segments; those whose records have expired go."""
+    life = Life(tmp_path, clock)
+    start = clock.wall_ms()
+    count = 65_536 // 52 * 2 + 100
+    for number in range(count):
+        life.wait(b"%d" % number, start + 1000 + 1000 * (number % 2))
+    life.work()
+    names = sorted(path.name for path in (tmp_path / "timerlog").iterdir())
+    assert names == [f"{at:020d}" for at in (0, 65_536, 131_072)]
+    life.stop()
+    life = Life(tmp_path, clock)
+    clock.advance(3000)
+    life.work()
+    assert life.store.max_queue_offset(b"T", 1) == count
+    life.timers.remove_expired(life.store.queue_unit(TIMER, 0, 65_536 // 52 + 10)[0])
+    assert sorted(path.name for path in (tmp_path / "timerlog").iterdir()) == names[1:]
+    life.stop()
+    life = Life(tmp_path, clock)
+    life.wait(b"last", clock.wall_ms())
+    life.work()
+    clock.advance(1000)
+    life.work()
+    assert life.store.max_queue_offset(b"T", 1) == count + 1
+    life.stop()
+
+
+def golden(ended: str, directory: Path) -> dict[str, object]:
+    case = load_broker(f"timer_{ended}")
+    files = dict(case.files)
+    files["timerwheel"] = gzip.decompress(files.pop("timerwheel.gz"))
+    write_files(files, directory)
+    return case.expected
+
+
+@pytest.mark.parametrize("ended", ["clean", "killed"])
+def test_store_of_the_reference(tmp_path, ended):
+    """Each message comes when it is due and once; the withdrawn one never; the far one is rolled."""
+    expected = golden(ended, tmp_path)
+    clock = ManualClock(expected["ended_at_ms"])
+    life = Life(tmp_path, clock, **GOLDEN)
+    messages = {message["body"]: message for message in expected["messages"]}
+
+    def due_ms(message: dict[str, object]) -> int:
+        names = message.get("properties_sent", {})
+        sent = message["sent_at_ms"]
+        delay = int(names.get("TIMER_DELAY_SEC", 0)) * 1000 + int(names.get("TIMER_DELAY_MS", 0))
+        return int(names.get("TIMER_DELIVER_MS", sent + delay))
+
+    def came() -> list[str]:
+        return [body.decode() for queue in (0, 1) for body in life.bodies(b"T_store", queue)]
+
+    life.work()
+    before = came()
+    assert sorted(before) == sorted(b for b, m in messages.items() if m["state"] in ("visible", "delivered"))
+    pending = {body: due_ms(m) for body, m in messages.items() if m["state"] == "pending"}
+    for due in sorted(set(pending.values())):
+        bodies = {body for body in pending if pending[body] == due}
+        while clock.wall_ms() < due - 1:
+            clock.set_wall_ms(min(clock.wall_ms() + 86_400_000, due - 1))
+            life.work()
+        assert not bodies & set(came())
+        clock.set_wall_ms(due + 999)
+        life.work()
+        assert bodies <= set(came())
+    assert sorted(came()) == sorted([*before, *pending])
+    life.stop()
+
+
+@pytest.mark.parametrize("ended", ["clean", "killed"])
+def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
+    """What the reference wrote is what we would have written: slots and units stay, byte for byte."""
+    expected = golden(ended, tmp_path)
+    log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
+    units, slots = log.read_bytes(), wheel.read_bytes()
+    checkpoint = TimerCheckpoint.decode((tmp_path / "config" / "timercheck").read_bytes())
+    life = Life(tmp_path, ManualClock(checkpoint.read_time_ms), **GOLDEN)
+    life.stop()
+    assert log.read_bytes() == units
+    assert wheel.read_bytes() == slots
+    assert expected["ended"] == ended
+
+
+@pytest.mark.parametrize("ended", ["clean", "killed"])
+def test_same_bytes_as_the_reference(tmp_path, ended):
+    """Log and wheel made anew of the reference's commit log, at the times it wrote them, are its own."""
+    golden(ended, tmp_path)
+    log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
+    units, slots = log.read_bytes(), wheel.read_bytes()
+    written = [struct.unpack_from(">q", units, at + 16)[0] for at in range(0, len(units) - 52, 52)]
+    written = [time_ms for time_ms in written if time_ms]
+    log.unlink()
+    wheel.unlink()
+    (tmp_path / "config" / "timercheck").unlink()
+    life = Life(tmp_path, ManualClock(written[0]), **GOLDEN)
+    for number, time_ms in enumerate(written):
+        take_until(life, number + 1, time_ms)
+    life.write()
+    life.kill()
+    assert log.read_bytes()[: 52 * len(written)] == units[: 52 * len(written)]
+    assert wheel.read_bytes() == slots
+
+
+def take_until(life: Life, queue_offset: int, time_ms: int) -> None:
+    """Takes messages of the timer topic below ``queue_offset``."""
+    store = life.store
+    while life.timers.queue_offset < queue_offset:
+        physical_offset, size, _ = store.queue_unit(TIMER, 0, life.timers.queue_offset)
+        assert life.service._take_one(physical_offset, size, time_ms)
+        life.timers.queue_offset += 1
+    life.timers.mark(store.max_offset)
