@@ -18,7 +18,7 @@ from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
 from bench import filter as sql_filter
-from bench import kernels, receive, scan, send, start, store
+from bench import gather, kernels, receive, scan, send, start, store
 from bench.context import Context
 from bench.figure import Figure
 from bench.fill_memory import fill_memory
@@ -40,6 +40,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "send-frames": send.measure_frames,
     "send-java": send.measure_java,
     "pull": receive.measure,
+    "gather": gather.measure,
     "send-sync": send.measure_sync,
 }
 

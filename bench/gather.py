@@ -1,0 +1,142 @@
+"""How messages get from the log to the socket: the ways the operating system offers, against the one the broker takes.
+
+The sender's CPU counts, system time included; a process of its own takes what is sent. The log lies in the page cache.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+from bench.context import Context
+from bench.figure import Figure, cost
+from bench.program import scratch_directory
+
+GROUP = "an answer of 32 messages from the log to the socket, sender's CPU"
+MESSAGES = 32
+QUEUES = 4
+"""Messages of one queue lie so many apart, unless they are neighbours."""
+LOG_BYTES = 64 << 20
+HEADER = bytes(120)
+JOIN_BELOW = 4096
+"""As the broker does: smaller slices are copied together, one slice or large ones are handed over as they are."""
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """Neighbours, as of a topic that is alone, and messages of a queue among four."""
+    with scratch_directory() as directory, _log(Path(directory) / "log") as log, _receiver() as out:
+        for size in (200, 1200, 16_000):
+            for apart, name in ((1, "neighbours"), (QUEUES, "among four queues")):
+                context.show(f"gather: {size} B records, {name}")
+                answers = Answers(log, out, size, apart)
+                joins = apart > 1 and size < JOIN_BELOW
+                ways = {"sendfile": answers.sendfile} | ({"one sendmsg": answers.sendmsg} if joins else {})
+                ours = answers.joined if joins else answers.sendmsg
+                took: dict[str, list[float]] = {key: [] for key in ("ours", *ways)}
+                for _ in range(context.rounds):
+                    for key, way in {"ours": ours, **ways}.items():
+                        took[key].append(_cpu_us(way, context.seconds / 4))
+                how = "joined" if joins else "one sendmsg"
+                for key in ways:
+                    yield cost(GROUP, f"{size} B records, {name}: {how}", min(took["ours"]), min(took[key]), key)
+
+
+class Answers:
+    """One answer in each way; the places move on through the log from call to call."""
+
+    def __init__(self, log: Log, out: socket.socket, size: int, apart: int) -> None:
+        self._log, self._out = log, out
+        self._size, self._step = size, size * apart
+        self._at = 0
+
+    def _slices(self) -> list[tuple[int, int]]:
+        """Position and length, neighbours joined."""
+        span = self._step * MESSAGES
+        self._at = 0 if self._at + 2 * span > LOG_BYTES else self._at + span
+        if self._step == self._size:
+            return [(self._at, span)]
+        return [(self._at + number * self._step, self._size) for number in range(MESSAGES)]
+
+    def joined(self) -> None:
+        """Joined with the header, then written."""
+        view = self._log.view
+        self._out.sendall(b"".join((HEADER, *(view[at : at + length] for at, length in self._slices()))))
+
+    def sendmsg(self) -> None:
+        """The map's pages, gathered by the system."""
+        view = self._log.view
+        parts = [memoryview(HEADER), *(view[at : at + length] for at, length in self._slices())]
+        sent = self._out.sendmsg(parts)
+        for part in parts:
+            if sent >= len(part):
+                sent -= len(part)
+            else:
+                self._out.sendall(part[sent:])
+                sent = 0
+
+    def sendfile(self) -> None:
+        """The header, then each piece of the file."""
+        out, file = self._out.fileno(), self._log.descriptor
+        self._out.sendall(HEADER, socket.MSG_MORE)
+        for at, length in self._slices():
+            end = at + length
+            while at < end:
+                at += os.sendfile(out, file, at, end - at)  # noqa: PLW2901 - sent in as many calls as it takes
+
+
+class Log:
+    """A file in the page cache, mapped."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.view = memoryview(mmap.mmap(descriptor, LOG_BYTES, access=mmap.ACCESS_READ))
+        for position in range(0, LOG_BYTES, mmap.PAGESIZE):
+            self.view[position]
+
+
+@contextmanager
+def _log(path: Path) -> Iterator[Log]:
+    path.write_bytes(os.urandom(LOG_BYTES))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield Log(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _receiver() -> Iterator[socket.socket]:
+    """A connection over loopback whose other end a process reads and throws away."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process = get_context("spawn").Process(target=_drain, args=(server.getsockname()[1],))
+        process.start()
+        out, _ = server.accept()
+    try:
+        with out:
+            yield out
+    finally:
+        process.join()
+
+
+def _drain(port: int) -> None:
+    buffer = bytearray(1 << 20)
+    with socket.create_connection(("127.0.0.1", port)) as taken:
+        while taken.recv_into(buffer):
+            pass
+
+
+def _cpu_us(way: Callable[[], None], seconds: float) -> float:
+    """CPU of one answer in microseconds."""
+    count = 0
+    begin, cpu = time.perf_counter(), time.process_time()
+    while time.perf_counter() - begin < seconds:
+        for _ in range(20):
+            way()
+        count += 20
+    return (time.process_time() - cpu) / count * 1e6
