@@ -12,6 +12,7 @@ import logging
 import random
 import secrets
 
+from rucola.broker.broker_stats import SAMPLE_INTERVAL_S, BrokerStats
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
 from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
 from rucola.broker.client.producer_manager import ProducerManager
@@ -24,7 +25,7 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.outer_api import BrokerOuterApi
-from rucola.broker.processor.admin import AdminProcessor
+from rucola.broker.processor.admin import Administration
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
 from rucola.broker.processor.dead_letter import DeadLetterRule
@@ -45,7 +46,6 @@ from rucola.broker.subscription.subscription_group_manager import SubscriptionGr
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
-from rucola.broker.topic.topic_validator import system_names
 from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
@@ -118,6 +118,7 @@ class Broker:
         self.timers = TimerDelivery(self.store, self._files, self._clock, config.broker_name, random.randrange)
         self.halves = HalfMessages(self.store, self.offsets, wall_ms)
         self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
+        self.stats = BrokerStats(self.store, self.offsets, self._clock)
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(self._group_changed)
         self._server = RemotingServer(
@@ -142,7 +143,6 @@ class Broker:
         self._cold_reads: ColdReads
         self._waiters: FlushWaiters | None = None
         self._outer_api: BrokerOuterApi | None = None
-        self._started_ms = 0
 
     @property
     def address(self) -> str:
@@ -183,13 +183,13 @@ class Broker:
         await self._server.start()
         try:
             self._open_store()
+            self.stats.start()
             self._wire()
         except BaseException:
             self.timers.close()
             self.store.shutdown()
             await self._server.close()
             raise
-        self._started_ms = self._clock.wall_ms()
         assert self._outer_api is not None
         await self._outer_api.register_all(self.topics.table, self.topics.data_version)
         self._timers = [
@@ -197,6 +197,7 @@ class Broker:
             asyncio.create_task(self._persist_periodically()),
             asyncio.create_task(self._look_for_silent_clients()),
             asyncio.create_task(self._recheck_held()),
+            asyncio.create_task(self._sample_stats()),
         ]
         self._delivery.start()
         self.timers.start(self._loop)
@@ -317,13 +318,28 @@ class Broker:
         resets = OffsetResetProcessor(config, store, self.topics, self.groups, consumers, offsets, self._hold.wake)
         resets.register_to(table)
         ReplyMessageProcessor(config, store, send, self.producers, self._clock.wall_ms).register_to(table)
-        names = system_names(config.broker_cluster_name, config.broker_name)
         SendBackProcessor(config, store, self.topics, self.groups, random.randrange).register_to(table)
-        AdminProcessor(
-            self.topics, self.groups, self.offsets, locks, names, self._runtime_info, store.delete_topic
-        ).register_to(table)
+        self._administration(locks).register_to(table)
         self._handler = RequestHandler(
             send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity
+        )
+
+    def _administration(self, locks: RebalanceLockManager) -> Administration:
+        return Administration(
+            self.config,
+            self.address,
+            self.store,
+            self.topics,
+            self.groups,
+            self.producers,
+            self.consumers,
+            self.offsets,
+            locks,
+            self.schedule,
+            self.stats,
+            lambda: (self.sends_waiting, self.pulls_held),
+            self._files,
+            self._clock,
         )
 
     def _wire_transactions(self) -> None:
@@ -437,17 +453,6 @@ class Broker:
                 RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=dict(fields))
             )
 
-    def _runtime_info(self) -> dict[str, str]:
-        store = self.store
-        return {
-            "brokerVersionDesc": "rucola",
-            "bootTimestamp": str(self._started_ms),
-            "commitLogMinOffset": str(store.min_offset),
-            "commitLogMaxOffset": str(store.max_offset),
-            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
-            "storeState": store.state.value,
-        }
-
     # -- at intervals -------------------------------------------------------------------------------------------------
 
     async def _register_periodically(self) -> None:
@@ -469,6 +474,11 @@ class Broker:
             self.filters.persist()
         except DiskError as error:
             event(_log, logging.ERROR, "consumer offsets or filters not written, tried again later", error=error)
+
+    async def _sample_stats(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_INTERVAL_S)
+            self.stats.sample()
 
     async def _recheck_held(self) -> None:
         while True:

@@ -11,6 +11,7 @@ A value that is not allowed raises ``ConfigError`` with key, value and what is a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -18,6 +19,9 @@ from typing import Any, TypeVar
 
 from rucola.errors import ConfigError
 
+SECRET_SHOWN = "******"
+_SECRET = re.compile("password|secret|credential|authenticationUser", re.IGNORECASE)
+"""Keys whose values nobody is told."""
 _METADATA_KEY = "rucola_option"
 T = TypeVar("T")
 
@@ -143,8 +147,43 @@ def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:
 
 
 def show_options(config: Any) -> dict[str, str]:
-    """All options of an instance as texts by RocketMQ key, as the broker's configuration request answers them."""
-    return {entry.key: entry.show(getattr(config, entry.name)) for entry in options_of(type(config))}
+    """All options of an instance as texts by RocketMQ key, as requests for a configuration answer them.
+
+    Secrets that are set are shown as ``SECRET_SHOWN``.
+    """
+    table = {}
+    for entry in options_of(type(config)):
+        text = entry.show(getattr(config, entry.name))
+        table[entry.key] = SECRET_SHOWN if text and _SECRET.search(entry.key) else text
+    return table
+
+
+def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Change options of a running instance: all of ``values``, by RocketMQ key, or none.
+
+    The classes are frozen so that only this one road leads to a change. It suits options that their users look up each
+    time; which those are the caller must know.
+
+    Returns:
+        Text before and after by key, of those that are different now.
+
+    Raises:
+        ConfigError: a key is not the instance's, or a value is not allowed.
+    """
+    known = {entry.key: entry for entry in options_of(type(config))}
+    parsed = {}
+    for key, text in values.items():
+        if key not in known:
+            raise ConfigError(key, text, f"one of {', '.join(sorted(known))}")
+        parsed[key] = known[key].parse(text)
+    changed = {}
+    for key, value in parsed.items():
+        entry = known[key]
+        before = getattr(config, entry.name)
+        if value != before:
+            object.__setattr__(config, entry.name, value)
+            changed[key] = entry.show(before), entry.show(value)
+    return changed
 
 
 def options_table(config_class: type) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import check_bind_address
 from rucola.common.options import check_options, option
+from rucola.namesrv.config_processor import NamesrvConfigProcessor
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
 from rucola.namesrv.route_info import RouteInfoManager
@@ -60,6 +61,7 @@ class NameServer:
         self._kv_config = KVConfigManager()
         self._processors = ProcessorTable()
         NamesrvProcessor(self.routes, self._kv_config, self._persist).register_to(self._processors)
+        NamesrvConfigProcessor(config).register_to(self._processors)
         self._server = RemotingServer(self, config.bind_address, config.listen_port)
         self._scan: asyncio.TimerHandle | None = None
 

@@ -29,6 +29,9 @@ from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+FLAG_UNIT = 1
+FLAG_UNIT_SUB = 2
+"""Bits of a topic's system flags (RocketMQ's ``TopicSysFlag``)."""
 _ZONE_MODE = "__ZONE_MODE"
 _ZONE_NAME = "__ZONE_NAME"
 
@@ -66,6 +69,9 @@ class NamesrvProcessor:
             (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics),
             (RequestCode.GET_TOPICS_BY_CLUSTER, self.topics_by_cluster),
             (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self.system_topics),
+            (RequestCode.GET_UNIT_TOPIC_LIST, self.unit_topics),
+            (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, self.unit_sub_topics),
+            (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.unit_sub_not_unit_topics),
             (RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic),
             (RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic),
         ):
@@ -178,6 +184,18 @@ class NamesrvProcessor:
         """304."""
         names, address = self._routes.system_topics()
         return _success(command, None, TopicList(names, address or None))
+
+    def unit_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """311."""
+        return _success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT)))
+
+    def unit_sub_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """312."""
+        return _success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT_SUB)))
+
+    def unit_sub_not_unit_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """313."""
+        return _success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT_SUB, FLAG_UNIT)))
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """216."""

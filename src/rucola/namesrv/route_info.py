@@ -199,6 +199,11 @@ class RouteInfoManager:
         """All topics."""
         return list(self._topics)
 
+    def unit_topics(self, with_flags: int, without_flags: int = 0) -> list[str]:
+        """Topics that have one of some system flags, on the first broker that serves them, and none of others."""
+        flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self._topics.items() if queues}
+        return [topic for topic, flag in flags.items() if flag & with_flags and not flag & without_flags]
+
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics that a broker of the cluster serves."""
         names = self._clusters.get(cluster, {})

@@ -28,6 +28,7 @@ class ConsumeQueueStore:
         factory: knows the kinds of queues.
         file_count: number of queues with at least one file.
         next_offset_tables: what ``next_offsets`` has answered so far, by topic.
+        first_counts: the sum of each of those tables when it was made.
 
     Args:
         files: door to the disk.
@@ -43,6 +44,7 @@ class ConsumeQueueStore:
         self._files = files
         self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
         self.next_offset_tables: dict[bytes, array[int]] = {}
+        self.first_counts: dict[bytes, int] = {}
         # In the order of their first write: syncs then come in the same order in each run of a simulation.
         self._dirty: dict[ConsumeQueue, None] = {}
         self._dirty_lock = threading.Lock()
@@ -118,6 +120,7 @@ class ConsumeQueueStore:
                 self._grow(offsets, queue_count)
                 if queue_id < QUEUE_ID_MAX:
                     offsets[queue_id] = self.get(topic, queue_id).max_offset
+            self.first_counts[topic] = sum(offsets)
         self._grow(offsets, queue_count)
         return offsets
 
@@ -133,6 +136,7 @@ class ConsumeQueueStore:
         """
         opened = self._topics.pop(topic, {})
         self.next_offset_tables.pop(topic, None)
+        self.first_counts.pop(topic, None)
         self.file_count -= sum(queue.counted for queue in opened.values())
         for name in self._files.list_directories(self.factory.topic_directory(topic)):
             known = not (name.isascii() and name.isdigit()) or int(name) in opened
@@ -171,6 +175,7 @@ class ConsumeQueueStore:
             queue.close()
         self._topics.clear()
         self.next_offset_tables.clear()
+        self.first_counts.clear()
 
     def _grow(self, offsets: array[int], queue_count: int) -> None:
         if queue_count > len(offsets):

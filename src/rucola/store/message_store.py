@@ -364,6 +364,15 @@ class MessageStore:
         """Topic and queue id of every queue on the disk."""
         return list(self._queues.names())
 
+    def appended_counts(self) -> dict[bytes, int]:
+        """Messages appended since the start, by topic."""
+        first = self._queues.first_counts
+        return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
+
+    def expire_now(self) -> None:
+        """Lets the keeper remove what is older than ``fileReservedTime`` within a second, whatever the hour."""
+        self._retention.look_soon()
+
     # -- state --------------------------------------------------------------------------------------------------------
 
     @property

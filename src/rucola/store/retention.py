@@ -97,6 +97,7 @@ class Retention:
         self._on_work = on_work
         self._interval_s = config.clean_resource_interval_ms / 1000
         self._next_look = 0.0
+        self._asked = False
         self._clocks = (0, 0.0)
         self._trusted_from = 0.0
         self._expire_to = 0
@@ -125,19 +126,24 @@ class Retention:
         """
         self.remove()
         now = self._clock.monotonic()
-        if now < self._next_look:
+        if now < self._next_look and not self._asked:
             return
+        asked, self._asked = self._asked, False
         self._next_look = now + self._interval_s
         self._watch_clocks(now)
         try:
             forced, due = self._judge_space()
-            if due or self._is_hour():
+            if due or asked or self._is_hour():
                 self._choose(safe_offset, forced, now)
             self._find_long_queues()
         except DiskError as error:
             event(_log, logging.ERROR, "nothing is removed, a file cannot be looked at", error=error)
         if self.waiting:
             self._on_work()
+
+    def look_soon(self) -> None:
+        """For any thread: the next call of ``look`` is a look, for what is too old as well."""
+        self._asked = True
 
     def remove(self) -> None:
         """Removes the files that the loop has taken out of its lists, in that order; tried again after a failure."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.brokers import Cluster, run
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.formats.tables import decode_consumer_offsets
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -32,6 +33,7 @@ def test_a_deleted_topic_begins_anew_and_its_progress_is_gone(tmp_path: Path) ->
             await offset_of_next(cluster, "Other")
             for name in retry_topics:
                 cluster.broker.topics.update(TopicConfig(name))
+            cluster.broker.groups.update(SubscriptionGroupConfig("cg"))
             fields = {"consumerGroup": "cg", "queueId": "0", "commitOffset": "3"}
             for topic in ("T", "Other"):
                 await cluster.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {"topic": topic} | fields)

@@ -286,3 +286,18 @@ def test_a_look_changes_nothing_that_is_younger(life: Life) -> None:
     again.keep()
     again.store.shutdown()
     assert contents(life.path / "commitlog") == before
+
+
+def test_expiry_on_request_does_not_wait_for_its_hour(tmp_path: Path) -> None:
+    life = Life(tmp_path / "store", delete_when=ELSEWHERE)
+    fill(life.store, 1500)
+    life.synced()
+    life.age(2)
+    before = len(life.segments())
+    assert before > 3
+    life.keep()
+    assert len(life.segments()) == before
+    life.store.expire_now()
+    life.keep(1)
+    assert len(life.segments()) == before - 2
+    life.store.shutdown()

@@ -43,6 +43,21 @@ class ConsumerManager:
         """The group, None when no client of it is alive."""
         return self._groups.get(group)
 
+    def find_client(self, group: str, client_id: str) -> ClientChannel | None:
+        """A live client of the group by its id."""
+        info = self._groups.get(group)
+        clients = info.clients.values() if info is not None else ()
+        return next((client for client in clients if client.client_id == client_id), None)
+
+    def subscribers(self, topic: str) -> list[str]:
+        """Groups with a live client that read the topic."""
+        return [info.group for info in self._groups.values() if topic in info.subscriptions]
+
+    def reads(self, group: str, topic: str) -> bool:
+        """Whether the live clients of the group read the topic; True when it has none: nobody knows."""
+        info = self._groups.get(group)
+        return info is None or not info.subscriptions or topic in info.subscriptions
+
     def register(
         self,
         client: ClientChannel,

@@ -42,6 +42,10 @@ class ProducerManager:
         """Live clients of the group."""
         return list(self._groups.get(group, {}).values())
 
+    def groups(self) -> dict[str, list[ClientChannel]]:
+        """Live clients of every group."""
+        return {group: list(clients.values()) for group, clients in self._groups.items()}
+
     def find_channel(self, client_id: str) -> Any | None:
         """The newest connection of a client, None when it has none."""
         return self._channels.get(client_id)

@@ -119,6 +119,15 @@ class ConsumerOffsetManager:
         """Groups that have consumed a topic."""
         return [key[len(topic) + 1 :] for key in self.table if key.startswith(topic + "@")]
 
+    def topics_of(self, group: str) -> list[str]:
+        """Topics that a group has consumed."""
+        return [key.rpartition("@")[0] for key in self.table if key.rpartition("@")[2] == group]
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let group ``target`` be as far in ``topic`` as ``source`` is."""
+        for queue_id, consumer_offset in self.table.get(topic_at_group(topic, source), {}).items():
+            self.commit(target, topic, queue_id, consumer_offset)
+
     def remove_group(self, group: str) -> None:
         """Forget a deleted group."""
         self._remove(lambda key: key.endswith("@" + group))

@@ -56,7 +56,7 @@ class ConsumerManageProcessor:
     def update_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """15."""
         header = UpdateConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
-        if self._groups.find(header.consumer_group) is None:
+        if header.consumer_group not in self._groups.table:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
         if self._topics.get(header.topic) is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")

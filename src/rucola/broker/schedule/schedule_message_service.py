@@ -76,6 +76,15 @@ class ScheduleMessageService:
         """Queue offset of the first message of ``level`` that was not delivered."""
         return self._offsets.get(level, 0)
 
+    @property
+    def level_count(self) -> int:
+        """How many levels there are."""
+        return len(self._levels_ms)
+
+    def encode(self) -> bytes:
+        """The progress of all levels as ``delayOffset.json`` has it."""
+        return encode_delay_offsets(self._data_version, self._offsets)
+
     def pending(self) -> int:
         """Messages that wait."""
         return sum(

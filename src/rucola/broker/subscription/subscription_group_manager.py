@@ -7,8 +7,10 @@ from collections.abc import Callable
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
 from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.sysflag import PermName
 from rucola.formats.tables import decode_subscription_groups, encode_subscription_groups
 
+_READ = int(PermName.READ)
 BUILT_IN_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -66,6 +68,22 @@ class SubscriptionGroupManager:
     def update(self, config: SubscriptionGroupConfig) -> None:
         """Create or change a group."""
         self.table[config.group_name] = config
+        self._changed()
+
+    def is_readable(self, group: str, topic: str) -> bool:
+        """Whether nothing keeps the group from reading the topic."""
+        return not self.forbidden.get(group, {}).get(topic, 0) & _READ
+
+    def set_readable(self, group: str, topic: str, readable: bool) -> None:
+        """Keep the group from reading the topic, or no longer."""
+        if readable is self.is_readable(group, topic):
+            return
+        topics = self.forbidden.setdefault(group, {})
+        topics[topic] = topics.get(topic, 0) ^ _READ
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self.forbidden[group]
         self._changed()
 
     def delete(self, group: str) -> bool:

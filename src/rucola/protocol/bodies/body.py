@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hi
 
 from rucola.common.data_version import DataVersion
 from rucola.common.message_queue import MessageQueue
+from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
@@ -118,6 +119,7 @@ def message_queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
 _FROM_DICT: dict[type, Callable[[Mapping[Any, Any]], Any]] = {
     DataVersion: DataVersion.from_dict,
     MessageQueue: message_queue_from_dict,
+    SubscriptionGroupConfig: SubscriptionGroupConfig.from_dict,
     TopicConfig: TopicConfig.from_dict,
 }
 """Value types that are used in bodies without being bodies."""
@@ -126,7 +128,7 @@ _FROM_DICT: dict[type, Callable[[Mapping[Any, Any]], Any]] = {
 def _plain(value: Any) -> Any:
     if isinstance(value, MessageQueue):
         return message_queue_to_dict(value)
-    if isinstance(value, (Body, DataVersion, TopicConfig)):
+    if isinstance(value, (Body, DataVersion, SubscriptionGroupConfig, TopicConfig)):
         return value.to_dict()
     if isinstance(value, Enum):
         return value.name
@@ -174,6 +176,15 @@ def _read_int(what: str, value: Any) -> int:
     raise FormatError(what, 0, "a number of 64 bits", repr(value)[:80])
 
 
+def _read_float(what: str, value: Any) -> float:
+    if type(value) in (int, float):
+        return float(value)
+    if type(value) is str and len(value) <= 64:
+        with suppress(ValueError):
+            return float(value)
+    raise FormatError(what, 0, "a number", repr(value)[:80])
+
+
 def _read_bool(what: str, value: Any) -> bool:
     if type(value) is bool:
         return value
@@ -186,7 +197,7 @@ def _read_any(_what: str, value: Any) -> Any:
     return value
 
 
-_SCALARS: dict[Any, Reader] = {Any: _read_any, str: _read_str, int: _read_int, bool: _read_bool}
+_SCALARS: dict[Any, Reader] = {Any: _read_any, str: _read_str, int: _read_int, float: _read_float, bool: _read_bool}
 
 
 def _read_list(kind: Callable[[list[Any]], Any], read: Reader, what: str, value: Any) -> Any:

@@ -1,0 +1,119 @@
+"""What a broker has done lately: messages put by topic and consumed by group over a minute, an hour and a day
+(RocketMQ 5.3.3, ``BrokerStatsManager``, ``BrokerStats``). Event loop only.
+
+Nothing is counted with a message: the figures are differences between queue offsets and consumer offsets looked at now
+and some time ago. So what a group "gets" is what it commits, up to ``persistConsumerOffsetInterval`` of its clients
+later than it fetched it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.common.key_builder import topic_at_group
+from rucola.runtime.clock import Clock, local_time_digits
+from rucola.store.message_store import MessageStore
+
+SAMPLE_INTERVAL_S = 10.0
+_WINDOWS = ((6, 1), (6, 60), (24, 360))
+"""Minute, hour, day: so many samples are kept, one out of so many that are taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A counter's growth over ``seconds``."""
+
+    count: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """The rate, 0 when no time has passed."""
+        return self.count / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at_s: float
+    puts: Mapping[bytes, int]
+    offsets: Mapping[str, int]
+    put_total: int
+    got_total: int
+
+
+class BrokerStats:
+    """Takes samples and compares them with now."""
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager, clock: Clock) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._clock = clock
+        self._samples: list[deque[_Sample]] = []
+        self._taken = 0
+        self._day = ""
+        self.started_ms = 0
+        self.put_yesterday_morning = self.got_yesterday_morning = 0
+        self.put_today_morning = self.got_today_morning = 0
+        """Totals since the start as they were at midnight; 0 before the first one."""
+
+    def start(self) -> None:
+        """The store is loaded: take the first sample."""
+        self.started_ms = self._clock.wall_ms()
+        first = self._look()
+        self._samples = [deque([first], maxlen=kept) for kept, _ in _WINDOWS]
+        self._day = local_time_digits(self._clock.wall_ms())[:8]
+
+    def sample(self) -> None:
+        """To be called every ``SAMPLE_INTERVAL_S``."""
+        self._taken += 1
+        due = [window for window, (_, every) in zip(self._samples, _WINDOWS, strict=True) if self._taken % every == 0]
+        now = self._look()
+        for window in due:
+            window.append(now)
+        day = local_time_digits(self._clock.wall_ms())[:8]
+        if day != self._day:
+            self._day = day
+            self.put_yesterday_morning, self.got_yesterday_morning = self.put_today_morning, self.got_today_morning
+            self.put_today_morning, self.got_today_morning = now.put_total, now.got_total
+
+    def topic_puts(self, topic: str) -> tuple[Rate, Rate, Rate] | None:
+        """Messages stored in a topic in the last minute, hour and day; None when there were none since the start."""
+        key = topic.encode("utf-8", "surrogateescape")
+        now = self._store.appended_counts().get(key)
+        return self._rates(now, lambda sample: sample.puts.get(key, 0)) if now else None
+
+    def group_gets(self, topic: str, group: str) -> tuple[Rate, Rate, Rate] | None:
+        """Messages of a topic that a group consumed; None when it never committed an offset there."""
+        key = topic_at_group(topic, group)
+        queues = self._offsets.table.get(key)
+        if queues is None:
+            return None
+        now = sum(queues.values())
+        return self._rates(now, lambda sample: sample.offsets.get(key, now))
+
+    def broker_puts(self) -> tuple[Rate, Rate, Rate]:
+        """Messages stored altogether."""
+        return self._rates(self._store.stats.put_messages, lambda sample: sample.put_total)
+
+    def broker_gets(self) -> tuple[Rate, Rate, Rate]:
+        """Messages handed to consumers altogether."""
+        return self._rates(self._store.stats.got_messages, lambda sample: sample.got_total)
+
+    def _rates(self, now: int, then: Callable[[_Sample], int]) -> tuple[Rate, Rate, Rate]:
+        at_s = self._clock.monotonic()
+        # A reset moves offsets back: that is no consumption.
+        rates = [Rate(max(now - then(window[0]), 0), at_s - window[0].at_s) for window in self._samples]
+        return rates[0], rates[1], rates[2]
+
+    def _look(self) -> _Sample:
+        stats = self._store.stats
+        return _Sample(
+            self._clock.monotonic(),
+            self._store.appended_counts(),
+            {key: sum(queues.values()) for key, queues in self._offsets.table.items()},
+            stats.put_messages,
+            stats.got_messages,
+        )

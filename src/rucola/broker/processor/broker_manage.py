@@ -1,0 +1,132 @@
+"""The broker itself by request: figures, options, expiry (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 25, 26,
+28, 306, 329).
+
+Whoever reaches the port may ask, so a request changes only what is in ``REMOTE_KEYS``: numbers and switches within the
+ranges that ``broker.conf`` allows, none of which names a file, an address, a program or a secret, or loosens a check.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.processor.processor import success
+from rucola.common.data_version import DataVersion
+from rucola.common.java import parse_properties
+from rucola.common.options import change_options, show_options
+from rucola.errors import BrokerError, ConfigError
+from rucola.protocol import fastjson
+from rucola.protocol.bodies.kv_table import KVTable
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+REMOTE_KEYS = frozenset(
+    {
+        "flushConsumerOffsetInterval",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "notifyConsumerIdsChangedEnable",
+        "pullThreadPoolQueueCapacity",
+        "rejectPullConsumerEnable",
+        "shortPollingTimeMills",
+        "useServerSideResetOffset",
+    }
+)
+"""Options of ``BrokerConfig`` that a request may change; each is looked up whenever it is used."""
+CONFIG_BYTES_MAX = 64 * 1024
+"""A longer list of options is refused before it is read."""
+
+
+class BrokerManageProcessor:
+    """Shows and changes the broker.
+
+    Args:
+        runtime_info: figures for request 28.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, runtime_info: Callable[[], dict[str, str]], clock: Clock
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._runtime_info = runtime_info
+        self._clock = clock
+        self._version = DataVersion(0, clock.wall_ms(), 0)
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_config)
+        table.register(RequestCode.GET_BROKER_CONFIG, self.config)
+        table.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
+        table.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.expire)
+        table.register(RequestCode.DELETE_EXPIRED_COMMITLOG, self.expire)
+
+    def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """25: all of the options or none; until the next start, ``broker.conf`` is left alone."""
+        values = read_options(bytes(command.body))
+        for key, value in values.items():
+            if key not in REMOTE_KEYS:
+                event(_log, logging.WARNING, "option not changed by request", key=key, peer=channel.remote_address)
+                raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            if any(character < " " for character in value):
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key}: a value is one line of text")
+        try:
+            changed = change_options(self._config, values)
+        except ConfigError as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        for key, (before, after) in changed.items():
+            event(
+                _log,
+                logging.WARNING,
+                "option changed by request",
+                key=key,
+                before=before,
+                after=after,
+                peer=channel.remote_address,
+            )
+        if changed:
+            self._version = self._version.next(self._clock.wall_ms())
+        return success(command)
+
+    def config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """26: options of broker and store, sorted by key."""
+        options = {**show_options(self._config), **show_options(self._store.config)}
+        version = fastjson.dumps(self._version.to_dict()).decode()
+        return command.answer(ResponseCode.SUCCESS, ext_fields={"version": version}, body=options_text(options))
+
+    def runtime_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """28."""
+        return success(command, None, KVTable(self._runtime_info()))
+
+    def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """306 and 329: log segments that are too old are removed soon, and what queues and index have of them."""
+        event(_log, logging.INFO, "expiry asked for", code=command.code, peer=channel.remote_address)
+        self._store.expire_now()
+        return success(command)
+
+
+def read_options(body: bytes) -> dict[str, str]:
+    """The options in the body of 25.
+
+    Raises:
+        BrokerError: INVALID_PARAMETER: it is none of Java's properties texts, or too long.
+    """
+    if len(body) > CONFIG_BYTES_MAX:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
+    try:
+        return parse_properties(body.decode())
+    except ValueError as error:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"options: {error}") from None
+
+
+def options_text(options: dict[str, str]) -> bytes:
+    """Options as 26 answers them: ``key=value`` lines, sorted, values as they are."""
+    return "".join(f"{key}={value}\n" for key, value in sorted(options.items())).encode("utf-8", "surrogateescape")

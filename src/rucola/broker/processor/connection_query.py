@@ -1,0 +1,207 @@
+"""Who is connected, and requests passed on to a client (RocketMQ 5.3.3, ``AdminBrokerProcessor``, ``Broker2Client``;
+requests 203, 204, 300, 307, 309, 328, 343, 345).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.mq_version import MQVersion, version_name
+from rucola.errors import BrokerError, RemotingError
+from rucola.formats.message_id import parse_offset_message_id
+from rucola.protocol.bodies.connections import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    QuerySubscriptionResponseBody,
+)
+from rucola.protocol.bodies.topic_list import GroupList, TopicList
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumerGroupRequestHeader,
+    ConsumerRunningInfoRequestHeader,
+    GroupRequestHeader,
+    GroupTopicRequestHeader,
+    ProducerGroupRequestHeader,
+    TopicRequestHeader,
+)
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.runtime.clock import Clock
+from rucola.store.message_store import MessageStore
+
+_CLIENT_TIMEOUT_MS = 10_000
+
+
+class ConnectionQueryProcessor:
+    """Answers from the tables of clients, or lets a client answer.
+
+    Args:
+        address: this broker's, ``host:port``.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        address: str,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        producers: ProducerManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._address = address
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._producers = producers
+        self._consumers = consumers
+        self._offsets = offsets
+        self._clock = clock
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        table.register(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.consumer_connections)
+        table.register(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.producer_connections)
+        table.register(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
+        table.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic)
+        table.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group)
+        table.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.subscription)
+        table.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info)
+        table.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
+
+    def consumer_connections(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """203."""
+        group = ConsumerGroupRequestHeader.from_ext_fields(command.ext_fields).consumer_group
+        info = self._consumers.group(group)
+        if info is None:
+            raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        body = ConsumerConnection(
+            _connections(info.clients.values()),
+            dict(info.subscriptions),
+            info.consume_type,
+            info.message_model,
+            info.consume_from_where,
+        )
+        return success(command, None, body)
+
+    def producer_connections(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """204."""
+        group = ProducerGroupRequestHeader.from_ext_fields(command.ext_fields).producer_group
+        clients = self._producers.clients(group)
+        if not clients:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return success(command, None, ProducerConnection(_connections(clients)))
+
+    def all_producers(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """328."""
+        wall_ms, now_s = self._clock.wall_ms(), self._clock.monotonic()
+        data = {
+            group: [
+                ProducerInfo(
+                    client.client_id,
+                    f"/{client.channel.remote_address}",  # the way Java writes an address
+                    client.language,
+                    client.version,
+                    wall_ms - round((now_s - client.last_update_s) * 1000),
+                )
+                for client in clients
+            ]
+            for group, clients in self._producers.groups().items()
+        }
+        return success(command, None, ProducerTableInfo(data))
+
+    def groups_of_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """300: groups that read a topic or have read it.
+
+        The reference also names the topic itself as a group when somebody reads it; nobody needs that.
+        """
+        topic = TopicRequestHeader.from_ext_fields(command.ext_fields).topic
+        groups = {*self._consumers.subscribers(topic), *self._offsets.groups_of(topic)}
+        return success(command, None, GroupList(sorted(groups)))
+
+    def topics_of_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """343: topics that a group has consumed."""
+        group = GroupRequestHeader.from_ext_fields(command.ext_fields).group
+        return success(command, None, TopicList(self._offsets.topics_of(group), self._address))
+
+    def subscription(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """345."""
+        header = GroupTopicRequestHeader.from_ext_fields(command.ext_fields)
+        info = self._consumers.group(header.group)
+        found = info.subscriptions.get(header.topic) if info is not None else None
+        return success(command, None, QuerySubscriptionResponseBody(header.group, header.topic, found))
+
+    async def running_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """307: the client says itself how it is doing."""
+        header = ConsumerRunningInfoRequestHeader.from_ext_fields(command.ext_fields)
+        request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=header.to_ext_fields())
+        return await self._pass_on(command, header.consumer_group, header.client_id, request)
+
+    async def consume_directly(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """309: one client gets one message, outside of its queues."""
+        header = ConsumeMessageDirectlyRequestHeader.from_ext_fields(command.ext_fields)
+        record = self._record(header.msg_id or "")
+        topic = self._topics.get(header.topic or "")
+        group = self._groups.table.get(header.consumer_group)
+        asked = replace(
+            header,
+            broker_name=self._config.broker_name,
+            topic_sys_flag=topic.topic_sys_flag if topic is not None else None,
+            group_sys_flag=group.group_sys_flag if group is not None else None,
+        )
+        request = RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=asked.to_ext_fields(), body=record)
+        return await self._pass_on(command, header.consumer_group, header.client_id or "", request)
+
+    def _record(self, message_id: str) -> bytes:
+        try:
+            physical_offset = parse_offset_message_id(message_id).physical_offset
+        except ValueError as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)[:200]) from None
+        record = self._store.message_at(physical_offset)
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message has the id {message_id}")
+        return bytes(record)
+
+    async def _pass_on(
+        self, command: RemotingCommand, group: str, client_id: str, request: RemotingCommand
+    ) -> RemotingCommand:
+        """The client's answer to ``request`` as the answer to ``command``."""
+        client = self._consumers.find_client(group, client_id)
+        if client is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if client.version < MQVersion.V3_1_8_SNAPSHOT:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{version_name(client.version)}> too low to finish, please "
+                f"upgrade it to V3_1_8_SNAPSHOT",
+            )
+        try:
+            answer: RemotingCommand = await client.channel.invoke(request, _CLIENT_TIMEOUT_MS)
+        except RemotingError as error:
+            remark = f"consumer <{group}> <{client_id}> does not answer: {error}"
+            raise BrokerError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
+        return command.answer(answer.code, answer.remark, dict(answer.ext_fields), bytes(answer.body))
+
+
+def _connections(clients: Iterable[ClientChannel]) -> list[Connection]:
+    return [
+        Connection(client.client_id, client.channel.remote_address, client.language, client.version)
+        for client in clients
+    ]

@@ -1,0 +1,106 @@
+"""Consumer groups made, changed, listed and deleted by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests
+200, 201, 207, 225, 352, 353).
+"""
+
+from __future__ import annotations
+
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.errors import BrokerError
+from rucola.protocol import fastjson
+from rucola.protocol.bodies.configs import GroupForbidden, SubscriptionGroupList, SubscriptionGroupWrapper
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    GroupForbiddenRequestHeader,
+    GroupRequestHeader,
+)
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+
+_RETRY_QUEUES_MAX = 1024
+
+
+class GroupManageProcessor:
+    """Changes consumer groups."""
+
+    def __init__(self, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> None:
+        self._groups = groups
+        self._offsets = offsets
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        for code, processor in (
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group),
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_groups),
+            (RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete_group),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups),
+            (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.group_config),
+            (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, self.group_forbidden),
+        ):
+            table.register(code, processor)
+
+    def update_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """200."""
+        data = fastjson.load_object(command.body, "SubscriptionGroupConfig")
+        try:
+            config = SubscriptionGroupConfig.from_dict(data)
+        except (TypeError, ValueError) as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        _check(config)
+        self._groups.update(config)
+        return success(command)
+
+    def update_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """225; all or none."""
+        configs = SubscriptionGroupList.decode(command.body).group_config_list
+        for config in configs:
+            _check(config)
+        for config in configs:
+            self._groups.update(config)
+        return success(command)
+
+    def delete_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """207."""
+        header = DeleteSubscriptionGroupRequestHeader.from_ext_fields(command.ext_fields)
+        self._groups.delete(header.group_name)
+        if header.clean_offset:
+            self._offsets.remove_group(header.group_name)
+        return success(command)
+
+    def all_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """201; all at once, also when the request asks for pages, as the reference answers."""
+        groups = self._groups
+        return success(command, None, SubscriptionGroupWrapper(groups.table, groups.forbidden, groups.data_version))
+
+    def group_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """352."""
+        config = self._groups.table.get(GroupRequestHeader.from_ext_fields(command.ext_fields).group)
+        if config is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
+
+    def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """353: whether a group may read a topic, after it was set if the request says how."""
+        header = GroupForbiddenRequestHeader.from_ext_fields(command.ext_fields)
+        if header.readable is not None:
+            if not is_group_name(header.group):
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, "group is not the name of a group")
+            self._groups.set_readable(header.group, header.topic, header.readable)
+        readable = self._groups.is_readable(header.group, header.topic)
+        return success(command, None, GroupForbidden(header.group, header.topic, readable))
+
+
+def _check(config: SubscriptionGroupConfig) -> None:
+    """Refuse a group that must not exist: its name becomes that of a topic, and so of a directory."""
+    if not is_group_name(config.group_name):
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the group needs a name of 1 to {GROUP_CHARACTERS_MAX} of the characters %|a-zA-Z0-9_-",
+        )
+    if not 0 <= config.retry_queue_nums <= _RETRY_QUEUES_MAX:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"retryQueueNums: 0 to {_RETRY_QUEUES_MAX} are allowed")

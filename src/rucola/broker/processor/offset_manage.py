@@ -1,0 +1,89 @@
+"""Progress of groups, all at once, compared and copied (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 43, 45,
+308, 314).
+"""
+
+from __future__ import annotations
+
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.topic.topic_validator import is_group_name
+from rucola.errors import BrokerError
+from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, CorrectionOffsetBody
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetRequestHeader
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+
+_LONG_MAX = (1 << 63) - 1
+
+
+class OffsetManageProcessor:
+    """Answers from the table of consumer offsets."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        schedule: ScheduleMessageService,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+        self._schedule = schedule
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        table.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
+        table.register(RequestCode.GET_ALL_DELAY_OFFSET, self.delay_offsets)
+        table.register(RequestCode.QUERY_CORRECTION_OFFSET, self.correction_offsets)
+        table.register(RequestCode.CLONE_GROUP_OFFSET, self.clone_offsets)
+
+    def all_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """43."""
+        topics: dict[str, list[str]] = {}
+        for key in self._offsets.table:
+            topic, _, group = key.rpartition("@")
+            topics.setdefault(group, []).append(topic)
+        body = ConsumerOffsetSerializeWrapper(dict(self._offsets.table), self._offsets.data_version, topics)
+        return success(command, None, body)
+
+    def delay_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """45; a slave writes the body to its ``delayOffset.json`` as it is."""
+        return command.answer(ResponseCode.SUCCESS, body=self._schedule.encode())
+
+    def correction_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """308: how far the slowest of all groups is in each queue where ``compareGroup`` is not behind it."""
+        header = QueryCorrectionOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        left_out = {group.strip() for group in (header.filter_groups or "").split(",")}
+        slowest: dict[int, int] = {}
+        for group in self._offsets.groups_of(header.topic):
+            if group in left_out:
+                continue
+            for queue_id, consumer_offset in self._offsets.table[f"{header.topic}@{group}"].items():
+                if consumer_offset >= self._store.min_queue_offset(header.topic.encode(), queue_id):
+                    slowest[queue_id] = min(slowest.get(queue_id, _LONG_MAX), consumer_offset)
+        for queue_id, consumer_offset in self._offsets.table.get(f"{header.topic}@{header.compare_group}", {}).items():
+            if slowest.get(queue_id, 0) > consumer_offset:
+                slowest[queue_id] = _LONG_MAX
+        return success(command, None, CorrectionOffsetBody(slowest))
+
+    def clone_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """314."""
+        header = CloneGroupOffsetRequestHeader.from_ext_fields(command.ext_fields)
+        if not is_group_name(header.dest_group):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "destGroup is not the name of a group")
+        topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
+        for topic in topics:
+            if self._topics.get(topic) is None:
+                continue
+            if header.offline or self._consumers.reads(header.src_group, topic):
+                self._offsets.clone(header.src_group, header.dest_group, topic)
+        return success(command)

@@ -1,0 +1,221 @@
+"""How far topics and groups are (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317, 321)."""
+
+from __future__ import annotations
+
+from rucola.broker.broker_stats import BrokerStats, Rate
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.message_queue import MessageQueue
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError
+from rucola.protocol.bodies.statistics import (
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumeQueueData,
+    ConsumeStats,
+    ConsumeStatsList,
+    OffsetWrapper,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import (
+    GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    GroupTopicRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    TopicRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.runtime.clock import Clock, local_time_digits
+from rucola.store.message_store import MessageStore
+
+_UNITS_MAX = 1024
+"""Units of a queue in one answer."""
+
+
+class StatisticsProcessor:
+    """Answers from offsets and store times.
+
+    Args:
+        address: this broker's, ``host:port``.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        address: str,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._address = address
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._stats = stats
+        self._clock = clock
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        table.register(RequestCode.GET_TOPIC_STATS_INFO, self.topic_stats)
+        table.register(RequestCode.GET_CONSUME_STATS, self.consume_stats)
+        table.register(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_span)
+        table.register(RequestCode.VIEW_BROKER_STATS_DATA, self.broker_stats)
+        table.register(RequestCode.GET_BROKER_CONSUME_STATS, self.all_consume_stats)
+        table.register(RequestCode.QUERY_CONSUME_QUEUE, self.consume_queue)
+
+    def topic_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """202."""
+        topic = self._topic(TopicRequestHeader.from_ext_fields(command.ext_fields).topic)
+        name = topic.topic_name.encode()
+        table = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            maximum = self._store.max_queue_offset(name, queue_id)
+            newest_ms = self._store_time(name, queue_id, maximum - 1)
+            offset = TopicOffset(self._store.min_queue_offset(name, queue_id), maximum, newest_ms)
+            table[self._queue(topic.topic_name, queue_id)] = offset
+        rates = self._stats.topic_puts(topic.topic_name)
+        return success(command, None, TopicStatsTable(table, rates[0].per_second if rates else 0.0))
+
+    def consume_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """208."""
+        header = GetConsumeStatsRequestHeader.from_ext_fields(command.ext_fields)
+        names = [name for name in (header.topic_list or header.topic or "").split(";") if name.strip()]
+        result = ConsumeStats()
+        for name in names or self._offsets.topics_of(header.consumer_group):
+            topic = self._topics.get(name)
+            if topic is not None and self._consumers.reads(header.consumer_group, name):
+                self._add_progress(result, header.consumer_group, topic)
+        return success(command, None, result)
+
+    def all_consume_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """317."""
+        ordered_only = GetConsumeStatsInBrokerHeader.from_ext_fields(command.ext_fields).is_order
+        result = ConsumeStatsList(broker_addr=self._address)
+        for group in self._groups.table:
+            listed = []
+            for name in self._offsets.topics_of(group):
+                topic = self._topics.get(name)
+                if topic is None or (ordered_only and not topic.order) or not self._consumers.reads(group, name):
+                    continue
+                listed.append(self._add_progress(ConsumeStats(), group, topic))
+            result.consume_stats_list.append({group: listed})
+            result.total_diff += sum(entry.total_diff() for entry in listed)
+            result.total_inflight_diff += sum(entry.inflight_diff() for entry in listed)
+        return success(command, None, result)
+
+    def time_span(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """303."""
+        header = GroupTopicRequestHeader.from_ext_fields(command.ext_fields)
+        topic = self._topic(header.topic)
+        spans = [self._span(topic.topic_name, header.group, queue_id) for queue_id in range(topic.write_queue_nums)]
+        return success(command, None, QueryConsumeTimeSpanBody(spans))
+
+    def broker_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """315: TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of ``topic@group``, BROKER_PUT_NUMS and BROKER_GET_NUMS."""
+        header = ViewBrokerStatsDataRequestHeader.from_ext_fields(command.ext_fields)
+        rates = self._rates(header.stats_name, header.stats_key)
+        if rates is None:
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, remark)
+        # Messages are counted one by one, so one is the average of what is counted at a time.
+        items = [BrokerStatsItem(rate.count, rate.per_second, float(rate.count > 0)) for rate in rates]
+        return success(command, None, BrokerStatsData(*items))
+
+    def consume_queue(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """321."""
+        header = QueryConsumeQueueRequestHeader.from_ext_fields(command.ext_fields)
+        name = header.topic.encode("utf-8", "surrogateescape")
+        if header.index < 0 or header.count < 0:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "index and count: numbers from 0 on")
+        if (name, header.queue_id) not in self._store.queue_names():
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+        minimum = self._store.min_queue_offset(name, header.queue_id)
+        maximum = self._store.max_queue_offset(name, header.queue_id)
+        body = QueryConsumeQueueResponseBody(min_queue_index=minimum, max_queue_index=maximum)
+        first = max(header.index, minimum)
+        for queue_offset in range(first, min(first + min(header.count, _UNITS_MAX), maximum)):
+            body.queue_data.append(ConsumeQueueData(*self._store.queue_unit(name, header.queue_id, queue_offset)))
+        if header.consumer_group:
+            info = self._consumers.group(header.consumer_group)
+            body.subscription_data = info.subscriptions.get(header.topic) if info is not None else None
+            body.filter_data = "null"  # as the reference says that there are no filter bits for the group
+        return success(command, None, body)
+
+    def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig) -> ConsumeStats:
+        name = topic.topic_name.encode()
+        for queue_id in range(topic.read_queue_nums):
+            consumed = max(self._offsets.query(group, topic.topic_name, queue_id) or 0, 0)
+            # What was fetched beyond that only the clients know; the reference counts pulls for it.
+            result.offset_table[self._queue(topic.topic_name, queue_id)] = OffsetWrapper(
+                self._store.max_queue_offset(name, queue_id),
+                consumed,
+                consumed,
+                self._store_time(name, queue_id, consumed - 1),
+            )
+        rates = self._stats.group_gets(topic.topic_name, group)
+        result.consume_tps += rates[0].per_second if rates else 0.0
+        return result
+
+    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+        name = topic.encode()
+        first = self._store.min_queue_offset(name, queue_id)
+        end = self._store.max_queue_offset(name, queue_id)
+        consumed = self._offsets.query(group, topic, queue_id) or 0
+        first_ms = self._store_time(name, queue_id, first)
+        consumed_ms = self._store_time(name, queue_id, consumed - 1) if consumed > 0 else first_ms
+        next_ms = self._store_time(name, queue_id, consumed)
+        span = QueueTimeSpan(self._queue(topic, queue_id), first_ms, self._store_time(name, queue_id, end - 1))
+        span.consume_time_stamp = consumed_ms
+        span.delay_time = max(self._clock.wall_ms() - next_ms, 0) if consumed < end and next_ms else 0
+        span.min_time_stamp_str = _time_text(span.min_time_stamp)
+        span.max_time_stamp_str = _time_text(span.max_time_stamp)
+        span.consume_time_stamp_str = _time_text(consumed_ms)
+        return span
+
+    def _rates(self, name: str, key: str) -> tuple[Rate, Rate, Rate] | None:
+        if name == "TOPIC_PUT_NUMS":
+            return self._stats.topic_puts(key)
+        if name == "GROUP_GET_NUMS":
+            topic, _, group = key.partition("@")
+            return self._stats.group_gets(topic, group)
+        if key == self._config.broker_cluster_name and name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"):
+            return self._stats.broker_puts() if name == "BROKER_PUT_NUMS" else self._stats.broker_gets()
+        return None
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._config.broker_name, queue_id)
+
+    def _store_time(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
+        """Store time of a message, 0 when there is none."""
+        return max(self._store.store_time_at(topic, queue_id, queue_offset), 0) if queue_offset >= 0 else 0
+
+
+def _time_text(wall_ms: int) -> str:
+    """``yyyy-MM-dd#HH:mm:ss:SSS`` in local time."""
+    d = local_time_digits(wall_ms)
+    return f"{d[:4]}-{d[4:6]}-{d[6:8]}#{d[8:10]}:{d[10:12]}:{d[12:14]}:{d[14:]}"

@@ -1,0 +1,172 @@
+"""Topics made, changed, listed and deleted by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 17, 18, 21,
+215, 305, 316, 351).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.processor import success
+from rucola.broker.topic.topic_attributes import MIXED, change_attributes
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.topic.topic_validator import validate_topic
+from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic
+from rucola.common.topic_config import TopicConfig, TopicFilterType
+from rucola.errors import BrokerError
+from rucola.protocol import fastjson
+from rucola.protocol.bodies.configs import CreateTopicListRequestBody
+from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
+from rucola.protocol.bodies.topic_list import TopicList
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.admin import CreateTopicRequestHeader, DeleteTopicRequestHeader, TopicRequestHeader
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+
+QUEUES_MAX = 65536
+
+
+class TopicManageProcessor:
+    """Changes topics.
+
+    Args:
+        system_names: topics named after this broker; refused like the other system topics.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        system_names: frozenset[str],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._system_names = system_names
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put every processor into ``table``."""
+        for code, processor in (
+            (RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_topic),
+            (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_topics),
+            (RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic),
+            (RequestCode.GET_ALL_TOPIC_CONFIG, self.all_topics),
+            (RequestCode.GET_TOPIC_CONFIG, self.topic_config),
+            (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics),
+            (RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused),
+        ):
+            table.register(code, processor)
+
+    async def update_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """17; answered when the name servers know the topic, or could not be told."""
+        header = CreateTopicRequestHeader.from_ext_fields(command.ext_fields)
+        if header.topic_filter_type not in TopicFilterType.__members__:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"unknown topicFilterType {header.topic_filter_type}")
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            TopicFilterType[header.topic_filter_type],
+            header.topic_sys_flag or 0,
+            header.order,
+        )
+        self._check(config)
+        known = self._topics.get(header.topic)
+        attributes = change_attributes(known.attributes if known else None, header.attributes or "")
+        await self._store_topics([replace(config, attributes=attributes)])
+        return success(command)
+
+    async def update_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """18; all or none."""
+        configs = CreateTopicListRequestBody.decode(command.body).topic_config_list
+        changed = []
+        for config in configs:
+            self._check(config)
+            known = self._topics.get(config.topic_name)
+            # The list carries a topic as it shall be; keys may come as the command line writes them.
+            wanted = {key.removeprefix("+"): value for key, value in config.attributes.items()}
+            old = dict(known.attributes) if known else {}
+            changes = ",".join(f"+{key}={value}" for key, value in wanted.items() if old.get(key) != value)
+            changed.append(replace(config, attributes=change_attributes(old if known else None, changes)))
+        await self._store_topics(changed)
+        return success(command)
+
+    def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """215; with the topic go its POP retry topics, of both kinds of names."""
+        topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
+        self._refuse_system_topic(topic)
+        if self._topics.get(topic) is None and not is_light_queue(topic):
+            validate_topic(topic)
+        retry_topics = [
+            name
+            for group in self._offsets.groups_of(topic)
+            for name in (f"%RETRY%{group}_{topic}", f"%RETRY%{group}+{topic}")
+            if self._topics.get(name) is not None
+        ]
+        for name in (topic, *retry_topics):
+            self._topics.delete(name)
+            self._store.delete_topic(name.encode("utf-8", "surrogateescape"))
+            self._offsets.remove_topic(name)
+        # Else a crash would give a topic made anew the progress of the old one.
+        self._offsets.persist()
+        return success(command)
+
+    def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """21; all at once, also when the request asks for pages, as the reference answers."""
+        return success(command, None, TopicConfigSerializeWrapper(dict(self._topics.table), self._topics.data_version))
+
+    def topic_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """351."""
+        topic = TopicRequestHeader.from_ext_fields(command.ext_fields).topic
+        config = self._topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
+
+    def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """305."""
+        own = [name for name in self._topics.table if self._is_system_topic(name)]
+        return success(command, None, TopicList(sorted({*SYSTEM_TOPICS, *self._system_names, *own})))
+
+    def clean_unused(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """316: queues of topics that no table knows any more are removed."""
+        for topic in {topic for topic, _ in self._store.queue_names()}:
+            name = topic.decode("utf-8", "surrogateescape")
+            if self._topics.get(name) is None and not self._is_system_topic(name) and not is_light_queue(name):
+                self._store.delete_topic(topic)
+        return success(command)
+
+    def _check(self, config: TopicConfig) -> None:
+        """Refuse what no request may make of a topic."""
+        self._refuse_system_topic(config.topic_name)
+        validate_topic(config.topic_name)
+        queues = (config.read_queue_nums, config.write_queue_nums)
+        if not all(0 <= number <= QUEUES_MAX for number in queues) or not 0 <= config.perm <= 15:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queues {queues} and perm {config.perm}: 0 to {QUEUES_MAX} queues and a perm of 0 to 15 are allowed",
+            )
+
+    async def _store_topics(self, configs: list[TopicConfig]) -> None:
+        registrations = []
+        for config in configs:
+            if config.attributes.get("message.type") == MIXED:
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        for config in configs:
+            if config != self._topics.get(config.topic_name):
+                registration = self._topics.update(config)
+                registrations += [registration] if registration is not None else []
+        if registrations:
+            await asyncio.wait(registrations)
+
+    def _is_system_topic(self, topic: str) -> bool:
+        return is_system_topic(topic) or topic in self._system_names
+
+    def _refuse_system_topic(self, topic: str) -> None:
+        if self._is_system_topic(topic):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")

@@ -1,0 +1,142 @@
+"""The figures of request 28, with the reference's names (RocketMQ 5.3.3, ``AdminBrokerProcessor#prepareRuntimeInfo``).
+
+What RocketMQ measures and this broker does not is left out: latencies of single puts, pulls that found nothing, the
+transient store pool, timer messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rucola.broker.broker_stats import BrokerStats, Rate
+from rucola.broker.config import BrokerConfig
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.common.key_builder import SCHEDULE_TOPIC
+from rucola.common.mq_version import CURRENT_VERSION
+from rucola.errors import DiskError, FormatError
+from rucola.formats.message import decode_message
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.store.message_store import MessageStore
+from rucola.store.results import StoreState
+
+
+@dataclass(frozen=True)
+class RuntimeInfo:
+    """Called for a table of texts by name. ``waiting``: groups of sends and pulls that wait now."""
+
+    config: BrokerConfig
+    store: MessageStore
+    files: Files
+    schedule: ScheduleMessageService
+    stats: BrokerStats
+    clock: Clock
+    waiting: Callable[[], tuple[int, int]]
+
+    def __call__(self) -> dict[str, str]:
+        store, stats = self.store, self.stats
+        put_total, got_total = store.stats.put_messages, store.stats.got_messages
+        uptime_s = max(self.clock.wall_ms() - stats.started_ms, 0) // 1000
+        got = _rates(stats.broker_gets())
+        return {
+            "brokerVersionDesc": CURRENT_VERSION.name,
+            "brokerVersion": str(int(CURRENT_VERSION)),
+            "brokerActive": _text(store.state is StoreState.RUNNING),
+            "storeState": store.state.value,
+            "bootTimestamp": str(stats.started_ms),
+            "startAcceptSendRequestTimeStamp": str(stats.started_ms),
+            "runtime": _duration(uptime_s),
+            "putTps": _rates(stats.broker_puts()),
+            "getFoundTps": got,
+            "getTransferredTps": got,
+            "putMessageTimesTotal": str(put_total),
+            "msgPutTotalTodayNow": str(put_total),
+            "msgPutTotalTodayMorning": str(stats.put_today_morning),
+            "msgPutTotalYesterdayMorning": str(stats.put_yesterday_morning),
+            "msgGetTotalTodayNow": str(got_total),
+            "msgGetTotalTodayMorning": str(stats.got_today_morning),
+            "msgGetTotalYesterdayMorning": str(stats.got_yesterday_morning),
+            "commitLogMinOffset": str(store.min_offset),
+            "commitLogMaxOffset": str(store.max_offset),
+            "dispatchBehindBytes": str(store.dispatch_behind_bytes),
+            "remainHowManyDataToFlush": _size(store.max_offset - store.flushed_offset),
+            "earliestMessageTimeStamp": str(self._earliest_ms()),
+            **self._disk(),
+            **self._queues(),
+            **self._delays(),
+        }
+
+    def _earliest_ms(self) -> int:
+        record = self.store.message_at(self.store.min_offset)
+        try:
+            return decode_message(record).store_timestamp_ms if record is not None else -1
+        except FormatError:
+            return -1
+
+    def _disk(self) -> dict[str, str]:
+        root = self.store.root
+        path = f"{root}/commitlog"
+        try:
+            used, usable = self.files.disk_usage(path if self.files.exists(path) else root)
+        except DiskError:
+            return {}
+        ratio = f"{used / max(used + usable, 1):.2f}"
+        return {
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{path}": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(used + usable)}, Free : {_size(usable)}.",
+        }
+
+    def _queues(self) -> dict[str, str]:
+        """Requests wait for the disk or for a message here, never for a thread."""
+        config = self.config
+        sends, pulls = self.waiting()
+        waiting = {
+            "send": (sends, config.send_thread_pool_queue_capacity),
+            "pull": (pulls, config.pull_thread_pool_queue_capacity),
+        }
+        table = {}
+        for name, (size, capacity) in waiting.items():
+            table[f"{name}ThreadPoolQueueSize"] = str(size)
+            table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)
+            table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return table
+
+    def _delays(self) -> dict[str, str]:
+        topic = SCHEDULE_TOPIC.encode()
+        ends = {
+            level: self.store.max_queue_offset(topic, level - 1) for level in range(1, self.schedule.level_count + 1)
+        }
+        return {
+            f"scheduleMessageOffset_{level}": f"{self.schedule.progress(level)},{end}"
+            for level, end in ends.items()
+            if end
+        }
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _rates(rates: tuple[Rate, Rate, Rate]) -> str:
+    """Over a minute, an hour and a day; the reference has ten seconds, a minute and ten minutes here."""
+    return " ".join(f"{rate.per_second:.2f}" for rate in rates)
+
+
+def _duration(seconds: int) -> str:
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(size: int) -> str:
+    """With a binary unit: ``267 B``, ``1.0 KiB``."""
+    value, unit = float(size), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"

@@ -1,0 +1,81 @@
+"""Which attributes a topic may have (RocketMQ 5.3.3, ``TopicAttributes`` and ``AttributeUtil``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from rucola.errors import BrokerError
+from rucola.protocol.codes import ResponseCode
+
+MIXED = "MIXED"
+_LONG_MAX = (1 << 63) - 1
+
+
+class _Attribute(NamedTuple):
+    changeable: bool
+    check: Callable[[str], str | None]
+    """Gives what is wrong with a value."""
+
+
+def _one_of(*values: str) -> Callable[[str], str | None]:
+    def check(value: str) -> str | None:
+        return None if value in values else f"value is not in set: [{', '.join(values)}]"
+
+    return check
+
+
+def _reserve_time(value: str) -> str | None:
+    digits = value.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 19 or not -1 <= int(value) <= _LONG_MAX:
+        return f"value is not in range(-1, {_LONG_MAX})"
+    return None
+
+
+_ATTRIBUTES = {
+    "message.type": _Attribute(True, _one_of("UNSPECIFIED", "TRANSACTION", "FIFO", MIXED, "DELAY", "NORMAL")),
+    "queue.type": _Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
+    "cleanup.policy": _Attribute(False, _one_of("DELETE", "COMPACTION")),
+    "reserve.time": _Attribute(True, _reserve_time),
+}
+
+
+def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str, str]:
+    """Apply ``+key=value,-key`` to the attributes of a topic.
+
+    Args:
+        known: what it has; None for a topic that is made now.
+
+    Raises:
+        BrokerError: SYSTEM_ERROR with the reference's text for what it refuses too, else INVALID_PARAMETER.
+    """
+    attributes = dict(known or {})
+    seen = set()
+    for change in filter(None, changes.split(",")):
+        key, _, value = change[1:].partition("=")
+        if change[0] not in "+-" or not key or (change[0] == "+" and not value):
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"attribute change {change!r}: +key=value or -key expected"
+            )
+        attribute = _ATTRIBUTES.get(key)
+        if attribute is None:
+            raise _refusal(f"unsupported key: {key}")
+        if key in seen:
+            raise _refusal(f"key duplication: {key}")
+        seen.add(key)
+        if known is None and change[0] == "-":
+            raise _refusal(f"only add attribute is supported while creating topic. key: {key}")
+        if known is not None and not attribute.changeable:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key} of a topic cannot be changed")
+        if change[0] == "-":
+            attributes.pop(key, None)
+            continue
+        problem = attribute.check(value)
+        if problem is not None:
+            raise _refusal(problem)
+        attributes[key] = value
+    return attributes
+
+
+def _refusal(text: str) -> BrokerError:
+    return BrokerError(ResponseCode.SYSTEM_ERROR, text)

@@ -1,0 +1,66 @@
+"""The name server's own options by request (RocketMQ 5.3.3, ``DefaultRequestProcessor``; requests 318 and 319).
+
+Whoever reaches the port may ask, so a request changes only what is in ``REMOTE_KEYS``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from rucola.common.java import parse_properties
+from rucola.common.options import change_options, show_options
+from rucola.errors import BrokerError, ConfigError
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
+"""Options that a request may change; each is looked up whenever it is used."""
+CONFIG_BYTES_MAX = 64 * 1024
+
+
+class NamesrvConfigProcessor:
+    """Shows and changes options. ``config``: a ``NamesrvConfig``."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put both processors into ``table``."""
+        table.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config)
+        table.register(RequestCode.GET_NAMESRV_CONFIG, self.config)
+
+    def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """318: all of the options or none; until the next start."""
+        if len(command.body) > CONFIG_BYTES_MAX:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
+        try:
+            values = parse_properties(bytes(command.body).decode())
+            if values.keys() - REMOTE_KEYS:
+                keys = ",".join(sorted(values.keys() - REMOTE_KEYS))
+                event(_log, logging.WARNING, "options not changed by request", keys=keys, peer=channel.remote_address)
+                raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            changed = change_options(self._config, values)
+        except (ConfigError, ValueError) as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        for key, (before, after) in changed.items():
+            event(
+                _log,
+                logging.WARNING,
+                "option changed by request",
+                key=key,
+                before=before,
+                after=after,
+                peer=channel.remote_address,
+            )
+        return command.answer(ResponseCode.SUCCESS)
+
+    def config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """319: all options, sorted by key."""
+        lines = [f"{key}={value}\n" for key, value in sorted(show_options(self._config).items())]
+        return command.answer(ResponseCode.SUCCESS, body="".join(lines).encode("utf-8", "surrogateescape"))

@@ -1,0 +1,124 @@
+"""How far queues and groups are and how fast they move: answers to 202, 208, 303, 315, 317 and 321
+(``protocol.md`` 2.8). Times in ms, rates per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rucola.common.message_queue import MessageQueue
+from rucola.protocol.bodies.body import Body
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+
+
+@dataclass(slots=True)
+class TopicOffset(Body):
+    """Ends of one queue and the store time of its newest message."""
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class TopicStatsTable(Body):
+    """Answer to 202."""
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
+    topic_put_tps: float = 0.0
+
+
+@dataclass(slots=True)
+class OffsetWrapper(Body):
+    """A group in one queue; ``last_timestamp``: store time of the last message consumed, 0 for none."""
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStats(Body):
+    """Answer to 208."""
+
+    offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
+    consume_tps: float = 0.0
+
+    def total_diff(self) -> int:
+        """Messages that wait for the group."""
+        return sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
+
+    def inflight_diff(self) -> int:
+        """Messages fetched and not yet consumed."""
+        return sum(wrapper.pull_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
+
+
+@dataclass(slots=True)
+class ConsumeStatsList(Body):
+    """Answer to 317: of each group its figures topic by topic."""
+
+    consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
+    broker_addr: str = ""
+    total_diff: int = 0
+    total_inflight_diff: int = 0
+
+
+@dataclass(slots=True)
+class BrokerStatsItem(Body):
+    """A counter over some time; ``avgpt``: counted at a time."""
+
+    sum: int = 0
+    tps: float = 0.0
+    avgpt: float = 0.0
+
+
+@dataclass(slots=True)
+class BrokerStatsData(Body):
+    """Answer to 315."""
+
+    stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+    stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
+
+
+@dataclass(slots=True)
+class QueueTimeSpan(Body):
+    """Store times of a queue's ends and of what the group consumed last; ``delay_time``: age of what it has not."""
+
+    message_queue: MessageQueue
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+    min_time_stamp_str: str = ""
+    max_time_stamp_str: str = ""
+    consume_time_stamp_str: str = ""
+
+
+@dataclass(slots=True)
+class QueryConsumeTimeSpanBody(Body):
+    """Answer to 303."""
+
+    consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ConsumeQueueData(Body):
+    """One unit of a consume queue; ``eval``: what its filter bits say to the group's filter."""
+
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    eval: bool = False
+
+
+@dataclass(slots=True)
+class QueryConsumeQueueResponseBody(Body):
+    """Answer to 321."""
+
+    queue_data: list[ConsumeQueueData] = field(default_factory=list)
+    min_queue_index: int = 0
+    max_queue_index: int = 0
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
