@@ -3,7 +3,7 @@
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
 # make crash   100,000 power cuts, failing calls and kills (STATES=N for more or fewer), 500 hostile directories
 # make bench   figures against budgets       make conformance   official clients and store against ours
-# make docs    rewrites what is generated: the import graph, the sync face
+# make docs    rewrites what is generated: the import graph, the sync face, the access table
 
 PYTHON ?= python3
 VENV := .venv
@@ -44,6 +44,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/import_graph.py --check
 	$(BIN)/python tools/async_to_sync.py --check
+	$(BIN)/python tools/acl_table.py --check
 
 check: lint test
 
@@ -63,6 +64,7 @@ conformance: $(VENV)/.dev
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/import_graph.py
 	@$(BIN)/python tools/async_to_sync.py
+	@$(BIN)/python tools/acl_table.py
 
 clean:
 	rm -rf $(VENV) build .demo .bench .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

@@ -66,12 +66,13 @@ class Cluster:
             flush_disk_type=FlushDiskType.SYNC_FLUSH if sync_flush else FlushDiskType.ASYNC_FLUSH,
             sync_flush_timeout_ms=broker.pop("sync_flush_timeout_ms", 5000),
         )
+        self._namesrv_options = {"listen_port": 0, **broker.pop("namesrv_tls", {})}
         self._broker_options = {"listen_port": 0, **broker}
         self._files = files
         self._stopped = False
 
     async def __aenter__(self) -> Self:
-        self.namesrv = NameServer(NamesrvConfig(listen_port=0))
+        self.namesrv = NameServer(NamesrvConfig(**self._namesrv_options))
         await self.namesrv.start()
         config = BrokerConfig(namesrv_addr=self.namesrv.address, **self._broker_options)
         self.broker = Broker(config, self._store_config, self._files)

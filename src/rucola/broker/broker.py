@@ -12,6 +12,7 @@ import logging
 import random
 import secrets
 
+from rucola.broker.acl.access import BrokerAccess
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S, BrokerStats
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
 from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerGroup, ConsumerManager
@@ -25,6 +26,7 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.outer_api import BrokerOuterApi
+from rucola.broker.processor.acl import AclProcessor
 from rucola.broker.processor.admin import Administration
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
@@ -60,7 +62,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rucola.remoting.processors import ProcessorTable
-from rucola.remoting.server import Channel, RemotingServer, ServerOptions
+from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -125,8 +127,12 @@ class Broker:
             self,
             config.bind_address,
             config.listen_port,
-            ServerOptions(idle_timeout_ms=config.server_channel_max_idle_time_s * 1000),
+            ServerOptions(idle_timeout_ms=config.server_channel_max_idle_time_s * 1000, tls=server_tls(config)),
         )
+        self.access: BrokerAccess | None = None
+        if config.acl_enable:
+            home = self._files.expand(config.rocketmq_home or store_config.store_path_root_dir)
+            self.access = BrokerAccess(config, self._files, self._clock, self.store, home)
         self._processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
         self._sync_flush = store_config.sync_flush
         self._topics_loaded = False
@@ -180,6 +186,8 @@ class Broker:
             DiskError: the operating system refused something.
         """
         self._loop = asyncio.get_running_loop()
+        if self.access is not None:
+            self.access.load()
         await self._server.start()
         try:
             self._open_store()
@@ -199,6 +207,8 @@ class Broker:
             asyncio.create_task(self._recheck_held()),
             asyncio.create_task(self._sample_stats()),
         ]
+        if self.access is not None:
+            self._timers.append(asyncio.create_task(self.access.reload_periodically()))
         self._delivery.start()
         self.timers.start(self._loop)
         self._checks.start(self._transactions)
@@ -320,8 +330,12 @@ class Broker:
         ReplyMessageProcessor(config, store, send, self.producers, self._clock.wall_ms).register_to(table)
         SendBackProcessor(config, store, self.topics, self.groups, random.randrange).register_to(table)
         self._administration(locks).register_to(table)
+        guard = None
+        if self.access is not None:
+            guard = self.access.guard.refuse
+            AclProcessor(config, self.access.accounts, self.address).register_to(table)
         self._handler = RequestHandler(
-            send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity
+            send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity, guard
         )
 
     def _administration(self, locks: RebalanceLockManager) -> Administration:

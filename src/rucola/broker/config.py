@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rucola.broker.reference_keys import REFERENCE_KEYS
 from rucola.common.hosts import check_bind_address
 from rucola.common.options import check_options, option, parse_options, unknown_keys
+from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
 from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
@@ -21,9 +22,15 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class BrokerConfig:
+class BrokerConfig(TlsConfig):
     """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
 
+    use_tls: bool = option("useTLS", False, "Whether the name servers are spoken to over TLS.")
+    tls_client_trust_cert_path: str = option(
+        "tlsClientTrustCertPath",
+        "",
+        "PEM file with who may sign the name servers' certificates; empty = they have the broker's own (tlsCertPath).",
+    )
     broker_name: str = option("brokerName", "broker-a", "Name of the broker; masters and slaves of one set share it.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
     broker_id: int = option("brokerId", 0, "0 is a master. Slaves are not supported yet.", minimum=0, maximum=0)
@@ -31,12 +38,25 @@ class BrokerConfig:
     bind_address: str = option(
         "bindAddress",
         "127.0.0.1",
-        "Address to listen on (RocketMQ listens on all; this broker has no access control yet).",
+        "Address to listen on (RocketMQ listens on all). Others than loopback need aclEnable and TLS, or insecure.",
     )
     insecure: bool = option(
         "insecure",
         False,
         "Allow to listen on an address that others can reach, without access control and encryption (not RocketMQ's).",
+    )
+    acl_enable: bool = option(
+        "aclEnable",
+        False,
+        "Whether requests must be signed by an account of `conf/plain_acl.yml` that may do what they ask.",
+    )
+    rocketmq_home: str = option(
+        "rocketmqHome", "", "Directory with `conf/plain_acl.yml` and `conf/acl/`; empty = storePathRootDir."
+    )
+    acl_require_v2: bool = option(
+        "aclRequireSignatureV2",
+        False,
+        "Take only the signature that cannot be replayed, which only this package's clients make (not RocketMQ's).",
     )
     broker_ip1: str = option("brokerIP1", "", "Address that clients are told; empty = the address listened on.")
     listen_port: int = option("listenPort", 10911, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
@@ -183,10 +203,13 @@ class BrokerConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        self.check_tls()
+        if self.use_tls and not (self.tls_client_trust_cert_path or self.tls_cert_path):
+            raise ConfigError("tlsClientTrustCertPath", "", "a PEM file, with useTLS=true")
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not name or not all(c.isascii() and (c.isalnum() or c in "_-|%") for c in name) or len(name) > 127:
                 raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'")
-        check_bind_address(self.bind_address, self.insecure)
+        check_bind_address(self.bind_address, self.insecure or (self.acl_enable and self.tls_mode != "disabled"))
         if self.bind_address in ("0.0.0.0", "::") and not self.broker_ip1:
             raise ConfigError("brokerIP1", "", "the address clients reach this broker by, when it listens on all")
         for address in self.namesrv_addresses:
@@ -222,4 +245,6 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     Raises:
         ConfigError: a value is not allowed.
     """
+    if values.get("aclEnable", "").strip() == "true":  # names are not made by whoever asks for them (S-28)
+        values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     return parse_options(BrokerConfig, values), parse_options(MessageStoreConfig, values)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from ssl import SSLContext
 
 from rucola.broker.config import BrokerConfig
 from rucola.common.data_version import DataVersion
@@ -18,8 +19,9 @@ from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from rucola.remoting.api import RemotingApi
-from rucola.remoting.client import RemotingClient
+from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.runtime.logs import event
+from rucola.runtime.tls import client_context, pinned_context
 
 _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
@@ -40,7 +42,7 @@ class BrokerOuterApi:
         self._address = address
         host, _, port = address.rpartition(":")
         self._ha_address = f"{host}:{int(port) + 1}"
-        self._client = RemotingClient()
+        self._client = RemotingClient(ClientOptions(tls=_tls(config)))
         self._api = RemotingApi(self._client)
         self._failing: set[str] = set()
 
@@ -107,3 +109,11 @@ class BrokerOuterApi:
             self._failing.discard(name_server)
             event(_log, logging.INFO, "name server takes the registration again", address=name_server)
         return True
+
+
+def _tls(config: BrokerConfig) -> SSLContext | None:
+    if not config.use_tls:
+        return None
+    if config.tls_client_trust_cert_path:
+        return client_context(config.tls_client_trust_cert_path, config.tls_cert_path, config.tls_key_path)
+    return pinned_context(config.tls_cert_path)

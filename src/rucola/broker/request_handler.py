@@ -43,6 +43,7 @@ class RequestHandler:
         before_read: called before a request that may look at messages.
         waiters: answers that wait for the disk; None when none do.
         waiting_max: so many of them at most, further sends are refused.
+        guard: answers what is not allowed and marks its rows as done; None without access control.
 
     Attributes:
         stopping: refuse everything; set when the broker stops.
@@ -56,8 +57,10 @@ class RequestHandler:
         before_read: Callable[[], None],
         waiters: FlushWaiters | None,
         waiting_max: int,
+        guard: Callable[[Channel, FrameBatch], None] | None = None,
     ) -> None:
         self.stopping = False
+        self._guard = guard
         self._waiters = waiters
         self._waiting_max = waiting_max
         self._before_read = before_read
@@ -74,6 +77,8 @@ class RequestHandler:
         if self.stopping:
             _send_away(channel, batch)
             return
+        if self._guard is not None:
+            self._guard(channel, batch)
         table, count = batch.table, batch.count
         row = 0
         while row < count:

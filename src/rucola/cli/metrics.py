@@ -38,6 +38,20 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
         )
+        if broker.access is not None:
+            accounts, guard = broker.access.accounts, broker.access.guard
+            yield CounterMetricFamily("rucola_acl_refused", "Requests refused by access control.", guard.refused)
+            yield CounterMetricFamily(
+                "rucola_acl_unknown_senders", "Those of them without a valid signature.", guard.unknown_senders
+            )
+            yield CounterMetricFamily(
+                "rucola_acl_reload_failures", "Changed ACL files that were not taken.", accounts.failures
+            )
+            yield GaugeMetricFamily(
+                "rucola_acl_stale",
+                "1 while the ACL files are broken and older accounts count.",
+                int(bool(accounts.error)),
+            )
         for name, text, value in (
             ("rucola_ready", "1 while messages are taken and delivered.", int(broker.ready)),
             ("rucola_commitlog_max_offset_bytes", "End of the commit log.", store.max_offset),

@@ -66,6 +66,8 @@ class UpServers:
             values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
         self._values = values
         self._brokers_wanted = options.brokers
+        if values.get("tlsMode") == "enforcing":
+            values.setdefault("useTLS", "true")
         self._config, self._store_config = broker_options(values)
         if options.brokers > 1 and self._store_config.store_path_commit_log:
             raise ConfigError(
@@ -73,7 +75,12 @@ class UpServers:
             )
         host = self._config.bind_address
         self._namesrv = NameServer(
-            NamesrvConfig(bind_address=host, listen_port=options.namesrv_port, insecure=self._config.insecure)
+            replace(
+                parse_options(NamesrvConfig, {key: text for key, text in values.items() if key.startswith("tls")}),
+                bind_address=host,
+                listen_port=options.namesrv_port,
+                insecure=self._config.insecure,
+            )
         )
         self._http = HttpServer(host, options.http_port)
         self._broker: Broker | None = None

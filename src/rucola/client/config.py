@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.common.options import check_options, option
+from rucola.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +33,29 @@ class ClientConfig:
         "connectTimeoutMillis", 3_000, "How long a connection attempt may take.", unit="ms", minimum=1
     )
 
+    access_key: str = option("accessKey", "", "Name of the account that signs every request; empty signs none.")
+    secret_key: str = option("secretKey", "", "Its secret.", secret=True)
+    security_token: str = option("securityToken", "", "Sent along, and signed, when not empty.", secret=True)
+    signature_version: int = option(
+        "signatureVersion",
+        1,
+        "1: the signature that every broker knows; 2: one that cannot be replayed, for brokers of this package (ours).",
+        minimum=1,
+        maximum=2,
+    )
+    use_tls: bool = option("useTLS", False, "Whether connections are encrypted; servers are verified then, always.")
+    tls_trust_cert_path: str = option(
+        "tlsClientTrustCertPath",
+        "",
+        "PEM file with who may sign servers' certificates (`tls.client.trustCertPath`); empty = the system's.",
+    )
+    tls_cert_path: str = option("tlsClientCertPath", "", "PEM file of a certificate to show (`tls.client.certPath`).")
+    tls_key_path: str = option("tlsClientKeyPath", "", "PEM file of its key (`tls.client.keyPath`).")
+
     def __post_init__(self) -> None:
         check_options(self)
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,10 @@ from rucola.errors import ClientError, RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.remoting.signer import RequestSigner
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
+from rucola.runtime.tls import client_context
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class ClientInstance:
         self._config = config
         self._producer_group = producer_group
         self._consumer = consumer
-        self.client = RemotingClient(ClientOptions(connect_timeout_ms=config.connect_timeout_ms))
+        self.client = RemotingClient(client_options(config, clock))
         self.api = RemotingApi(self.client)
         self.name_servers = NameServers(namesrv, self.api, config.mq_client_api_timeout_ms)
         self.address = local_address(self.name_servers.addresses[0])
@@ -147,6 +149,18 @@ class ClientInstance:
             await call
         except RucolaError as error:
             event(logger, logging.INFO, "broker does not answer", client=self.client_id, error=error)
+
+
+def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
+    """Limits, credentials and encryption of a client's connections."""
+    signer = tls = None
+    if config.access_key:
+        signer = RequestSigner(
+            config.access_key, config.secret_key, config.security_token, config.signature_version, clock.wall_ms
+        )
+    if config.use_tls:
+        tls = client_context(config.tls_trust_cert_path, config.tls_cert_path, config.tls_key_path)
+    return ClientOptions(connect_timeout_ms=config.connect_timeout_ms, signer=signer, tls=tls)
 
 
 def client_id(address: str, config: ClientConfig, clock: Clock) -> str:

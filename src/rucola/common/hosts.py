@@ -6,6 +6,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rucola.errors import ConfigError
 
+_PROTECTED = "a loopback address such as 127.0.0.1; others with TLS (and, of a broker, aclEnable) or insecure=true"
+
 
 def host_bytes(address: str, port: int) -> bytes:
     """The 8 (IPv4) or 20 (IPv6) bytes of ``address`` and ``port``.
@@ -70,8 +72,20 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_loopback(address: str) -> bool:
+    """Whether ``host:port`` with a numeric host is this machine; False for anything else."""
+    try:
+        return ip_address(split_address(address)[0].partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
 def check_bind_address(address: str, insecure: bool) -> None:
-    """Refuse to listen where others can reach it, unless that was asked for: there is no access control yet.
+    """Refuse to listen where others can reach it without protection.
+
+    Args:
+        address: to listen on.
+        insecure: whether it is protected, or open on purpose.
 
     Raises:
         ConfigError: not a numeric address, or not a loopback address without ``insecure``.
@@ -81,4 +95,4 @@ def check_bind_address(address: str, insecure: bool) -> None:
     except ValueError:
         raise ConfigError("bindAddress", address, "a numeric IP address") from None
     if not loopback and not insecure:
-        raise ConfigError("bindAddress", address, "a loopback address such as 127.0.0.1, or insecure=true beside it")
+        raise ConfigError("bindAddress", address, _PROTECTED)

@@ -109,10 +109,11 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
-    """A dataclass field that is an option; see ``Option`` for the arguments."""
+    """A dataclass field that is an option; see ``Option`` for the arguments. ``secret``: left out of the ``repr``."""
     described = Option(key, default, text, unit, minimum, maximum, choices)
-    return field(default=default, metadata={_METADATA_KEY: described})
+    return field(default=default, metadata={_METADATA_KEY: described}, repr=not secret)
 
 
 def options_of(config_class: type) -> list[Option]:

@@ -7,26 +7,42 @@ import logging
 from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
-from rucola.common.hosts import check_bind_address
+from rucola.common.hosts import check_bind_address, is_loopback
 from rucola.common.options import check_options, option
+from rucola.common.tls_config import TlsConfig
 from rucola.namesrv.config_processor import NamesrvConfigProcessor
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
 from rucola.namesrv.route_info import RouteInfoManager
-from rucola.protocol.command import FLAG_RESPONSE
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import ProcessorTable
-from rucola.remoting.server import Channel, RemotingServer
+from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 _FLAG = int(FrameColumn.FLAG)
+_CODE = int(FrameColumn.CODE)
+_READING = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_KV_CONFIG,
+        RequestCode.GET_KVLIST_BY_NAMESPACE,
+    }
+)
+"""Requests of everybody. All others, and codes yet unknown, come from brokers and administrators (S-46)."""
+_TRUSTED = "namesrv-trusted"
 
 
 @dataclass(frozen=True)
-class NamesrvConfig:
+class NamesrvConfig(TlsConfig):
     """Options of the name server, with RocketMQ's keys (``NamesrvConfig``, ``NettyServerConfig``)."""
 
     bind_address: str = option("bindAddress", "127.0.0.1", "Address to listen on.")
@@ -48,7 +64,8 @@ class NamesrvConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
-        check_bind_address(self.bind_address, self.insecure)
+        self.check_tls()
+        check_bind_address(self.bind_address, self.insecure or self.tls_mode != "disabled")
 
 
 class NameServer:
@@ -62,7 +79,8 @@ class NameServer:
         self._processors = ProcessorTable()
         NamesrvProcessor(self.routes, self._kv_config, self._persist).register_to(self._processors)
         NamesrvConfigProcessor(config).register_to(self._processors)
-        self._server = RemotingServer(self, config.bind_address, config.listen_port)
+        options = ServerOptions(tls=server_tls(config))
+        self._server = RemotingServer(self, config.bind_address, config.listen_port, options)
         self._scan: asyncio.TimerHandle | None = None
 
     @property
@@ -96,8 +114,14 @@ class NameServer:
         """Serve all frames of one read."""
         table = batch.table
         for row in range(batch.count):
-            if not table[row * ROW_WIDTH + _FLAG] & FLAG_RESPONSE:
+            base = row * ROW_WIDTH
+            if table[base + _FLAG] & FLAG_RESPONSE:
+                continue
+            if table[base + _CODE] in _READING or self._config.insecure or _trusted(channel):
                 self._processors.process_row(channel, batch, row)
+            elif not table[base + _FLAG] & FLAG_ONEWAY:
+                remark = "only this machine, or a peer with a certificate, may change what the name server says"
+                channel.send(batch.command(row).answer(ResponseCode.NO_PERMISSION, remark).encode())
 
     def channel_closed(self, channel: Channel) -> None:
         """Brokers registered over ``channel`` are gone."""
@@ -116,3 +140,12 @@ class NameServer:
         for address in self.routes.scan():
             event(_log, logging.WARNING, "broker lost, it did not renew its registration", address=address)
         self._scan_later()
+
+
+def _trusted(channel: Channel) -> bool:
+    """Whether whoever is at the other end may be a broker: this machine, or who showed a certificate we trust."""
+    trusted = channel.attributes.get(_TRUSTED)
+    if trusted is None:
+        trusted = channel.verified or is_loopback(channel.remote_address)
+        channel.attributes[_TRUSTED] = trusted
+    return bool(trusted)

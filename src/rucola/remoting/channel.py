@@ -37,6 +37,8 @@ class Channel(asyncio.BufferedProtocol):
     Attributes:
         host: the peer's address as the store writes it: 4 or 16 address bytes, then the port as int32.
         remote_address: the peer as ``ip:port``.
+        secure: whether the connection is encrypted.
+        verified: whether the peer showed a certificate, and it was good.
         attributes: what the handler wants to remember about this connection.
         closed: whether the connection is gone.
     """
@@ -57,6 +59,8 @@ class Channel(asyncio.BufferedProtocol):
         "host",
         "idle_since",
         "remote_address",
+        "secure",
+        "verified",
     )
 
     def __init__(self, server: RemotingServer, loop: asyncio.AbstractEventLoop, reader: FrameReader) -> None:
@@ -74,6 +78,8 @@ class Channel(asyncio.BufferedProtocol):
         self.closed = False
         self.host = b""
         self.remote_address = ""
+        self.secure = False
+        self.verified = False
         self.attributes: dict[Any, Any] = {}
 
     def send(self, data: Part) -> None:
@@ -140,6 +146,8 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host, self.remote_address = stored_host(peer), readable_address(peer)
+        self.secure = transport.get_extra_info("ssl_object") is not None
+        self.verified = self.secure and bool(transport.get_extra_info("peercert"))
         options = self._server.options
         self._transport.set_write_buffer_limits(options.outbound_bytes_high, options.outbound_bytes_high // 4)
         self._server.opened(self)

@@ -14,6 +14,7 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ssl import SSLContext
 from typing import cast
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
@@ -23,6 +24,7 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.response_future import ResponseFuture, ResponseTable, Waiter
+from rucola.remoting.signer import RequestSigner
 from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
@@ -44,11 +46,15 @@ class ClientOptions:
         connect_timeout_ms: how long a connection attempt may take (connectTimeoutMillis, 3 s).
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
         outbound_bytes_high: unsent bytes above which ``RemotingClient.writable`` is false.
+        signer: signs every request, None for none.
+        tls: encrypts every connection and verifies who answers there, None for plain connections.
     """
 
     connect_timeout_ms: int = 3_000
     receive_bytes: int = 256 * 1024
     outbound_bytes_high: int = 4 * 1024 * 1024
+    signer: RequestSigner | None = None
+    tls: SSLContext | None = None
 
 
 class RemotingClient:
@@ -65,6 +71,7 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._opaques = itertools.count(1)
         self._closed = False
+        self._signer = self.options.signer
         self.tasks: set[asyncio.Future[None]] = set()
 
     def register_processor(self, code: int, processor: Processor) -> None:
@@ -95,10 +102,12 @@ class RemotingClient:
         """Send a request without an answer. A lost connection loses it silently."""
         command.opaque = self.next_opaque()
         command.flag |= FLAG_ONEWAY
-        self._connection(address).send(command.encode())
+        self.send_oneway(address, command.encode())
 
     def send_oneway(self, address: str, frame: bytes) -> None:
         """Like ``invoke_oneway`` for an encoded frame whose oneway bit is set."""
+        if self._signer is not None:
+            frame = self._signer.sign(frame)
         self._connection(address).send(frame)
 
     def submit(
@@ -121,6 +130,8 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connection(address)
+        if self._signer is not None:
+            frame = self._signer.sign(frame)
         connection.table.add(opaque, waiter, timeout_ms)
         connection.send(frame)
 
@@ -211,7 +222,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             host, port = split_address(self.address)
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._loop.create_connection(lambda: self, host, port)
+                tls = self._client.options.tls
+                await self._loop.create_connection(lambda: self, host, port, ssl=tls)
             return
         except TimeoutError:
             reason = f"no connection within {timeout_ms} ms"

@@ -9,21 +9,39 @@ import asyncio
 import errno
 import itertools
 import logging
+import socket
 from dataclasses import dataclass
 from typing import Protocol
 
 from rucola.common.hosts import join_address
+from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.channel import Channel, Part
+from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
+from rucola.runtime.tls import server_context
 
-__all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions"]
+__all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions", "ServerTls", "server_tls"]
 
 logger = logging.getLogger(__name__)
 
 _LOG_INTERVAL_S = 10.0
 """Peers that send rubbish can do so thousands of times a second; one line in this time tells it."""
+
+
+def server_tls(config: TlsConfig) -> ServerTls | None:
+    """What the options of a port say about TLS.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    if config.tls_mode == "disabled":
+        return None
+    context = server_context(
+        config.tls_cert_path, config.tls_key_path, config.tls_trust_cert_path, config.tls_need_client_auth
+    )
+    return ServerTls(context, permissive=config.tls_mode == "permissive")
 
 
 class FramesHandler(Protocol):
@@ -51,6 +69,7 @@ class ServerOptions:
         outbound_bytes_max: unsent answers above which the connection is dropped.
         close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
         backlog: connections the system may hold before they are accepted (serverSocketBacklog, 1024).
+        tls: encryption, None for plain connections only.
     """
 
     idle_timeout_ms: int = 120_000
@@ -59,6 +78,7 @@ class ServerOptions:
     outbound_bytes_max: int = 256 * 1024 * 1024
     close_grace_ms: int = 3_000
     backlog: int = 1024
+    tls: ServerTls | None = None
 
 
 class RemotingServer:
@@ -78,7 +98,7 @@ class RemotingServer:
         self.options = options or ServerOptions()
         self.channels: set[Channel] = set()
         self._opaques = itertools.count(1)
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
         self._logged_at = -_LOG_INTERVAL_S
@@ -99,12 +119,22 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         options = self.options
         try:
-            self._server = await loop.create_server(
-                lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
-                self.host,
-                self.port,
-                backlog=options.backlog,
-            )
+            if options.tls is None:
+                self._server = await loop.create_server(
+                    lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
+                    self.host,
+                    self.port,
+                    backlog=options.backlog,
+                )
+            else:
+                family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+                listening = socket.create_server((self.host, self.port), family=family, backlog=options.backlog)
+                self._server = TlsListener(
+                    listening,
+                    lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
+                    options.tls,
+                    self._log,
+                )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise AddressInUseError(self.address) from error
@@ -155,13 +185,13 @@ class RemotingServer:
 
     def refused(self, channel: Channel, error: FormatError) -> None:
         """``channel`` sent something that is no frame."""
-        self._log(channel, str(error))
+        self._log(channel.remote_address, str(error))
 
     def overrun(self, channel: Channel) -> None:
         """``channel`` takes its answers too slowly."""
-        self._log(channel, f"more than {self.options.outbound_bytes_max} bytes of answers not taken")
+        self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of answers not taken")
 
-    def _log(self, channel: Channel, reason: str) -> None:
+    def _log(self, peer: str, reason: str) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._logged_at < _LOG_INTERVAL_S:
             self._not_logged += 1
@@ -170,7 +200,7 @@ class RemotingServer:
             logger,
             logging.WARNING,
             "connection closed",
-            peer=channel.remote_address,
+            peer=peer,
             reason=reason,
             not_logged=self._not_logged,
         )

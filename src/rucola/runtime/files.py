@@ -39,6 +39,7 @@ _MADV_POPULATE_WRITE = 23
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
+_PRIVATE_MODE = 0o600
 _locked_here: set[tuple[int, int]] = set()
 """Locked files of this process by device and inode: a POSIX record lock never conflicts with its own process."""
 
@@ -108,15 +109,17 @@ class Files:
                 os.close(descriptor)
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
-    def replace_file(self, path: str, content: bytes, spare: str = "") -> None:
+    def replace_file(self, path: str, content: bytes, spare: str = "", private: bool = False) -> None:
         """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one.
 
         Args:
             spare: where the old content goes; a crash may leave it there alone. Empty = it is given up.
+            private: nobody else may read the file.
         """
         temporary = path + ".tmp"
         with _disk(path, "replace"):
-            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
+            mode = _PRIVATE_MODE if private else _FILE_MODE
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, mode)
             try:
                 _write_all(descriptor, content, 0)
                 os.fsync(descriptor)

@@ -1,0 +1,1 @@
+"""Access control: accounts and permissions of ``plain_acl.yml``, and the guard before every request."""

@@ -1,0 +1,235 @@
+"""The guard before every request: who sent it, and may they (RocketMQ 5.3.2, ``PlainAccessValidator``).
+
+Every request is verified by itself; nothing is remembered of a connection but where it comes from. Rows that are
+refused are answered here and marked as done, so that the kernels behind see the same table as without access control.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rucola.broker.acl.address_strategy import Segments, segments_of
+from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource
+from rucola.broker.acl.replay import WINDOW_S, FailureTable, NonceTable
+from rucola.broker.acl.requirements import REQUIREMENTS, TopicAt
+from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
+from rucola.common.hosts import is_loopback, split_address
+from rucola.errors import FormatError
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.signature import (
+    ACCESS_KEY,
+    SIGN_NONCE,
+    SIGN_TIME,
+    SIGNATURE,
+    SIGNATURE_V2,
+    equal,
+    legacy_signature,
+    v2_signature,
+)
+from rucola.remoting.server import Channel
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+_KIND = int(FrameColumn.KIND)
+_CODE = int(FrameColumn.CODE)
+_FLAG = int(FrameColumn.FLAG)
+_SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
+_TOPIC_POS = int(FrameColumn.TOPIC_POS)
+_TOPIC_LEN = int(FrameColumn.TOPIC_LEN)
+_GROUP_POS = int(FrameColumn.GROUP_POS)
+_GROUP_LEN = int(FrameColumn.GROUP_LEN)
+_PLAIN = int(FrameKind.PLAIN)
+_PULL = int(FrameKind.PULL)
+
+UNKNOWN_SENDER = "access denied: no valid signature of an account"
+"""The one answer to all that fails before the account is known for sure."""
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Every account may write its traces, as in the reference."""
+
+_LOG_INTERVAL_S = 10.0
+_REMARK_CHARACTERS_MAX = 255
+_PEER = "acl-peer"
+_SHORT_NAMES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """What is known of a connection: where it comes from, and whether others can read it."""
+
+    host: str
+    address: Segments
+    private: bool
+
+
+class AccessGuard:
+    """Judges requests. Event loop only.
+
+    Args:
+        snapshot: gives the accounts now.
+        topic_at: see ``requirements.TopicAt``.
+        clock: for times in signatures and lock-outs.
+        insecure: take legacy signatures, which can be replayed, over any connection.
+        require_v2: take the legacy signature from nobody.
+
+    Attributes:
+        refused: requests refused since the start.
+        unknown_senders: those of them without a valid signature.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], AclSnapshot],
+        topic_at: TopicAt,
+        clock: Clock,
+        insecure: bool,
+        require_v2: bool,
+    ) -> None:
+        self._snapshot = snapshot
+        self._topic_at = topic_at
+        self._clock = clock
+        self._insecure = insecure
+        self._require_v2 = require_v2
+        self._nonces = NonceTable()
+        self._failures = FailureTable()
+        self._nobody = Account("", secrets.token_bytes(32))
+        self._logged_at = -_LOG_INTERVAL_S
+        self.refused = 0
+        self.unknown_senders = 0
+
+    def refuse(self, channel: Channel, batch: FrameBatch) -> None:
+        """Answer the requests of ``batch`` that are not allowed and turn their rows into ones that nobody serves."""
+        table = batch.table
+        for row in range(batch.count):
+            base = row * ROW_WIDTH
+            if table[base + _FLAG] & FLAG_RESPONSE:
+                continue
+            command = batch.command(row)
+            reason = self.judge(channel, command)
+            if not reason and table[base + _KIND] != _PLAIN and not _same(batch, table, base, command):
+                reason = "access denied: the header can be read in two ways"
+            if reason:
+                self._answer(channel, command, reason)
+                table[base + _FLAG] |= FLAG_RESPONSE  # done, as if it were an answer to us
+                table[base + _SAME_TOPIC] = 0
+                if row + 1 < batch.count:
+                    table[base + ROW_WIDTH + _SAME_TOPIC] = 0  # no run goes across it
+
+    def judge(self, channel: Channel, command: RemotingCommand) -> str:
+        """Why ``command`` is refused, empty when it is allowed."""
+        snapshot = self._snapshot()
+        peer = channel.attributes.get(_PEER) or _remember(channel)
+        now_s = self._clock.monotonic()
+        name = command.ext_fields.get(ACCESS_KEY, "")
+        account = snapshot.accounts.get(name)
+        known = account is not None and not account.disabled
+        judged = account if account is not None and known else self._nobody
+        good = _signature_matches(judged, command)
+        if not known or not good:
+            self._failures.failed(peer.host, name, now_s)
+        if not known or not good or self._failures.locked(peer.host, name, now_s):
+            self.unknown_senders += 1
+            return UNKNOWN_SENDER
+        self._failures.succeeded(peer.host, name)
+        if not snapshot.may_come_from(judged, peer.address):
+            return UNKNOWN_SENDER
+        return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
+
+    def _stale(self, account: Account, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
+        """Whether a good signature may be used here, now, and once more."""
+        fields = command.ext_fields
+        if SIGNATURE_V2 not in fields:
+            if self._require_v2 or account.require_v2:
+                return f"access denied: {SIGNATURE_V2} is required"
+            if not (peer.private or self._insecure):
+                return f"access denied: over this connection TLS or {SIGNATURE_V2} is required"
+            return ""
+        now_ms = self._clock.wall_ms()
+        text = fields.get(SIGN_TIME, "")
+        if not text.isascii() or not text.isdigit() or len(text) > 15 or abs(int(text) - now_ms) > WINDOW_S * 1000:
+            return f"access denied: {SIGN_TIME} is more than {WINDOW_S:.0f} s away from the broker's time {now_ms}"
+        if not self._nonces.take(account.access_key, fields.get(SIGN_NONCE, ""), now_s):
+            return f"access denied: {SIGN_NONCE} was used before, or cannot be used now"
+        return ""
+
+    def _forbidden(self, account: Account, peer: _Peer, command: RemotingCommand) -> str:
+        needs = REQUIREMENTS.get(command.code)
+        if account.admin:
+            if needs is None:
+                event(
+                    _log, logging.INFO, "administration", code=command.code, account=account.access_key, peer=peer.host
+                )
+            return ""
+        if needs is None:
+            return f"access denied: request {command.code} needs an administrator"
+        try:
+            for need in needs:
+                for resource in need.resources(command, self._topic_at):
+                    if not account.allows(resource) and not _is_trace(resource):
+                        return f"access denied: no permission for {resource.kind}:{resource.name}"
+        except FormatError:
+            return "access denied: the body cannot be read"
+        return ""
+
+    def _answer(self, channel: Channel, command: RemotingCommand, reason: str) -> None:
+        self.refused += 1
+        if not command.is_oneway:
+            channel.send(command.answer(ResponseCode.NO_PERMISSION, reason[:_REMARK_CHARACTERS_MAX]).encode())
+        now_s = self._clock.monotonic()
+        if now_s - self._logged_at >= _LOG_INTERVAL_S:
+            self._logged_at = now_s
+            event(
+                _log,
+                logging.WARNING,
+                "request refused",
+                peer=channel.remote_address,
+                code=command.code,
+                account=command.ext_fields.get(ACCESS_KEY, "")[:64],
+                reason=reason[:_REMARK_CHARACTERS_MAX],
+                refused=self.refused,
+            )
+
+
+def _signature_matches(account: Account, command: RemotingCommand) -> bool:
+    fields = command.ext_fields
+    given = fields.get(SIGNATURE_V2)
+    if given is not None:
+        return equal(given, v2_signature(account.secret_key, command.code, fields, command.body))
+    expected = legacy_signature(account.secret_key, fields, command.body, command.version)
+    return equal(fields.get(SIGNATURE, ""), expected)
+
+
+def _same(batch: FrameBatch, table: array[int], base: int, command: RemotingCommand) -> bool:
+    """Whether the kernel read what was judged: otherwise a header with two topics would be judged by one of them."""
+    fields = command.ext_fields
+    pull = table[base + _KIND] == _PULL
+    topic = fields.get("b" if command.code in _SHORT_NAMES else "topic", "")
+    if table[base + _CODE] != command.code or _text(batch, table, base, _TOPIC_POS, _TOPIC_LEN) != topic:
+        return False
+    return not pull or _text(batch, table, base, _GROUP_POS, _GROUP_LEN) == fields.get("consumerGroup", "")
+
+
+def _text(batch: FrameBatch, table: array[int], base: int, position: int, length: int) -> str:
+    start = table[base + position]
+    return str(batch.view[start : start + table[base + length]], "utf-8", "replace")
+
+
+def _is_trace(resource: Resource) -> bool:
+    return resource.kind == "topic" and resource.name == TRACE_TOPIC and resource.needed == PUB
+
+
+def _remember(channel: Channel) -> _Peer:
+    try:
+        host = split_address(channel.remote_address)[0].partition("%")[0]
+        peer = _Peer(host, segments_of(host), channel.secure or is_loopback(channel.remote_address))
+    except ValueError:  # a peer without a numeric address is nobody's friend
+        peer = _Peer("", (), channel.secure)
+    channel.attributes[_PEER] = peer
+    return peer

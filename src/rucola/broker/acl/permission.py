@@ -1,0 +1,116 @@
+"""Permissions, resources and accounts (RocketMQ 5.3.2, ``Permission``, ``PlainAccessResource``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rucola.broker.acl.address_strategy import AddressStrategy, Segments
+
+DENY = 1
+ANY = 2
+PUB = 4
+SUB = 8
+"""Bits. ANY stands for PUB or SUB, only in what is needed."""
+
+PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+_SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")
+"""Of topics in which messages of all others wait: nobody's defaults reach them."""
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+
+def parse_permission(text: str) -> int:
+    """The bits of a permission's text; what is not understood denies, as in the reference."""
+    return PERMISSIONS.get("".join(text.split()).upper(), DENY)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A topic or consumer group and what a request needs of it."""
+
+    kind: str
+    """``topic`` or ``group``."""
+    name: str
+    needed: int
+
+
+NOTHING = Resource("nothing", "", DENY)
+"""What no account is granted, whatever its defaults: a request that does not say what it is about."""
+
+
+def topic(name: str, needed: int) -> Resource:
+    """A topic; a retry topic is its group's, whose members read and write it, and so are its dead letters."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return Resource("group", name.removeprefix(prefix), SUB)
+    return Resource("topic", name, needed)
+
+
+def group(name: str) -> Resource:
+    """A consumer group; whoever belongs to it needs SUB."""
+    return Resource("group", name.removeprefix(RETRY_PREFIX), SUB)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account of an ACL file.
+
+    Attributes:
+        access_key: its name.
+        secret_key: never shown, logged or answered.
+        admin: may do everything.
+        default_topic_perm: of topics not named.
+        default_group_perm: of groups not named.
+        topics: permission by topic.
+        groups: permission by consumer group.
+        addresses: where its requests may come from; None for anywhere.
+        require_v2: whether its requests must carry the signature that cannot be replayed (``signatureVersion: 2``).
+        disabled: refused as if it did not exist (``disabled: true``).
+    """
+
+    access_key: str
+    secret_key: bytes = field(repr=False)
+    admin: bool = False
+    default_topic_perm: int = DENY
+    default_group_perm: int = DENY
+    topics: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
+    addresses: AddressStrategy | None = None
+    require_v2: bool = False
+    disabled: bool = False
+
+    def allows(self, resource: Resource) -> bool:
+        """Whether a rule for the resource, or else the default, grants what is needed."""
+        if resource is NOTHING:
+            return False
+        if resource.kind == "topic":
+            default = DENY if resource.name.startswith(_SYSTEM_PREFIXES) else self.default_topic_perm
+            owned = self.topics.get(resource.name, default)
+        else:
+            owned = self.groups.get(resource.name, self.default_group_perm)
+        if owned & DENY:
+            return False
+        needed = PUB | SUB if resource.needed & ANY else resource.needed
+        return bool(owned & needed)
+
+
+@dataclass(frozen=True, slots=True)
+class AclSnapshot:
+    """All accounts at one moment; a request is judged by one of these, whatever is loaded meanwhile.
+
+    Attributes:
+        accounts: by access key.
+        global_addresses: addresses from which every account may come.
+        digest: of the files, for the log.
+    """
+
+    accounts: Mapping[str, Account]
+    global_addresses: tuple[AddressStrategy, ...] = ()
+    digest: str = ""
+
+    def may_come_from(self, account: Account, address: Segments) -> bool:
+        """Whether the address lists let ``account`` use ``address``. They only narrow: no list replaces a signature."""
+        if account.addresses is None or account.addresses.matches(address):
+            return True
+        return any(strategy.matches(address) for strategy in self.global_addresses)

@@ -1,0 +1,221 @@
+"""``plain_acl.yml``: text to accounts and back (RocketMQ 5.3.2, ``PlainPermissionManager``; protocol.md 6.1).
+
+The file decides who may do what, so it is read strictly: no tags, no aliases, no name twice, limits on size and depth,
+no key that nobody knows; a mistake is an error with its line and never a permission that was not meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from rucola.broker.acl.address_strategy import parse_addresses
+from rucola.broker.acl.permission import DENY, Account, parse_permission
+from rucola.errors import FormatError
+
+BYTES_MAX = 256 * 1024
+_DEPTH_MAX = 8
+_NAME_CHARACTERS_MIN = 7
+_SECRET_CHARACTERS_MIN = 16
+_KNOWN_SECRETS = frozenset({"12345678", "123456789", "1234567890123456", "rocketmq"})
+_TOP_KEYS = frozenset({"globalWhiteRemoteAddresses", "accounts", "dataVersion"})
+_ACCOUNT_KEYS = frozenset(
+    {
+        "accessKey",
+        "secretKey",
+        "whiteRemoteAddress",
+        "admin",
+        "defaultTopicPerm",
+        "defaultGroupPerm",
+        "topicPerms",
+        "groupPerms",
+        "signatureVersion",
+        "disabled",
+    }
+)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without what makes it dangerous."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One node; aliases and deep nesting are refused before anything is built."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=self.get_mark())
+        self.depth += 1
+        if self.depth > _DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=f"more than {_DEPTH_MAX} levels", problem_mark=self.get_mark())
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose names are texts, each there once; the merge key has no meaning."""
+        names: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str" or key.value in names:
+                raise yaml.MarkedYAMLError(
+                    problem="a name that is no text or stands there twice", problem_mark=key.start_mark
+                )
+            names.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _scalar_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
+
+
+for _tag in ("int", "float", "timestamp"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar_text)
+    # a secret made of digits is a text, whatever YAML thinks
+
+
+def read_document(text: bytes, source: str) -> dict[str, Any]:
+    """The mapping in an ACL file, empty for an empty file; every number is a text.
+
+    Raises:
+        FormatError: not YAML, or none that may stand here; ``position`` is the line.
+    """
+    if len(text) > BYTES_MAX:
+        raise FormatError("ACL file", 0, f"at most {BYTES_MAX} bytes", str(len(text)), source)
+    try:
+        loader = _Loader(text.decode())
+        try:
+            document = loader.get_single_data()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise FormatError("ACL file", mark.line + 1 if mark else 0, "YAML", problem, source) from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise FormatError("ACL file", 1, "a mapping", type(document).__name__, source)
+    for key in document:
+        if key not in _TOP_KEYS:
+            raise FormatError("ACL file", 0, f"one of {', '.join(sorted(_TOP_KEYS))}", str(key)[:64], source)
+    return document
+
+
+def read_accounts(document: Mapping[str, Any], source: str, weak_secrets: bool) -> list[Account]:
+    """The accounts of a document.
+
+    Args:
+        document: from ``read_document``.
+        source: file name, for errors; no error shows a secret.
+        weak_secrets: accept secrets that are short or in everybody's sample file.
+
+    Raises:
+        FormatError: an account is not as it must be.
+    """
+    entries = document.get("accounts") or []
+    if not isinstance(entries, list):
+        raise FormatError("ACL file, accounts", 0, "a list", type(entries).__name__, source)
+    accounts = [_account(entry, source, weak_secrets) for entry in entries]
+    names = [account.access_key for account in accounts]
+    for name in names:
+        if names.count(name) > 1:
+            raise FormatError("ACL file", 0, "each accessKey once", name[:64], source)
+    return accounts
+
+
+def read_global_addresses(document: Mapping[str, Any], source: str) -> list[str]:
+    """The patterns of ``globalWhiteRemoteAddresses``.
+
+    Raises:
+        FormatError: no list of patterns.
+    """
+    patterns = document.get("globalWhiteRemoteAddresses") or []
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise FormatError("ACL file, globalWhiteRemoteAddresses", 0, "a list of patterns", "something else", source)
+    for pattern in patterns:
+        check_pattern(pattern, source)
+    return patterns
+
+
+def check_pattern(pattern: str, source: str) -> None:
+    """Raises ``FormatError`` unless ``pattern`` is one of addresses."""
+    try:
+        parse_addresses(pattern)
+    except ValueError as error:
+        raise FormatError("ACL file, address pattern", 0, "a pattern of addresses", str(error), source) from None
+
+
+def write_document(document: Mapping[str, Any]) -> bytes:
+    """The text of an ACL file."""
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True).encode()
+
+
+def _account(entry: object, source: str, weak_secrets: bool) -> Account:
+    if not isinstance(entry, dict) or not set(entry) <= _ACCOUNT_KEYS:
+        unknown = sorted(set(entry) - _ACCOUNT_KEYS) if isinstance(entry, dict) else type(entry).__name__
+        raise FormatError("ACL file, account", 0, f"only {', '.join(sorted(_ACCOUNT_KEYS))}", str(unknown), source)
+    name, secret = _text(entry, "accessKey", source), _text(entry, "secretKey", source)
+    where = f"ACL file, account {name[:64]}"
+    if len(name) < _NAME_CHARACTERS_MIN or not name.isascii() or not name.isprintable():
+        raise FormatError(where, 0, f"an accessKey of at least {_NAME_CHARACTERS_MIN} ASCII characters", name, source)
+    secret_min = _NAME_CHARACTERS_MIN if weak_secrets else _SECRET_CHARACTERS_MIN
+    if len(secret) < secret_min or (secret.lower() in _KNOWN_SECRETS and not weak_secrets):
+        allowed = f"a secretKey of at least {secret_min} characters that is in no sample (insecure=true accepts less)"
+        raise FormatError(where, 0, allowed, "another", source)
+    white = _text(entry, "whiteRemoteAddress", source).strip()
+    if white:
+        check_pattern(white, source)
+    version = _text(entry, "signatureVersion", source) or "1"
+    if version not in ("1", "2"):
+        raise FormatError(where, 0, "signatureVersion 1 or 2", version[:16], source)
+    return Account(
+        name,
+        secret.encode(),
+        _flag(entry, "admin", where, source),
+        parse_permission(_text(entry, "defaultTopicPerm", source)),
+        parse_permission(_text(entry, "defaultGroupPerm", source)),
+        _permissions(entry, "topicPerms", where, source),
+        {
+            name.removeprefix("%RETRY%"): bits
+            for key in ("topicPerms", "groupPerms")
+            for name, bits in _permissions(entry, key, where, source).items()
+            if key == "groupPerms" or name.startswith("%RETRY%")
+        },
+        parse_addresses(white) if white else None,
+        version == "2",
+        _flag(entry, "disabled", where, source),
+    )
+
+
+def _text(entry: Mapping[str, Any], key: str, source: str) -> str:
+    value = entry.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise FormatError(f"ACL file, {key}", 0, "a text", type(value).__name__, source)
+    return value
+
+
+def _flag(entry: Mapping[str, Any], key: str, where: str, source: str) -> bool:
+    value = entry.get(key)
+    if isinstance(value, bool) or value is None:
+        return bool(value)
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise FormatError(f"{where}, {key}", 0, "true or false", type(value).__name__, source)
+
+
+def _permissions(entry: Mapping[str, Any], key: str, where: str, source: str) -> dict[str, int]:
+    rules = entry.get(key) or []
+    if not isinstance(rules, list):
+        raise FormatError(f"{where}, {key}", 0, "a list", type(rules).__name__, source)
+    found: dict[str, int] = {}
+    for rule in rules:
+        name, equals, permission = rule.partition("=") if isinstance(rule, str) else ("", "", "")
+        name = name.strip()
+        if not equals or not name or "=" in permission:
+            raise FormatError(f"{where}, {key}", 0, "name=PERMISSION", str(rule)[:64], source)
+        bits = parse_permission(permission)
+        found[name] = DENY if DENY in (bits, found.get(name, bits)) else bits
+    return found

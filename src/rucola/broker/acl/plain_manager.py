@@ -1,0 +1,262 @@
+"""The accounts of a broker: loaded from its ACL files, loaded again when they change, changed by administrators.
+
+The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` below ``conf/acl``. They are read together: all
+of them are good and become the new snapshot at once, or the last good one stays and the error is logged and counted.
+
+Threads: ``reload`` may run in any thread, one at a time; ``snapshot`` is replaced whole. Changes run on the event loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from rucola.broker.acl.address_strategy import parse_addresses
+from rucola.broker.acl.permission import Account, AclSnapshot
+from rucola.broker.acl.plain_file import (
+    check_pattern,
+    read_accounts,
+    read_document,
+    read_global_addresses,
+    write_document,
+)
+from rucola.errors import BrokerError, DiskError, FormatError
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+UPDATE_FAILED = 209
+DELETE_FAILED = 210
+GLOBAL_UPDATE_FAILED = 211
+"""Answers of RocketMQ up to 5.3.2 to a change that failed; POP uses the numbers for something else today."""
+
+_LIST_KEYS = ("topicPerms", "groupPerms")
+
+
+class PlainPermissionManager:
+    """Accounts of one broker.
+
+    Args:
+        files: the disk.
+        home: directory that holds ``conf``, absolute.
+        weak_secrets: accept what everybody can guess (``insecure=true``).
+        wall_ms: for the version of a changed file.
+
+    Attributes:
+        snapshot: the accounts now.
+        failures: loads that failed since the start.
+        error: of the last load, empty when it was good.
+    """
+
+    def __init__(self, files: Files, home: str, weak_secrets: bool, wall_ms: Callable[[], int]) -> None:
+        self._files = files
+        self._main = f"{home}/conf/plain_acl.yml"
+        self._directory = f"{home}/conf/acl"
+        self._weak_secrets = weak_secrets
+        self._wall_ms = wall_ms
+        self._seen = ""
+        self._candidate = ""
+        self._lock = threading.Lock()
+        self.snapshot = AclSnapshot({})
+        self.failures = 0
+        self.error = ""
+
+    def load(self) -> None:
+        """The first load.
+
+        Raises:
+            FormatError: a file is not as it must be.
+            DiskError: one cannot be read.
+        """
+        with self._lock:
+            texts = self._read()
+            self._seen = _digest(texts)
+            self.snapshot = self._parse(texts)
+        event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
+
+    def reload(self) -> None:
+        """Take what the files hold, once it was the same at two calls: a file may be half written at the first.
+
+        Whatever is wrong with them, the last good accounts stay.
+        """
+        with self._lock:
+            try:
+                texts = self._read()
+                digest = _digest(texts)
+                if digest == self._seen or digest != self._candidate:
+                    self._candidate = digest
+                    return
+                self._seen = digest
+                self.snapshot = self._parse(texts)
+            except (FormatError, DiskError) as error:
+                if str(error) != self.error:
+                    event(_log, logging.ERROR, "accounts not loaded, the last good ones stay", error=error)
+                self.failures += 1
+                self.error = str(error)
+                return
+            self.error = ""
+        event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=digest[:12])
+
+    def versions(self) -> dict[str, dict[str, Any]]:
+        """The data version of every file, by its path below ``conf``'s parent."""
+        found = {}
+        for path, text in self._read().items():
+            entries = read_document(text, path).get("dataVersion") or [{}]
+            entry = entries[0] if isinstance(entries, list) and isinstance(entries[0], dict) else {}
+            counter, timestamp = str(entry.get("counter", "0")), str(entry.get("timestamp", "0"))
+            found[path] = {
+                "counter": int(counter) if counter.isdigit() else 0,
+                "stateVersion": 0,
+                "timestamp": int(timestamp) if timestamp.isdigit() else 0,
+            }
+        return found
+
+    def main_version(self) -> str:
+        """The data version of ``plain_acl.yml`` as JSON."""
+        return orjson.dumps(self.versions().get(self._main, {"counter": 0, "stateVersion": 0, "timestamp": 0})).decode()
+
+    # -- changes by administrators ------------------------------------------------------------------------------------
+
+    def update_account(self, change: Mapping[str, Any]) -> None:
+        """Make an account, or change the keys given of one.
+
+        Args:
+            change: by key of the file; ``topicPerms`` and ``groupPerms`` are lists.
+
+        Raises:
+            BrokerError: the outcome would not be a good file; nothing changed.
+        """
+        name = str(change.get("accessKey", ""))
+
+        def edit(document: dict[str, Any]) -> bool:
+            accounts = document.setdefault("accounts", []) or []
+            document["accounts"] = accounts
+            for account in accounts:
+                if account.get("accessKey") == name:
+                    account.update(change)
+                    return True
+            return False
+
+        with self._lock:
+            texts = self._read_good(UPDATE_FAILED)
+            path, document = self._find(texts, edit)
+            if document is None:
+                path = self._main
+                document = read_document(texts.get(path, b""), path)
+                document["accounts"] = [*(document.get("accounts") or []), dict(change)]
+            self._replace(texts, path, document, UPDATE_FAILED)
+
+    def delete_account(self, name: str) -> None:
+        """Remove an account.
+
+        Raises:
+            BrokerError: there is none, or the file cannot be written; nothing changed.
+        """
+
+        def edit(document: dict[str, Any]) -> bool:
+            accounts = document.get("accounts") or []
+            kept = [account for account in accounts if account.get("accessKey") != name]
+            document["accounts"] = kept
+            return len(kept) < len(accounts)
+
+        with self._lock:
+            texts = self._read_good(DELETE_FAILED)
+            path, document = self._find(texts, edit)
+            if document is None:
+                raise BrokerError(DELETE_FAILED, "no such account")
+            self._replace(texts, path, document, DELETE_FAILED)
+
+    def set_global_addresses(self, patterns: list[str]) -> None:
+        """Replace the list of ``plain_acl.yml``.
+
+        Raises:
+            BrokerError: a pattern is none, or the file cannot be written; nothing changed.
+        """
+        with self._lock:
+            texts = self._read_good(GLOBAL_UPDATE_FAILED)
+            document = read_document(texts.get(self._main, b""), self._main)
+            document["globalWhiteRemoteAddresses"] = patterns
+            try:
+                for pattern in patterns:
+                    check_pattern(pattern, self._main)
+            except FormatError as error:
+                raise BrokerError(GLOBAL_UPDATE_FAILED, f"{error.expected} is needed") from None
+            self._replace(texts, self._main, document, GLOBAL_UPDATE_FAILED)
+
+    def _find(
+        self, texts: Mapping[str, bytes], edit: Callable[[dict[str, Any]], bool]
+    ) -> tuple[str, dict[str, Any] | None]:
+        """The first file that ``edit`` changes."""
+        for path, text in texts.items():
+            document = read_document(text, path)
+            if edit(document):
+                return path, document
+        return "", None
+
+    def _replace(self, texts: dict[str, bytes], path: str, document: dict[str, Any], failed: int) -> None:
+        """Write ``document`` to ``path`` when all files together are good with it, and use it."""
+        entries = document.get("dataVersion")
+        counter = str(entries[0].get("counter", "0")) if isinstance(entries, list) and entries else "0"
+        document["dataVersion"] = [
+            {"counter": int(counter) + 1 if counter.isdigit() else 1, "timestamp": self._wall_ms()}
+        ]
+        changed = {**texts, path: write_document(document)}
+        try:
+            snapshot = self._parse(changed)
+            self._files.make_directory(path.rpartition("/")[0])
+            self._files.replace_file(path, changed[path], private=True)
+        except FormatError as error:
+            raise BrokerError(failed, f"{error.what}: {error.expected} is needed") from None
+        except DiskError as error:
+            raise BrokerError(failed, "the file cannot be written") from error
+        self._seen = _digest(changed)
+        self.snapshot = snapshot
+        event(_log, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
+
+    def _read_good(self, failed: int) -> dict[str, bytes]:
+        """The files, when they can be read as they are: a broken one must be repaired, not overwritten."""
+        try:
+            texts = self._read()
+            self._parse(texts)
+        except (FormatError, DiskError) as error:
+            event(_log, logging.ERROR, "accounts not changed, a file is broken", error=error)
+            raise BrokerError(failed, "an ACL file of the broker is broken") from None
+        return texts
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> dict[str, bytes]:
+        names = [name for name in self._files.list_files(self._directory) if name.endswith((".yml", ".yaml"))]
+        texts = {}
+        for path in (self._main, *(f"{self._directory}/{name}" for name in sorted(names))):
+            text = self._files.read_file(path)
+            if text is not None:
+                texts[path] = text
+        return texts
+
+    def _parse(self, texts: Mapping[str, bytes]) -> AclSnapshot:
+        if not texts:
+            raise FormatError("ACL file", 0, "a file with accounts", "none", self._main)
+        accounts: dict[str, Account] = {}
+        patterns: list[str] = []
+        for path, text in texts.items():
+            document = read_document(text, path)
+            patterns += read_global_addresses(document, path)
+            for account in read_accounts(document, path, self._weak_secrets):
+                if account.access_key in accounts:
+                    raise FormatError("ACL file", 0, "each accessKey in one file", account.access_key, path)
+                accounts[account.access_key] = account
+        return AclSnapshot(accounts, tuple(map(parse_addresses, patterns)), _digest(texts))
+
+
+def _digest(texts: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for path, text in texts.items():
+        digest.update(f"{len(path)}:{path}{len(text)}:".encode() + text)
+    return digest.hexdigest()

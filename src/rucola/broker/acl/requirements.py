@@ -1,0 +1,220 @@
+"""What each request needs: one table, the only place where a request code gets its rule (reliability.md S-39, S-40).
+
+A code without an entry is for administrators only. ``docs/security.md`` shows the table; it is drawn from here by
+``tools/acl_table.py``. Source: protocol.md 6.1; stricter than the reference, which checks nothing for most codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rucola.broker.acl.permission import ANY, NOTHING, PUB, SUB, Resource, group, topic
+from rucola.errors import FormatError
+from rucola.protocol import fastjson
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+
+TopicAt = Callable[[int], str | None]
+"""Topic of the message at a physical offset (of a half message: the topic it is for), None without one."""
+
+_WORDS = {PUB: "PUB", SUB: "SUB", ANY: "PUB or SUB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """An ext field names a topic."""
+
+    field: str
+    needed: int
+
+    def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
+        """The topic; where none is named, nothing can be granted."""
+        name = command.ext_fields.get(self.field)
+        yield topic(name, self.needed) if name else NOTHING
+
+    def example(self) -> tuple[Resource, ...]:
+        """What a usual request needs, for the documentation."""
+        return (topic("example", self.needed),)
+
+    def __str__(self) -> str:
+        return f"{_WORDS[self.needed]} on topic `{self.field}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An ext field names a consumer group. An ``optional`` one may be missing."""
+
+    field: str
+    optional: bool = False
+
+    def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
+        """The group, none where it may be missing and is."""
+        name = command.ext_fields.get(self.field, "")
+        if name:
+            yield group(name)
+        elif not self.optional:
+            yield NOTHING
+
+    def example(self) -> tuple[Resource, ...]:
+        """What a usual request needs, for the documentation."""
+        return () if self.optional else (group("example"),)
+
+    def __str__(self) -> str:
+        return f"SUB on group `{self.field}`" + (" if given" if self.optional else "")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAt:
+    """An ext field is the position of a message: its own topic counts, not what the request says of it."""
+
+    field: str
+    needed: int
+
+    def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
+        """The topic; where there is no message, nothing can be granted."""
+        text = command.ext_fields.get(self.field, "")
+        name = topic_at(int(text)) if text.isascii() and text.isdigit() and len(text) < 20 else None
+        yield NOTHING if name is None else topic(name, self.needed)
+
+    def example(self) -> tuple[Resource, ...]:
+        """What a usual request needs, for the documentation."""
+        return (topic("example", self.needed),)
+
+    def __str__(self) -> str:
+        return f"{_WORDS[self.needed]} on the topic of the message at `{self.field}`"
+
+
+@dataclass(frozen=True, slots=True)
+class InBody:
+    """The body names groups and topics."""
+
+    read: Callable[[Mapping[str, Any]], Iterator[Resource]]
+    text: str
+
+    def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
+        """All of them.
+
+        Raises:
+            FormatError: the body cannot be read, so nobody knows what it asks for.
+        """
+        body = fastjson.loads(bytes(command.body))
+        if not isinstance(body, dict):
+            raise FormatError("body", 0, "an object", type(body).__name__)
+        yield from self.read(body)
+
+    def example(self) -> tuple[Resource, ...]:
+        """What a usual request needs, for the documentation."""
+        return group("example"), topic("example", SUB)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _heartbeat(body: Mapping[str, Any]) -> Iterator[Resource]:
+    for consumer in _objects(body, "consumerDataSet"):
+        yield group(_text(consumer, "groupName"))
+        for subscription in _objects(consumer, "subscriptionDataSet"):
+            yield topic(_text(subscription, "topic"), SUB)
+
+
+def _client_config(body: Mapping[str, Any]) -> Iterator[Resource]:
+    yield group(_text(body, "group"))
+    subscription = body.get("subscriptionData")
+    yield topic(_text(subscription if isinstance(subscription, dict) else {}, "topic"), SUB)
+
+
+def _queues(body: Mapping[str, Any]) -> Iterator[Resource]:
+    yield group(_text(body, "consumerGroup"))
+    for queue in _objects(body, "mqSet"):
+        yield topic(_text(queue, "topic"), SUB)
+
+
+def _assignment(body: Mapping[str, Any]) -> Iterator[Resource]:
+    yield group(_text(body, "consumerGroup"))
+    yield topic(_text(body, "topic"), SUB)
+
+
+def _acks(body: Mapping[str, Any]) -> Iterator[Resource]:
+    for ack in _objects(body, "acks"):
+        yield group(_text(ack, "c"))
+        yield topic(_text(ack, "t"), SUB)
+
+
+def _objects(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    values = body.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise FormatError("body", 0, f"a list of objects as {key}", type(values).__name__)
+    return values
+
+
+def _text(body: Mapping[str, Any], key: str) -> str:
+    value = body.get(key, "")
+    return value if isinstance(value, str) else ""
+
+
+Need = Topic | Group | MessageAt | InBody
+ADMIN: None = None
+"""Entry of codes that only administrators may send; the same as no entry, but said on purpose."""
+
+_PULL = (Topic("topic", SUB), Group("consumerGroup"))
+
+REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
+    RequestCode.SEND_MESSAGE: (Topic("topic", PUB),),
+    RequestCode.SEND_MESSAGE_V2: (Topic("b", PUB),),
+    RequestCode.SEND_BATCH_MESSAGE: (Topic("b", PUB),),
+    RequestCode.SEND_REPLY_MESSAGE: (Topic("topic", PUB),),
+    RequestCode.SEND_REPLY_MESSAGE_V2: (Topic("b", PUB),),
+    RequestCode.RECALL_MESSAGE: (Topic("topic", PUB),),
+    RequestCode.END_TRANSACTION: (MessageAt("commitLogOffset", PUB),),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (Group("group"), MessageAt("offset", SUB)),
+    RequestCode.PULL_MESSAGE: _PULL,
+    RequestCode.LITE_PULL_MESSAGE: _PULL,
+    RequestCode.POP_MESSAGE: _PULL,
+    RequestCode.PEEK_MESSAGE: _PULL,
+    RequestCode.ACK_MESSAGE: _PULL,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _PULL,
+    RequestCode.NOTIFICATION: _PULL,
+    RequestCode.POLLING_INFO: _PULL,
+    RequestCode.BATCH_ACK_MESSAGE: (InBody(_acks, "SUB on every group and topic of its acknowledgements"),),
+    RequestCode.QUERY_ASSIGNMENT: (InBody(_assignment, "SUB on its group and topic"),),
+    RequestCode.QUERY_MESSAGE: (Topic("topic", SUB),),
+    RequestCode.VIEW_MESSAGE_BY_ID: (MessageAt("offset", SUB),),
+    RequestCode.QUERY_CONSUMER_OFFSET: _PULL,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _PULL,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (Topic("topic", ANY),),
+    RequestCode.GET_MAX_OFFSET: (Topic("topic", ANY),),
+    RequestCode.GET_MIN_OFFSET: (Topic("topic", ANY),),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: (Topic("topic", ANY),),
+    RequestCode.GET_TOPIC_CONFIG: (Topic("topic", ANY),),
+    RequestCode.HEART_BEAT: (InBody(_heartbeat, "SUB on every consumer group and subscribed topic"),),
+    RequestCode.CHECK_CLIENT_CONFIG: (InBody(_client_config, "SUB on its group and topic"),),
+    RequestCode.UNREGISTER_CLIENT: (Group("consumerGroup", optional=True),),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (Group("consumerGroup"),),
+    RequestCode.LOCK_BATCH_MQ: (InBody(_queues, "SUB on its group and the topics of its queues"),),
+    RequestCode.UNLOCK_BATCH_MQ: (InBody(_queues, "SUB on its group and the topics of its queues"),),
+    # Tables, other people's connections, and everything that changes what others see.
+    RequestCode.UPDATE_AND_CREATE_TOPIC: ADMIN,
+    RequestCode.DELETE_TOPIC_IN_BROKER: ADMIN,
+    RequestCode.GET_ALL_TOPIC_CONFIG: ADMIN,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ADMIN,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: ADMIN,
+    RequestCode.UPDATE_BROKER_CONFIG: ADMIN,
+    RequestCode.GET_BROKER_CONFIG: ADMIN,
+    RequestCode.GET_BROKER_RUNTIME_INFO: ADMIN,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ADMIN,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ADMIN,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: ADMIN,
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ADMIN,
+    RequestCode.DELETE_ACL_CONFIG: ADMIN,
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: ADMIN,
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: ADMIN,
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: ADMIN,
+}
+
+
+def describe(code: int) -> str:
+    """The rule of ``code`` in words."""
+    needs = REQUIREMENTS.get(code)
+    return "administrator" if needs is None else "; ".join(map(str, needs))

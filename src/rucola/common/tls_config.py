@@ -1,0 +1,46 @@
+"""Options of TLS on a port, shared by broker and name server. RocketMQ: system properties ``tls.server.*``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.common.options import option
+from rucola.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TlsConfig:
+    """Base of configuration classes whose port can be encrypted; ``check_tls`` belongs into their ``__post_init__``."""
+
+    tls_mode: str = option(
+        "tlsMode",
+        "disabled",
+        "TLS on the port (RocketMQ: `tls.server.mode`): permissive takes plain connections too, by their first byte.",
+        choices=("disabled", "permissive", "enforcing"),
+    )
+    tls_cert_path: str = option(
+        "tlsCertPath", "", "PEM file with the certificate and those above it (`tls.server.certPath`)."
+    )
+    tls_key_path: str = option("tlsKeyPath", "", "PEM file with its private key (`tls.server.keyPath`).")
+    tls_need_client_auth: str = option(
+        "tlsNeedClientAuth",
+        "none",
+        "Whether clients must show a certificate (`tls.server.need.client.auth`).",
+        choices=("none", "optional", "require"),
+    )
+    tls_trust_cert_path: str = option(
+        "tlsTrustCertPath",
+        "",
+        "PEM file with who may sign certificates of clients (`tls.server.trustCertPath`).",
+    )
+
+    def check_tls(self) -> None:
+        """Raises ``ConfigError`` when a file is missing that the mode needs."""
+        if self.tls_mode != "disabled":
+            for key, path in (("tlsCertPath", self.tls_cert_path), ("tlsKeyPath", self.tls_key_path)):
+                if not path:
+                    raise ConfigError(key, "", f"a PEM file, with tlsMode={self.tls_mode}")
+            if self.tls_need_client_auth != "none" and not self.tls_trust_cert_path:
+                raise ConfigError(
+                    "tlsTrustCertPath", "", f"a PEM file, with tlsNeedClientAuth={self.tls_need_client_auth}"
+                )

@@ -1,0 +1,123 @@
+"""Listens with TLS, or with both on one port: a connection whose first byte is 0x16 begins with a TLS hello
+(RocketMQ 5.3.3, ``NettyRemotingServer.TlsModeHandler``; protocol.md 1.8).
+
+The byte is looked at without being taken, so both kinds of connection start from their first byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_TLS_HANDSHAKE = 0x16
+HANDSHAKE_TIMEOUT_S = 10.0
+HANDSHAKES_MAX = 32
+"""Of one address at a time; whoever opens more does not want to finish them."""
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """TLS of a server. ``permissive``: plain connections are taken, too."""
+
+    context: ssl.SSLContext
+    permissive: bool = False
+
+
+class TlsListener:
+    """Accepts connections until ``close``. Event loop only.
+
+    Args:
+        listening: a listening socket; closed with this object.
+        protocol: makes the protocol of a connection.
+        tls: certificate and mode.
+        failed: called with peer and reason for connections that ended in the handshake.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        tls: ServerTls,
+        failed: Callable[[str, str], None],
+    ) -> None:
+        listening.setblocking(False)
+        self._listening = listening
+        self._protocol = protocol
+        self._tls = tls
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._shaking: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting = self._loop.create_task(self._accept())
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """As of ``asyncio.Server``."""
+        return (self._listening,)
+
+    def close(self) -> None:
+        """Accept nothing more; connections in their handshake end."""
+        self._accepting.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self._listening.close()
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                accepted, peer = await self._loop.sock_accept(self._listening)
+            except OSError as error:
+                if error.errno in _OUT_OF_FILES:
+                    await asyncio.sleep(_PAUSE_S)
+                continue  # the peer was gone before it was accepted
+            host = str(peer[0])
+            if self._shaking[host] >= HANDSHAKES_MAX:
+                accepted.close()
+                self._failed(host, f"more than {HANDSHAKES_MAX} handshakes at a time")
+                continue
+            self._shaking[host] += 1
+            task = self._loop.create_task(self._open(accepted, host))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, accepted: socket.socket, host: str) -> None:
+        opened = False
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                if self._tls.permissive and await self._first_byte(accepted) != _TLS_HANDSHAKE:
+                    await self._loop.connect_accepted_socket(self._protocol, accepted)
+                else:
+                    await self._loop.connect_accepted_socket(
+                        self._protocol, accepted, ssl=self._tls.context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                    )
+            opened = True
+        except TimeoutError:
+            self._failed(host, f"no handshake within {HANDSHAKE_TIMEOUT_S:.0f} s")
+        except OSError as error:  # ssl.SSLError is one
+            self._failed(host, f"handshake failed: {getattr(error, 'reason', None) or error}")
+        finally:
+            self._shaking[host] -= 1
+            if not self._shaking[host]:
+                del self._shaking[host]
+            if not opened:
+                accepted.close()
+
+    async def _first_byte(self, accepted: socket.socket) -> int:
+        """The first byte that waits in ``accepted``, which stays there; -1 at its end."""
+        accepted.setblocking(False)
+        ready = asyncio.Event()
+        self._loop.add_reader(accepted.fileno(), ready.set)
+        try:
+            await ready.wait()
+        finally:
+            self._loop.remove_reader(accepted.fileno())
+        first = accepted.recv(1, socket.MSG_PEEK)
+        return first[0] if first else -1

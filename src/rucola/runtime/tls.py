@@ -1,0 +1,91 @@
+"""TLS contexts of the standard library: TLS 1.2 and later, the library's ciphers, peers always verified.
+
+There is no test mode, no generated certificate and no way to switch verification off (reliability.md S-47).
+"""
+
+from __future__ import annotations
+
+import ssl
+
+from rucola.errors import ConfigError
+
+
+def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: str) -> ssl.SSLContext:
+    """For a listening port.
+
+    Args:
+        cert_path: PEM file with the certificate and those above it.
+        key_path: PEM file with its key.
+        trust_path: PEM file with who may sign clients' certificates; empty with ``client_auth="none"``.
+        client_auth: ``none``, ``optional`` or ``require``.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _load_chain(context, cert_path, key_path, "tlsCertPath")
+    if client_auth != "none":
+        _load_trust(context, trust_path, "tlsTrustCertPath")
+        context.verify_mode = ssl.CERT_REQUIRED if client_auth == "require" else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> ssl.SSLContext:
+    """For connections to servers, whose certificate must be signed by one of ``trust_path`` and name their host.
+
+    Args:
+        trust_path: PEM file with who may sign servers' certificates; empty for those the system trusts.
+        cert_path: PEM file with a certificate to show, empty for none.
+        key_path: its key.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if trust_path:
+        _load_trust(context, trust_path, "tlsClientTrustCertPath")
+    else:
+        context.load_default_certs()
+    if cert_path:
+        _load_chain(context, cert_path, key_path, "tlsClientCertPath")
+    return context
+
+
+def pinned_context(cert_path: str) -> ssl.SSLContext:
+    """For connections to servers that have the very certificate of ``cert_path``, under whatever name they are reached.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False  # the certificate itself is compared, which says more than a name in it
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load_trust(context, cert_path, "tlsCertPath")
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, cert_path: str, key_path: str, key: str) -> None:
+    try:
+        context.load_cert_chain(cert_path, key_path or None, password=_no_password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(key, cert_path, f"a PEM certificate with its unencrypted key ({_reason(error)})") from None
+
+
+def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(key, path, f"a PEM file with certificates ({_reason(error)})") from None
+
+
+def _no_password() -> str:
+    """A server must not stop at a prompt."""
+    raise ValueError("the key is encrypted")
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)

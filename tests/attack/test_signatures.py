@@ -1,0 +1,324 @@
+"""S-30 to S-38 and S-54: who may send requests at all, and how a signature is not enough."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from pathlib import Path
+
+import pytest
+from tests.attack.guarded import ACCOUNTS, ADMIN, ALICE, DENIED, Guarded, signed, signed_v2, until, write_accounts
+from tests.brokers import run
+
+from rucola.broker.acl import guard as guard_module
+from rucola.broker.acl.guard import UNKNOWN_SENDER
+from rucola.broker.acl.replay import FailureTable, NonceTable
+from rucola.client.config import ProducerConfig
+from rucola.client.producer import Producer
+from rucola.errors import ConfigError
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.signature import (
+    ACCESS_KEY,
+    SIGN_NONCE,
+    SIGN_TIME,
+    SIGNATURE,
+    SIGNATURE_V2,
+    legacy_content,
+    v2_content,
+)
+
+
+def now_ms(cluster: Guarded) -> int:
+    return cluster.broker._clock.wall_ms()
+
+
+def test_s30_whoever_is_not_known_for_sure_gets_one_answer(tmp_path: Path) -> None:
+    disabled = (
+        "  - {accessKey: disabled-account, secretKey: a-secret-of-nobody-any-more, disabled: true, admin: true}\n"
+    )
+
+    async def body() -> None:
+        async with Guarded(tmp_path, ACCOUNTS + disabled) as cluster:
+            await cluster.made("A")
+            unsigned = cluster.send_command("A")
+            no_key = signed(cluster.send_command("A"), ALICE)
+            del no_key.ext_fields[ACCESS_KEY]
+            empty = signed(cluster.send_command("A"), ALICE)
+            empty.ext_fields[SIGNATURE] = ""
+            odd = signed(cluster.send_command("A"), ALICE)
+            odd.ext_fields[SIGNATURE] = "é\ud800"[:1] + "x" * 27
+            wrong = signed(cluster.send_command("A"), (ALICE[0], ADMIN[1]))
+            unknown = signed(cluster.send_command("A"), ("nobody-at-all", ALICE[1]))
+            off = signed(cluster.send_command("A"), ("disabled-account", "a-secret-of-nobody-any-more"))
+            answers = [
+                await cluster.client.invoke(cluster.broker.address, command)
+                for command in (unsigned, no_key, empty, odd, wrong, unknown, off)
+            ]
+            assert {(answer.code, answer.remark) for answer in answers} == {(DENIED, UNKNOWN_SENDER)}
+            assert cluster.access.guard.unknown_senders == len(answers)
+            assert cluster.broker.store.stats.put_messages == 0
+            assert await cluster.code(ALICE, cluster.send_command("A")) == 0
+
+    run(body())
+
+
+def test_s30_guessing_locks_out_for_a_time() -> None:
+    table = FailureTable()
+    for _ in range(9):
+        table.failed("10.0.0.1", "alice", 100.0)
+    assert not table.locked("10.0.0.1", "alice", 100.0)
+    table.failed("10.0.0.1", "alice", 100.0)
+    assert table.locked("10.0.0.1", "alice", 100.5)
+    assert not table.locked("10.0.0.1", "bob", 100.5)
+    assert not table.locked("10.0.0.2", "alice", 100.5)
+    assert not table.locked("10.0.0.1", "alice", 101.0)
+    for _ in range(20):
+        table.failed("10.0.0.1", "alice", 200.0)
+    assert table.locked("10.0.0.1", "alice", 259.0)
+    assert not table.locked("10.0.0.1", "alice", 260.0)
+    table.succeeded("10.0.0.1", "alice")
+    assert not table.locked("10.0.0.1", "alice", 201.0)
+    for number in range(20_000):
+        table.failed("10.0.0.3", str(number), 300.0)
+    assert len(table._failing) <= 10_000
+
+
+def test_s30_the_right_secret_waits_too_while_it_is_guessed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            for _ in range(15):
+                await cluster.as_account((ALICE[0], "not-the-secret-of-alice"), cluster.send_command("A"))
+            assert await cluster.code(ALICE, cluster.send_command("A")) == DENIED
+            assert await cluster.code(ADMIN, cluster.send_command("A")) == 0
+
+    run(body())
+
+
+def test_s31_every_attempt_costs_one_comparison_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+    digests: list[str] = []
+    compare, digest = hmac.compare_digest, hmac.digest
+
+    def watched(given: bytes, expected: bytes) -> bool:
+        assert isinstance(given, bytes)
+        assert isinstance(expected, bytes)
+        compared.append((len(given), len(expected)))
+        return compare(given, expected)
+
+    def watched_digest(key: bytes, message: bytes, name: str) -> bytes:
+        digests.append(name)
+        return digest(key, message, name)
+
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            monkeypatch.setattr("rucola.protocol.signature.hmac.compare_digest", watched)
+            for name in (ALICE[0], "nobody-at-all"):
+                command = signed(cluster.send_command("A"), (name, "some-secret-or-other"))
+                monkeypatch.setattr("rucola.protocol.signature.hmac.digest", watched_digest)
+                await cluster.client.invoke(cluster.broker.address, command)
+                monkeypatch.setattr("rucola.protocol.signature.hmac.digest", digest)
+
+    run(body())
+    assert compared == [(28, 28), (28, 28)]
+    assert digests == ["sha1", "sha1"]
+
+
+def test_s32_a_captured_request_is_taken_once(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            command = signed_v2(cluster.send_command("A"), ALICE, now_ms(cluster))
+            assert (await cluster.client.invoke(cluster.broker.address, command)).code == 0
+            again = await cluster.client.invoke(cluster.broker.address, command)
+            assert again.code == DENIED
+            assert SIGN_NONCE in again.remark
+            assert cluster.broker.store.stats.put_messages == 1
+
+    run(body())
+
+
+def test_s32_nonces_are_remembered_within_bounds() -> None:
+    table = NonceTable(sessions_max=2)
+    assert table.take("a", "session-session-1.5", 0)
+    assert not table.take("a", "session-session-1.5", 0)
+    assert table.take("b", "session-session-1.5", 0), "another account's"
+    assert not table.take("a", "session-session-2.1", 600.0), "the table is full"
+    assert table.take("a", "session-session-2.1", 600.1), "the other two are too old to be used"
+    assert table.take("a", "session-session-2.2000", 600.1)
+    assert not table.take("a", "session-session-2.5", 600.1), "too far behind to be known"
+    assert table.take("a", "session-session-2.1500", 600.1), "overtaken"
+    assert not table.take("a", "session-session-2.1500", 600.1)
+    assert table.take("a", "session-session-2.2001", 600.1)
+    assert not table.take("a", "session-session-2.1500", 600.1)
+    assert not table.take("a", "session-session-2.2000", 600.1)
+    for malformed in (
+        "",
+        "short.1",
+        "session-session-3",
+        "session-session-3.",
+        "session-session-3.-1",
+        "s" * 49 + ".1",
+    ):
+        assert not table.take("a", malformed, 2000.0)
+
+
+def test_s32_legacy_signatures_only_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that is neither on this machine nor behind TLS can have been overheard."""
+    monkeypatch.setattr(guard_module, "is_loopback", lambda address: False)
+
+    async def body(folder: Path, **options: bool) -> list[int]:
+        async with Guarded(folder, **options) as cluster:
+            legacy = await cluster.code(ADMIN, RemotingCommand(28))
+            command = signed_v2(RemotingCommand(28), ADMIN, now_ms(cluster))
+            return [legacy, (await cluster.client.invoke(cluster.broker.address, command)).code]
+
+    assert run(body(tmp_path / "a")) == [DENIED, 0]
+    assert run(body(tmp_path / "b", insecure=True)) == [0, 0]
+
+
+def test_s33_a_signature_is_for_one_request_only(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            command = signed_v2(RemotingCommand(30, ext_fields={"topic": "A", "queueId": "0"}), ALICE, now_ms(cluster))
+            command.code = 31
+            assert (await cluster.client.invoke(cluster.broker.address, command)).code == DENIED
+            shifted = signed_v2(cluster.send_command("A", b"body"), ALICE, now_ms(cluster))
+            shifted.ext_fields["i"], shifted.body = shifted.ext_fields["i"] + "b", b"ody"
+            assert (await cluster.client.invoke(cluster.broker.address, shifted)).code == DENIED
+
+    run(body())
+    first, second = {"a": "topicA", "b": "12"}, {"a": "topicA1", "b": "2"}
+    assert legacy_content(first, b"", 479) == legacy_content(second, b"", 479), "why there is a second signature"
+    assert v2_content(10, first, b"") != v2_content(10, second, b"")
+    assert v2_content(10, {"a": "x"}, b"") != v2_content(11, {"a": "x"}, b"")
+
+
+def test_s34_no_way_back_to_the_old_signature(tmp_path: Path) -> None:
+    careful = "  - {accessKey: careful-account, secretKey: the-secret-of-somebody-careful, signatureVersion: 2}\n"
+    careful = careful.replace("}", ", admin: true}")
+    account = ("careful-account", "the-secret-of-somebody-careful")
+
+    async def body() -> None:
+        async with Guarded(tmp_path / "a", ACCOUNTS + careful) as cluster:
+            command = signed_v2(RemotingCommand(28), account, now_ms(cluster))
+            assert (await cluster.client.invoke(cluster.broker.address, command)).code == 0
+            for name in (SIGNATURE_V2, SIGN_NONCE, SIGN_TIME):
+                command.ext_fields.pop(name)
+            stripped = await cluster.client.invoke(cluster.broker.address, signed(command, account))
+            assert (stripped.code, stripped.remark) == (DENIED, f"access denied: {SIGNATURE_V2} is required")
+            assert await cluster.code(ADMIN, RemotingCommand(28)) == 0
+        async with Guarded(tmp_path / "b", acl_require_v2=True) as cluster:
+            assert await cluster.code(ADMIN, RemotingCommand(28)) == DENIED
+
+    run(body())
+
+
+def test_s35_every_request_of_a_connection_is_verified(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            raw = await cluster.connect()
+            bad = signed(cluster.send_command("A"), ALICE)
+            bad.ext_fields[SIGNATURE] = "A" * 27 + "="
+            commands = [
+                signed(cluster.send_command("A", b"1"), ALICE),
+                cluster.send_command("A", b"unsigned"),
+                signed(cluster.send_command("A", b"2"), ALICE),
+                bad,
+                signed(cluster.send_command("B", b"denied"), ALICE),
+                signed(cluster.send_command("A", b"3"), ALICE),
+            ]
+            for opaque, command in enumerate(commands):
+                raw.send(command, opaque)
+            answers = [await raw.receive() for _ in commands]
+            codes = {answer.opaque: answer.code for answer in answers}
+            assert codes == {0: 0, 1: DENIED, 2: 0, 3: DENIED, 4: DENIED, 5: 0}
+            raw.close()
+            pull = await cluster.as_account(ADMIN, cluster.pull_command("A"))
+            assert pull.ext_fields["maxOffset"] == "3"
+
+    run(body())
+
+
+def test_s36_a_wrong_clock_is_told_the_time_and_nothing_else(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            for hours in (-1, 1):
+                command = signed_v2(RemotingCommand(28), ADMIN, now_ms(cluster) + hours * 3_600_000)
+                answer = await cluster.client.invoke(cluster.broker.address, command)
+                assert answer.code == DENIED
+                assert "300 s away from the broker's time" in answer.remark
+                assert ADMIN[1] not in answer.remark
+            forged = signed_v2(RemotingCommand(28), (ADMIN[0], ALICE[1]), now_ms(cluster) + 3_600_000)
+            answer = await cluster.client.invoke(cluster.broker.address, forged)
+            assert answer.remark == UNKNOWN_SENDER
+
+    run(body())
+
+
+@pytest.mark.parametrize("secret", ["12345678", "short", "fifteen-letters", "1234567890123456", "''"])
+def test_s37_secrets_that_can_be_guessed_are_not_loaded(tmp_path: Path, secret: str) -> None:
+    text = f"accounts:\n  - accessKey: rocketmq2\n    secretKey: {secret}\n    admin: true\n"
+
+    async def body() -> None:
+        async with Guarded(tmp_path, text):
+            pass
+
+    with pytest.raises(ConfigError) as caught:
+        run(body())
+    assert secret not in str(caught.value) or secret in ("''", "short")
+
+
+def test_s37_a_test_may_use_the_sample_file(tmp_path: Path) -> None:
+    text = "accounts:\n  - accessKey: rocketmq2\n    secretKey: 12345678\n    admin: true\n"
+
+    async def body() -> None:
+        async with Guarded(tmp_path, text, insecure=True) as cluster:
+            assert await cluster.code(("rocketmq2", "12345678"), RemotingCommand(28)) == 0
+
+    run(body())
+
+
+def test_s38_an_address_list_narrows_and_never_replaces_the_signature(tmp_path: Path) -> None:
+    def accounts(where: str, everybody: str) -> str:
+        text = ACCOUNTS.replace("10.9.8.*", everybody)
+        return text.replace("    admin: true\n", f"    admin: true\n    whiteRemoteAddress: {where}\n")
+
+    async def body(where: str, everybody: str) -> tuple[int, int]:
+        folder = tmp_path / str(abs(hash((where, everybody))))
+        async with Guarded(folder, accounts(where, everybody)) as cluster:
+            unsigned = await cluster.client.invoke(cluster.broker.address, RemotingCommand(28))
+            return unsigned.code, await cluster.code(ADMIN, RemotingCommand(28))
+
+    assert run(body("10.1.1.1", "10.9.8.*")) == (DENIED, DENIED)
+    assert run(body("127.0.0.1", "10.9.8.*")) == (DENIED, 0)
+    assert run(body("10.1.1.1", "127.0.0.*")) == (DENIED, 0)
+    assert run(body("'*'", "'*'")) == (DENIED, 0)
+
+
+def test_s54_no_secret_leaves_in_logs_answers_or_texts_of_objects(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            caplog.set_level(logging.DEBUG)
+            new = {"accessKey": "new-account", "secretKey": "a-secret-set-over-the-wire"}
+            for command in (RemotingCommand(50, ext_fields=new), RemotingCommand(54), RemotingCommand(52)):
+                answer = await cluster.as_account(ADMIN, command)
+                seen.append(f"{answer}")
+            seen.append((await cluster.as_account((ALICE[0], "wrong"), RemotingCommand(28))).remark)
+            seen.append(repr(cluster.access.accounts.snapshot))
+            write_accounts(cluster.home, "accounts: [[[broken")
+            await until(lambda: cluster.access.accounts.failures, "the broken file")
+            seen.append(cluster.access.accounts.error)
+
+    run(body())
+    seen += [f"{record.getMessage()} {vars(record)}" for record in caplog.records]
+    config = ProducerConfig(access_key="me", secret_key="a-secret-of-a-client", security_token="a-token")
+    seen += [repr(config), repr(Producer("group", "127.0.0.1:1", config))]
+    for secret in (ADMIN[1], ALICE[1], "a-secret-set-over-the-wire", "a-secret-of-a-client", "a-token"):
+        assert not [text for text in seen if secret in text]

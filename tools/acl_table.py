@@ -1,0 +1,63 @@
+"""Draws request code x role from the rules in the code: ``python tools/acl_table.py [--check]``.
+
+The table stands in ``docs/security.md`` between two marks. With ``--check`` nothing is written and the exit status is 1
+when the text in the document is not the code's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "security.md"
+BEGIN, END = "<!-- access table: begin -->", "<!-- access table: end -->"
+
+sys.path.insert(0, str(ROOT / "src"))
+
+from rucola.broker.acl.permission import DENY, PUB, SUB, Account  # noqa: E402
+from rucola.broker.acl.requirements import REQUIREMENTS, describe  # noqa: E402
+from rucola.protocol.codes import RequestCode  # noqa: E402
+
+
+def rendered() -> str:
+    """What stands between the marks."""
+    lines = ["| request | code | needs | publisher | consumer | administrator |", "|---|---|---|---|---|---|"]
+    for code in sorted(set(RequestCode) & set(REQUIREMENTS)):
+        name = RequestCode(code).name
+        marks = [_mark(code, PUB, DENY), _mark(code, SUB, SUB)]
+        lines.append(f"| `{name}` | {int(code)} | {describe(code)} | {marks[0]} | {marks[1]} | yes |")
+    lines.append("| every other | | administrator | - | - | yes |")
+    return "\n".join(lines)
+
+
+def _mark(code: int, topics: int, groups: int) -> str:
+    """Whether an account with these permissions on everything the request names may send it."""
+    needs = REQUIREMENTS[code]
+    if needs is None:
+        return "-"
+    account = Account("", b"", default_topic_perm=topics, default_group_perm=groups)
+    return "yes" if all(account.allows(resource) for need in needs for resource in need.example()) else "-"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the table, or with ``--check`` say whether it is current."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail when the document is not current")
+    options = parser.parse_args(arguments)
+    text = DOCUMENT.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    current = f"{head}{BEGIN}\n{rendered()}\n{END}{tail}"
+    if current == text:
+        return 0
+    if options.check:
+        print(f"{DOCUMENT.relative_to(ROOT)}: the access table is not the code's: run make docs", file=sys.stderr)
+        return 1
+    DOCUMENT.write_text(current, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
