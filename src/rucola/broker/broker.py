@@ -127,7 +127,12 @@ class Broker:
             self,
             config.bind_address,
             config.listen_port,
-            ServerOptions(idle_timeout_ms=config.server_channel_max_idle_time_s * 1000, tls=server_tls(config)),
+            ServerOptions(
+                idle_timeout_ms=config.server_channel_max_idle_time_s * 1000,
+                connections_max=config.connections_max,
+                connections_per_address_max=config.connections_per_address_max,
+                tls=server_tls(config),
+            ),
         )
         self.access: BrokerAccess | None = None
         if config.acl_enable:

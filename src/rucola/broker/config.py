@@ -192,6 +192,12 @@ class BrokerConfig(TlsConfig):
         minimum=1000,
         maximum=3_600_000,
     )
+    connections_max: int = option(
+        "connectionsMax", 8192, "Connections at a time; ours, RocketMQ has no limit.", minimum=1, maximum=1_000_000
+    )
+    connections_per_address_max: int = option(
+        "connectionsPerAddressMax", 4096, "Connections at a time from one address; ours.", minimum=1, maximum=1_000_000
+    )
     server_channel_max_idle_time_s: int = option(
         "serverChannelMaxIdleTimeSeconds",
         120,

@@ -118,6 +118,11 @@ class FrameReader:
         self._end = 0
         self._wanted = len(self._source)  # size of the next buffer
 
+    @property
+    def begun_bytes(self) -> int:
+        """Bytes that are here of a frame that is not complete."""
+        return self._end - self._start
+
     def buffer(self) -> memoryview:
         """Where the transport may write next; never empty. Ends the life of the previous batch."""
         if self._wanted != len(self._source):

@@ -9,6 +9,7 @@ Task rule: everything here runs on the server's event loop.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,6 +42,11 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer showed a certificate, and it was good.
         attributes: what the handler wants to remember about this connection.
         closed: whether the connection is gone.
+        framed: whether a frame was completed since ``ConnectionWatch`` looked; the next four are its notes, too.
+        active: whether a byte came or went since then; ``idle_since``: when none had.
+        begun_since: since when the same frame is incomplete, in seconds.
+        stalled_since: since when no waiting answer was taken, in seconds; ``unsent_before``: how many bytes waited,
+            at the last look; more than can be when the peer caught up since.
     """
 
     __slots__ = (
@@ -55,11 +61,15 @@ class Channel(asyncio.BufferedProtocol):
         "_transport",
         "active",
         "attributes",
+        "begun_since",
         "closed",
+        "framed",
         "host",
         "idle_since",
         "remote_address",
         "secure",
+        "stalled_since",
+        "unsent_before",
         "verified",
     )
 
@@ -74,7 +84,9 @@ class Channel(asyncio.BufferedProtocol):
         self._paused = False
         self._invokes: ResponseTable | None = None
         self.active = True
-        self.idle_since = 0.0
+        self.framed = True
+        self.idle_since = self.begun_since = self.stalled_since = loop.time()
+        self.unsent_before = 0
         self.closed = False
         self.host = b""
         self.remote_address = ""
@@ -127,6 +139,16 @@ class Channel(asyncio.BufferedProtocol):
         command.flag |= FLAG_ONEWAY
         self.send(command.encode())
 
+    @property
+    def begun_bytes(self) -> int:
+        """Bytes that arrived of a frame that is not complete."""
+        return self._reader.begun_bytes
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that wait for a peer that is slow to take them; 0 while it is not read for that."""
+        return self._transport.get_write_buffer_size() if self._paused and self._transport is not None else 0
+
     def close(self) -> None:
         """Send what was gathered, then close."""
         if self._parts:
@@ -163,6 +185,7 @@ class Channel(asyncio.BufferedProtocol):
         try:
             batch = self._reader.received(nbytes)
             if batch is not None:
+                self.framed = True
                 if self._invokes:
                     self._take_answers(batch, self._invokes)
                 self._frames_received(self, batch)
@@ -185,6 +208,7 @@ class Channel(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Called by the event loop: the peer caught up."""
         self._paused = False
+        self.unsent_before = sys.maxsize
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -18,6 +18,7 @@ from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.channel import Channel, Part
+from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
 from rucola.runtime.tls import server_context
@@ -63,7 +64,11 @@ class ServerOptions:
 
     Attributes:
         idle_timeout_ms: a connection without a byte in either direction for this long is closed
-            (serverChannelMaxIdleTimeSeconds, 120 s). Looked at every eighth of it, so it may last an eighth longer.
+            (serverChannelMaxIdleTimeSeconds, 120 s). Looked at every eighth of it or sooner, so it lasts that longer.
+        frame_timeout_ms: a frame that was begun must be complete by then, plus the time that its bytes take at
+        frame_bytes_per_s_min: the slowest rate of a peer that counts as sending.
+        stalled_timeout_ms: a peer that is not read because of its unsent answers, and takes none so long, is closed.
+        connections_max: connections at a time; connections_per_address_max: of them from one address.
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
         outbound_bytes_high: unsent answers above which the connection is not read.
         outbound_bytes_max: unsent answers above which the connection is dropped.
@@ -73,6 +78,11 @@ class ServerOptions:
     """
 
     idle_timeout_ms: int = 120_000
+    frame_timeout_ms: int = 15_000
+    frame_bytes_per_s_min: int = 16 * 1024
+    stalled_timeout_ms: int = 30_000
+    connections_max: int = 8192
+    connections_per_address_max: int = 4096
     receive_bytes: int = 256 * 1024
     outbound_bytes_high: int = 1024 * 1024
     outbound_bytes_max: int = 256 * 1024 * 1024
@@ -97,6 +107,7 @@ class RemotingServer:
         self.port = port
         self.options = options or ServerOptions()
         self.channels: set[Channel] = set()
+        self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | TlsListener | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -142,7 +153,7 @@ class RemotingServer:
                 "listen address", self.address, f"an address of this machine and a port open to this user ({error})"
             ) from error
         self.port = self._server.sockets[0].getsockname()[1]
-        self._idle_timer = loop.call_later(self._idle_period_s(), self._look_for_idle)
+        self._idle_timer = loop.call_later(self._watch.period_s, self._look)
 
     async def close(self) -> None:
         """Stop accepting, send what is gathered, close every connection; returns when all are closed."""
@@ -175,10 +186,15 @@ class RemotingServer:
         if self._server is None:
             channel.abort()  # accepted by the system before close(), reported after it
         self.channels.add(channel)
+        too_many = self._watch.opened(channel)
+        if too_many:
+            self._log(channel.remote_address, too_many)
+            channel.abort()
 
     def closed(self, channel: Channel) -> None:
         """``channel`` is gone."""
         self.channels.discard(channel)
+        self._watch.closed(channel)
         self.handler.channel_closed(channel)
         if not self.channels and self._all_closed is not None:
             self._all_closed.set()
@@ -206,18 +222,19 @@ class RemotingServer:
         )
         self._logged_at, self._not_logged = now, 0
 
-    def _idle_period_s(self) -> float:
-        return self.options.idle_timeout_ms / 8000
-
-    def _look_for_idle(self) -> None:
+    def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         limit = now - self.options.idle_timeout_ms / 1000
         for channel in list(self.channels):
-            if channel.active:
+            overdue = self._watch.overdue(channel, now)
+            if overdue:
+                self._log(channel.remote_address, overdue)
+                channel.abort()
+            elif channel.active:
                 channel.active = False
                 channel.idle_since = now
             elif channel.idle_since <= limit:
                 event(logger, logging.INFO, "connection idle", peer=channel.remote_address)
                 channel.abort()
-        self._idle_timer = loop.call_later(self._idle_period_s(), self._look_for_idle)
+        self._idle_timer = loop.call_later(self._watch.period_s, self._look)

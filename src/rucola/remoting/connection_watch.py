@@ -1,0 +1,71 @@
+"""Who may stay connected: bounds on connections, silence, frames that never end and answers that nobody takes.
+
+A hostile peer costs a connection and the bytes it sent, for a time; others do not notice (reliability.md S-02, S-07 to
+S-09). Nothing here runs per message: channels note what they see, ``overdue`` looks at each of them every few seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rucola.remoting.channel import Channel
+    from rucola.remoting.server import ServerOptions
+
+_PORT_BYTES = 4  # a stored host ends with its port
+
+
+class ConnectionWatch:
+    """The connections of one server. Event loop only.
+
+    Args:
+        options: the limits.
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+        self._count = 0
+        self._by_address: dict[bytes, int] = {}
+
+    @property
+    def period_s(self) -> float:
+        """How often every connection should be looked at."""
+        options = self._options
+        shortest = min(options.idle_timeout_ms / 8, options.frame_timeout_ms / 3, options.stalled_timeout_ms / 3)
+        return shortest / 1000
+
+    def opened(self, channel: Channel) -> str:
+        """Count ``channel``; why it must go, empty when it may stay."""
+        address = channel.host[:-_PORT_BYTES]
+        self._count += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        if self._count > self._options.connections_max:
+            return f"more than {self._options.connections_max} connections"
+        if self._by_address[address] > self._options.connections_per_address_max:
+            return f"more than {self._options.connections_per_address_max} connections from one address"
+        return ""
+
+    def closed(self, channel: Channel) -> None:
+        """``channel`` is gone; called once for each that was opened."""
+        address = channel.host[:-_PORT_BYTES]
+        self._count -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def overdue(self, channel: Channel, now: float) -> str:
+        """Why ``channel`` must go at the time ``now`` (seconds), empty when it may stay."""
+        options = self._options
+        unsent = channel.unsent_bytes
+        if not unsent or unsent < channel.unsent_before:
+            channel.stalled_since = now
+        channel.unsent_before = unsent
+        if now - channel.stalled_since > options.stalled_timeout_ms / 1000:
+            return f"no answer taken for {options.stalled_timeout_ms} ms"
+        begun = channel.begun_bytes
+        if not begun or channel.framed or unsent:  # nothing begun, begun since the last look, or not read by us
+            channel.framed = False
+            channel.begun_since = now
+        elif now - channel.begun_since > options.frame_timeout_ms / 1000 + begun / options.frame_bytes_per_s_min:
+            return f"{begun} bytes of a frame in {now - channel.begun_since:.0f} s"
+        return ""

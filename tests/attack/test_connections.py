@@ -1,0 +1,232 @@
+"""S-01 to S-04, S-07 to S-09, S-12: what a peer can do to a server with bytes and connections alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand, decode_frame
+from rucola.protocol.frame import FrameBatch
+from rucola.remoting.server import Channel, RemotingServer, ServerOptions
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+REQUEST = RemotingCommand(RequestCode.HEART_BEAT, 7, body=b"x").encode()
+ANSWER_BYTES = 64 * 1024
+
+
+class Echo:
+    """Answers every frame with its body many times over."""
+
+    def __init__(self) -> None:
+        self.served = 0
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        for row in range(batch.count):
+            self.served += 1
+            channel.send(batch.command(row).answer(0, body=bytes(ANSWER_BYTES)).encode())
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Nothing is kept of a channel."""
+
+
+async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether this connection is served: an answer comes, and not the end."""
+    writer.write(REQUEST)
+    try:
+        head = await reader.readexactly(4)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+    return decode_frame(head + await reader.readexactly(int.from_bytes(head, "big"))).opaque == 7
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the server ended this connection without a word; waits for that."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+def frame_head(length: int, header_length: int, serialize: int = 0) -> bytes:
+    return (length & 0xFFFFFFFF).to_bytes(4, "big") + bytes([serialize]) + header_length.to_bytes(3, "big")
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        *(frame_head(length, 1) for length in (0, -1, -(2**31), 1, 2, 3, FRAME_BYTES_MAX - 3, 2**31 - 1)),
+        *(frame_head(100, header_length) + bytes(96) for header_length in (0, 97, 2**24 - 1)),
+        *(frame_head(100, 10, serialize) + bytes(96) for serialize in (2, 3, 255)),
+        b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        b"SSH-2.0-x\r\n",
+        bytes(range(255, -1, -1)) * 8,
+    ],
+)
+def test_s01_s03_s04_s12_what_is_no_frame_ends_the_connection_without_a_word(rubbish: bytes) -> None:
+    async def scene() -> None:
+        handler = Echo()
+        server = RemotingServer(handler, "127.0.0.1", 0)
+        await server.start()
+        other = await asyncio.open_connection("127.0.0.1", server.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(REQUEST + rubbish)
+        assert await ended(reader)
+        assert handler.served == 0
+        assert await served(*other)
+        other[1].close()
+        writer.close()
+        await server.close()
+
+    run_stepped(scene())
+
+
+def test_s02_a_length_and_then_silence_costs_no_memory_and_ends() -> None:
+    async def scene() -> None:
+        server = RemotingServer(Echo(), "127.0.0.1", 0)
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(frame_head(FRAME_BYTES_MAX - 4, 1000) + bytes(100_000))
+        while not (server.channels and next(iter(server.channels)).begun_bytes == 100_008):
+            await settle()
+        (channel,) = server.channels
+        assert len(channel._reader._source) <= 4 * 100_008
+        advance(14)
+        await settle()
+        assert not channel.closed
+        for _ in range(3):
+            advance(6)
+            await settle()
+        assert await ended(reader)
+        writer.close()
+        await server.close()
+
+    run_stepped(scene())
+
+
+def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """The slow one is never silent; who sends whole frames as slowly, or a large one fast enough, stays."""
+
+    async def scene() -> None:
+        server = RemotingServer(Echo(), "127.0.0.1", 0)
+        await server.start()
+        slow, steady, large = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+        body = RemotingCommand(RequestCode.HEART_BEAT, 8, body=bytes(2_000_000)).encode()
+        for second in range(40):
+            if len(server.channels) == 3:
+                slow[1].write(REQUEST[:-1][second : second + 1])
+            large[1].write(body[second * 40_000 : (second + 1) * 40_000])
+            if second % 12 == 0:
+                assert await served(*steady)
+            advance(1)
+            await settle(60)
+        assert await ended(slow[0])
+        assert len(server.channels) == 2
+        large[1].write(body[40 * 40_000 :])
+        head = await large[0].readexactly(4)
+        assert decode_frame(head + await large[0].readexactly(int.from_bytes(head, "big"))).opaque == 8
+        for _, writer in (slow, steady, large):
+            writer.close()
+        await server.close()
+
+    with caplog.at_level(logging.WARNING, "rucola.remoting"):
+        run_stepped(scene())
+    (record,) = caplog.records
+    assert "of a frame in" in record.rucola_fields["reason"]  # type: ignore[attr-defined]
+
+
+def test_s07_requests_without_reading_their_answers() -> None:
+    """100,000 requests: not read on once a bounded number of answers waits, and ended when none is taken for 30 s."""
+
+    async def scene() -> None:
+        handler = Echo()
+        server = RemotingServer(handler, "127.0.0.1", 0, ServerOptions(receive_bytes=4096))
+        await server.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(REQUEST * 100_000)
+        while not (server.channels and next(iter(server.channels)).unsent_bytes):
+            await settle()
+        (channel,) = server.channels
+        await settle(200)
+        waiting = channel.unsent_bytes
+        assert waiting < server.options.outbound_bytes_high + 4096 // len(REQUEST) * (ANSWER_BYTES + 200)
+        assert handler.served < 1000
+        advance(29)
+        await settle()
+        assert not channel.closed
+        for _ in range(3):
+            advance(6)
+            await settle()
+        assert channel.closed
+        assert handler.served < 1000
+        writer.transport.abort()
+        await server.close()
+
+    run_stepped(scene())
+
+
+def test_s07_a_slow_reader_that_reads_on_stays() -> None:
+    async def scene() -> None:
+        server = RemotingServer(Echo(), "127.0.0.1", 0, ServerOptions(receive_bytes=4096))
+        await server.start()
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ANSWER_BYTES)  # else the system takes what we do not
+        plain.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", server.port))
+        reader, writer = await asyncio.open_connection(sock=plain, limit=ANSWER_BYTES)
+        writer.write(REQUEST * 300)
+        while not (server.channels and next(iter(server.channels)).unsent_bytes):
+            await settle()
+        for _ in range(300):
+            head = await reader.readexactly(4)
+            await reader.readexactly(int.from_bytes(head, "big"))
+            advance(0.5)
+            await settle()
+        assert len(server.channels) == 1
+        writer.close()
+        await server.close()
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (ServerOptions(connections_max=5), "more than 5 connections"),
+        (ServerOptions(connections_per_address_max=5), "more than 5 connections from one address"),
+    ],
+)
+def test_s09_too_many_connections(options: ServerOptions, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The sixth is refused, those before it are served, and room that becomes free is used again."""
+
+    async def scene() -> None:
+        server = RemotingServer(Echo(), "127.0.0.1", 0, options)
+        await server.start()
+        kept = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            assert await ended(reader)
+            writer.close()
+        for connection in kept:
+            assert await served(*connection)
+        kept.pop()[1].close()
+        while len(server.channels) == 5:
+            await settle()
+        again = await asyncio.open_connection("127.0.0.1", server.port)
+        assert await served(*again)
+        for _, writer in [*kept, again]:
+            writer.close()
+        while server.channels:
+            await settle()
+        assert (server._watch._count, server._watch._by_address) == (0, {})
+        await server.close()
+
+    with caplog.at_level(logging.WARNING, "rucola.remoting"):
+        run_stepped(scene())
+    (record,) = caplog.records
+    assert record.rucola_fields["reason"] == reason  # type: ignore[attr-defined]
