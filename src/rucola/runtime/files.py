@@ -178,6 +178,19 @@ class Files:
             if not isinstance(error.__cause__, PermissionError):
                 raise
 
+    def sync_file(self, path: str) -> None:
+        """What any process stored in the file so far is on the disk when it returns.
+
+        Raises:
+            DiskError: it may not be there.
+        """
+        with _disk(path, "sync"):
+            descriptor = os.open(path, os.O_RDWR | _BINARY | _NO_FOLLOW)
+            try:
+                self.data_sync(descriptor)
+            finally:
+                os.close(descriptor)
+
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
         with _disk(path, "sync directory"):
@@ -372,6 +385,15 @@ class MappedSegment:
             except (AttributeError, OSError):
                 # Not known to this system, or refused: the stores take their faults one by one.
                 self._files.populate_write = False
+
+    def expect_scattered(self) -> None:
+        """Touched here and there: a fault brings its own page only.
+
+        Else the system reads ahead around it, as far as the disk's setting says; some have several megabytes, which a
+        store with very many queues pays at the first touch of each.
+        """
+        with suppress(AttributeError, OSError):
+            self.buffer.madvise(mmap.MADV_RANDOM)
 
     def rewrite(self, position: int, length: int) -> None:
         """Stores the bytes that are there once more: the next sync writes them, also after one that failed."""

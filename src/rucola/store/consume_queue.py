@@ -11,6 +11,7 @@ The event loop's thread puts and reads; the keeper's thread syncs.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ class ConsumeQueue:
         touched: used by the dispatcher: entries were put since the last notification, all of them with tags code
             ``tags_code``, or with several when that is None.
         counted: the store counts this queue among those with a file.
+        on_map: called when one of the segments was mapped.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class ConsumeQueue:
         "files",
         "max_offset",
         "min_offset",
+        "on_map",
         "queue_id",
         "tags_code",
         "topic",
@@ -83,12 +86,13 @@ class ConsumeQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable)
+        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True, on_map=self._mapped)
         self.min_offset = 0
         self.max_offset = 0
         self.touched = False
         self.tags_code: int | None = 0
         self.counted = False
+        self.on_map: Callable[[ConsumeQueue], None] | None = None
         self._log = log
         self._file: MappedFile | None = None
         self._buffer: object = None
@@ -283,6 +287,18 @@ class ConsumeQueue:
             if file.end > self._synced and file.start < end:
                 file.sync()
         self._synced = end
+
+    def park(self) -> None:
+        """Gives up the maps for a while; nothing else changes, and they come back one by one. Not in ``sync``."""
+        self._file = None
+        self._buffer = None
+        self._position = self._allocated = 0
+        for file in self.files.segments:
+            file.park()
+
+    def _mapped(self) -> None:
+        if self.on_map is not None:
+            self.on_map(self)
 
     def close(self) -> None:
         """Gives up the maps."""

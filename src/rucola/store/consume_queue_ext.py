@@ -40,7 +40,7 @@ class ConsumeQueueExt:
     """
 
     def __init__(self, files: Files, path: str, segment_bytes: int, writable: bool = True) -> None:
-        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable)
+        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True)
         self.end = 0
         self.unit_bytes_max = min(EXT_UNIT_BYTES_MAX, segment_bytes - END_BYTES)
         self._files = files

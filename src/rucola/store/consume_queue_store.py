@@ -18,7 +18,11 @@ from rucola.store.queue_factory import QueueFactory, QueueOptions
 QUEUE_ID_MAX = 1 << 16
 """Messages are appended to queues with smaller ids only; foreign stores may hold others."""
 
+MAPS_MAX = 4096
+"""Segments of queues that are mapped at a time: each takes two of the process's descriptors, and a map."""
+
 _INT32_MAX = 0x7FFFFFFF
+_PARKED_SHARE = 4
 
 
 class ConsumeQueueStore:
@@ -29,6 +33,7 @@ class ConsumeQueueStore:
         file_count: number of queues with at least one file.
         next_offset_tables: what ``next_offsets`` has answered so far, by topic.
         first_counts: the sum of each of those tables when it was made.
+        maps_max: when more segments are mapped, queues that have been mapped for long give up their maps.
 
     Args:
         files: door to the disk.
@@ -48,6 +53,10 @@ class ConsumeQueueStore:
         # In the order of their first write: syncs then come in the same order in each run of a simulation.
         self._dirty: dict[ConsumeQueue, None] = {}
         self._dirty_lock = threading.Lock()
+        self._syncing: ConsumeQueue | None = None
+        self.maps_max = MAPS_MAX
+        self._maps: dict[ConsumeQueue, int] = {}
+        self._map_count = 0
 
     def names(self) -> Iterator[tuple[bytes, int]]:
         """Topic and queue id of every queue directory."""
@@ -91,6 +100,9 @@ class ConsumeQueueStore:
             if not 0 <= queue_id <= _INT32_MAX:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
+            if type(queue) is ConsumeQueue:
+                # The other kinds are few, and know more of their maps than that they are there.
+                queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
         return queue
@@ -145,6 +157,7 @@ class ConsumeQueueStore:
         with self._dirty_lock:
             for queue in opened.values():
                 self._dirty.pop(queue, None)
+                self._map_count -= self._maps.pop(queue, 0)
         self.factory.forget(topic)
         return list(opened.values())
 
@@ -166,8 +179,13 @@ class ConsumeQueueStore:
         """Syncs all queues written since the last call; called by the keeper's thread, or when it has ended."""
         with self._dirty_lock:
             dirty, self._dirty = self._dirty, {}
-        for queue in dirty:
-            queue.sync()
+        try:
+            for queue in dirty:
+                with self._dirty_lock:
+                    self._syncing = queue
+                queue.sync()
+        finally:
+            self._syncing = None
 
     def close(self) -> None:
         """Forgets all queues and gives up their maps; those that are asked for later are opened again."""
@@ -176,6 +194,26 @@ class ConsumeQueueStore:
         self._topics.clear()
         self.next_offset_tables.clear()
         self.first_counts.clear()
+        self._maps.clear()
+        self._map_count = 0
+
+    def _mapped(self, queue: ConsumeQueue) -> None:
+        self._maps[queue] = self._maps.get(queue, 0) + 1
+        self._map_count += 1
+        if self._map_count > self.maps_max:
+            self._park(queue)
+
+    def _park(self, busy: ConsumeQueue) -> None:
+        """Those mapped first give up their maps, some at once; whichever is in use soon has them again."""
+        enough = self.maps_max - self.maps_max // _PARKED_SHARE
+        for queue in list(self._maps):
+            if self._map_count <= enough:
+                break
+            if queue is not busy:
+                with self._dirty_lock:
+                    if queue is not self._syncing:
+                        queue.park()
+                        self._map_count -= self._maps.pop(queue)
 
     def _grow(self, offsets: array[int], queue_count: int) -> None:
         if queue_count > len(offsets):

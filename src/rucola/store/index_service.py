@@ -52,7 +52,7 @@ class IndexFile:
         self.entry_max = config.max_index_num
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
         size = index_file_bytes(self.slot_count, self.entry_max)
-        self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0)
+        self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0, scattered=True)
 
     @property
     def path(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rucola.runtime.files import Buffer, Files, MappedSegment
 
@@ -20,17 +20,45 @@ class MappedFile:
         start: offset of its first byte in the log it belongs to; also its name, as 20 digits.
         size: length in bytes.
         allocated: bytes from the start that have blocks for sure, so that a store through the map cannot fail.
+
+    Args:
+        scattered: reads and stores are small and all over the file: nothing is read ahead.
+        on_map: called whenever the map was made.
     """
 
-    __slots__ = ("_files", "_segment", "_writable", "allocated", "path", "size", "start")
+    __slots__ = (
+        "_files",
+        "_on_map",
+        "_parked",
+        "_scattered",
+        "_segment",
+        "_writable",
+        "allocated",
+        "path",
+        "size",
+        "start",
+    )
 
-    def __init__(self, files: Files, path: str, start: int, size: int, writable: bool, allocated: int) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        start: int,
+        size: int,
+        writable: bool,
+        allocated: int,
+        scattered: bool = False,
+        on_map: Callable[[], None] | None = None,
+    ) -> None:
         self.path = path
         self.start = start
         self.size = size
         self.allocated = allocated
         self._files = files
         self._writable = writable
+        self._scattered = scattered
+        self._on_map = on_map
+        self._parked = False
         self._segment: MappedSegment | None = None
 
     @property
@@ -44,6 +72,10 @@ class MappedFile:
         segment = self._segment
         if segment is None:
             segment = self._segment = self._files.open_segment(self.path, self.size, self._writable)
+            if self._scattered:
+                segment.expect_scattered()
+            if self._on_map is not None:
+                self._on_map()
         return segment
 
     @property
@@ -95,10 +127,19 @@ class MappedFile:
                     yield start, end
 
     def sync(self) -> None:
-        """Syncs the file if it is mapped; a file that is not mapped was not written."""
+        """Syncs the file if it is mapped, or was until ``park``; another that is not mapped was not written."""
         segment = self._segment
         if segment is not None:
             segment.sync()
+        elif self._parked:
+            self._files.sync_file(self.path)
+        self._parked = False
+
+    def park(self) -> None:
+        """Gives up the map for a while; what was stored and not synced yet still will be. Not during a ``sync``."""
+        if self._segment is not None:
+            self._parked = True
+            self.close()
 
     def close(self) -> None:
         """Gives up the map; it comes back when it is needed again."""

@@ -7,6 +7,7 @@ the reference only logs it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from rucola.errors import StoreDamagedError
 from rucola.formats.segment_name import segment_name, segment_start
@@ -33,6 +34,7 @@ class MappedFileQueue:
         writable: False = look only: nothing is created, removed or changed.
         staging: prefix of the path under which new segments are made before they get their name.
         allocate_whole: give all blocks to a new segment at once; else ``ALLOCATION_STEP`` by step.
+        scattered, on_map: see ``MappedFile``.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class MappedFileQueue:
         writable: bool = True,
         staging: str | None = None,
         allocate_whole: bool = False,
+        scattered: bool = False,
+        on_map: Callable[[], None] | None = None,
     ) -> None:
         self.path = path
         self.paths: tuple[str, ...] = (path,)
@@ -55,6 +59,8 @@ class MappedFileQueue:
         self._writable = writable
         self._staging = staging if staging is not None else f"{path}-"
         self._allocate_whole = allocate_whole
+        self._scattered = scattered
+        self._on_map = on_map
         self._empty = ""
 
     def load(self, remove_empty: bool = True) -> None:
@@ -154,7 +160,9 @@ class MappedFileQueue:
         """Takes up the segment that starts at ``start``, created now if ``create`` was not called before."""
         path = self.create(start)
         allocated = self.segment_bytes if self._allocate_whole else 0
-        file = MappedFile(self._files, path, start, self.segment_bytes, self._writable, allocated)
+        file = MappedFile(
+            self._files, path, start, self.segment_bytes, self._writable, allocated, self._scattered, self._on_map
+        )
         self.segments.append(file)
         return file
 
@@ -198,4 +206,4 @@ class MappedFileQueue:
                 "restore the file, or set the segment size the store was made with",
             )
         # How much of the file has blocks is not known yet: what turns out to be written counts as allocated later.
-        return MappedFile(self._files, path, start, length, self._writable, 0)
+        return MappedFile(self._files, path, start, length, self._writable, 0, self._scattered, self._on_map)

@@ -24,7 +24,7 @@ from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.consume_queue_ext import BitMap
-from rucola.store.consume_queue_store import ConsumeQueueStore
+from rucola.store.consume_queue_store import MAPS_MAX, ConsumeQueueStore
 from rucola.store.dispatch import Dispatcher, OnArrival
 from rucola.store.flush import FlushService
 from rucola.store.index_service import IndexService
@@ -139,7 +139,9 @@ class MessageStore:
             self._sync_parent()
         self._lock = files.lock_directory(root)
         try:
-            raise_file_limit()
+            # Two descriptors a map; half of what there is stays for connections and the log.
+            if limit := raise_file_limit():
+                self._queues.maps_max = max(min(MAPS_MAX, limit // 4), 1)
             if self.config.quarantine:
                 mend_layout(files, self._log.queue, self._quarantine)
             self._log.queue.load(remove_empty=False)
