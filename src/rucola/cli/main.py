@@ -159,6 +159,19 @@ def store_command(context: typer.Context) -> int:
     return run_store(context.args)
 
 
+@app.command(
+    "mqadmin",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "allow_extra_args": True},
+    options_metavar="COMMAND ...",
+)
+def mqadmin_command(context: typer.Context) -> int:
+    """Administer a cluster with RocketMQ's mqadmin commands."""
+    from rucola.cli.mqadmin.app import run as run_mqadmin
+
+    return run_mqadmin(context.args)
+
+
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
     """Tell a person, or with ``json`` a script, that everything runs and where."""
     from rucola.runtime.machine import process_id

@@ -43,13 +43,14 @@ class NameServers:
 
     async def route_info(self, topic: str) -> TopicRouteData:
         """Route of ``topic``; ``BrokerError`` 17 when there is none."""
-        return await self._ask(lambda address: self._api.route_info(address, topic, self._timeout_ms))
+        return await self.ask(lambda address: self._api.route_info(address, topic, self._timeout_ms))
 
     async def topic_list(self) -> list[str]:
         """Names of all topics."""
-        return await self._ask(lambda address: self._api.topic_list(address, self._timeout_ms))
+        return await self.ask(lambda address: self._api.topic_list(address, self._timeout_ms))
 
-    async def _ask(self, call: Callable[[str], Awaitable[T]]) -> T:
+    async def ask(self, call: Callable[[str], Awaitable[T]]) -> T:
+        """The outcome of ``call`` with the address of one that answers."""
         for attempt in range(len(self.addresses)):
             try:
                 return await call(self.addresses[self._chosen])

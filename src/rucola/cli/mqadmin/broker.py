@@ -1,0 +1,196 @@
+"""Commands about clusters and brokers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rucola.cli.mqadmin import output
+from rucola.cli.mqadmin.app import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch
+from rucola.client.admin import AdminClient
+from rucola.protocol.codes import RequestCode
+
+BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="Name of the broker.", show_default=False)]
+
+
+@app.command("clusterList")
+def cluster_list(
+    namesrv: Namesrv,
+    more: Annotated[bool, typer.Option("-m", "--moreStats", help="Messages of today and yesterday.")] = False,
+    cluster: Annotated[str | None, typer.Option("-c", "--clusterName", help="This cluster only.")] = None,
+) -> None:
+    """List clusters, brokers and what they do."""
+
+    async def work(admin: AdminClient) -> None:
+        info = await admin.cluster_info()
+        rows = []
+        for name, brokers in sorted(info.cluster_addr_table.items()):
+            if cluster not in (None, name):
+                continue
+            for broker in sorted(brokers):
+                for number, address in sorted(info.broker_addr_table[broker].broker_addrs.items()):
+                    figures = await admin.api.runtime_info(address)
+                    rows.append([name, broker, number, *(_more(figures) if more else [address, *_state(figures)])])
+        columns = ["Cluster Name", "Broker Name"]
+        if more:
+            columns += ["BID", "InTotalYest", "OutTotalYest", "InTotalToday", "OutTotalToday"]
+        else:
+            columns += ["BID", "Addr", "Version", "InTPS", "OutTPS", "Space", "ACTIVATED"]
+        output.table(columns, rows)
+
+    administer(namesrv, work)
+
+
+@app.command("brokerStatus")
+def broker_status(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+    """Show the figures of a broker or of a cluster's brokers."""
+    one_of(broker, cluster)
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            figures = await admin.api.runtime_info(address)
+            output.facts({**({"broker": address} if broker is None else {}), **dict(sorted(figures.items()))})
+
+    administer(namesrv, work)
+
+
+@app.command("getBrokerConfig")
+def get_broker_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+    """Show the options of a broker or of a cluster's masters."""
+    one_of(broker, cluster)
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            options = await admin.api.broker_config(address)
+            output.facts({**({"broker": address} if broker is None else {}), **dict(sorted(options.items()))})
+
+    administer(namesrv, work)
+
+
+@app.command("updateBrokerConfig")
+def update_broker_config(
+    namesrv: Namesrv,
+    key: Annotated[str, typer.Option("-k", "--key", help="Option.", show_default=False)],
+    value: Annotated[str, typer.Option("-v", "--value", help="Its value.", show_default=False)],
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Change an option of a broker or of a cluster's masters."""
+    one_of(broker, cluster)
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.api.change_broker_config(address, {key: value})
+            output.say(f"update broker config success, {address}", broker=address, key=key, value=value)
+
+    administer(namesrv, work)
+
+
+@app.command("wipeWritePerm")
+def wipe_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
+    """Let nobody send to a broker, on all name servers."""
+
+    async def work(admin: AdminClient) -> None:
+        for address in admin.namesrv_addresses:
+            count = await admin.api.wipe_write_perm(address, broker_name)
+            output.say(
+                f"wipe write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
+                broker=broker_name,
+                namesrv=address,
+                topics=count,
+            )
+
+    administer(namesrv, work)
+
+
+@app.command("addWritePerm")
+def add_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
+    """Undo wipeWritePerm."""
+
+    async def work(admin: AdminClient) -> None:
+        for address in admin.namesrv_addresses:
+            count = await admin.api.add_write_perm(address, broker_name)
+            output.say(
+                f"add write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
+                broker=broker_name,
+                namesrv=address,
+                topics=count,
+            )
+
+    administer(namesrv, work)
+
+
+@app.command("cleanExpiredCQ")
+def clean_expired_cq(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+    """Remove what has expired from the consume queues."""
+    _clean(namesrv, broker, cluster, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+
+@app.command("deleteExpiredCommitLog")
+def delete_expired_commit_log(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
+    """Remove what has expired from the commit log, now."""
+    _clean(namesrv, broker, cluster, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+
+@app.command("brokerConsumeStats")
+def broker_consume_stats(
+    namesrv: Namesrv,
+    broker: Annotated[str, typer.Option("-b", "--brokerAddr", help="Broker, host:port.", show_default=False)],
+    level: Annotated[int, typer.Option("-l", "--level", help="Queues with at least so many waiting.", min=0)] = 0,
+    order: Annotated[Switch, typer.Option("-o", "--order", help="Ordered topics only: true or false.")] = None,
+) -> None:
+    """Show how far all groups are."""
+    ordered_only = switch("-o", order, False)
+
+    async def work(admin: AdminClient) -> None:
+        stats = await admin.api.all_consume_stats(broker, ordered_only)
+        rows = []
+        for entry in stats.consume_stats_list:
+            for group, listed in sorted(entry.items()):
+                for figures in listed:
+                    for queue, wrapper in sorted(figures.offset_table.items()):
+                        diff = wrapper.broker_offset - wrapper.consumer_offset
+                        if diff >= level:
+                            offsets = [wrapper.broker_offset, wrapper.consumer_offset, diff]
+                            last = output.time_text(wrapper.last_timestamp)
+                            rows.append([queue.topic, group, queue.broker_name, queue.queue_id, *offsets, last])
+        columns = ["Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "LastTime"]
+        output.table(columns, rows)
+        output.say(f"Diff Total: {stats.total_diff}", diffTotal=stats.total_diff)
+
+    administer(namesrv, work)
+
+
+def _clean(namesrv: str, broker: str | None, cluster: str | None, code: RequestCode) -> None:
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.api.clean(address, code)
+            output.say(f"success, {address}", broker=address)
+
+    administer(namesrv, work)
+
+
+def _state(figures: dict[str, str]) -> list[object]:
+    """Version, messages a second in and out, share of the disk in use, whether messages are taken."""
+    rates = [figures.get(name, "").split() for name in ("putTps", "getTransferredTps")]
+    return [
+        figures.get("brokerVersionDesc", ""),
+        *[float(rate[0]) if rate else 0.0 for rate in rates],
+        figures.get("commitLogDiskRatio", ""),
+        figures.get("brokerActive", ""),
+    ]
+
+
+def _more(figures: dict[str, str]) -> list[int]:
+    """Messages in and out, yesterday and today."""
+
+    def growth(kind: str, start: str, end: str) -> int:
+        return int(figures.get(f"{kind}{end}", 0)) - int(figures.get(f"{kind}{start}", 0))
+
+    return [
+        growth("msgPutTotal", "YesterdayMorning", "TodayMorning"),
+        growth("msgGetTotal", "YesterdayMorning", "TodayMorning"),
+        growth("msgPutTotal", "TodayMorning", "TodayNow"),
+        growth("msgGetTotal", "TodayMorning", "TodayNow"),
+    ]

@@ -1,0 +1,94 @@
+"""Commands about consumer groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rucola.cli.mqadmin import output
+from rucola.cli.mqadmin.app import Broker, Cluster, Group, Namesrv, Switch, administer, app, one_of, switch
+from rucola.client.admin import AdminClient
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.errors import ClientError
+
+
+@app.command("updateSubGroup")
+def update_sub_group(
+    namesrv: Namesrv,
+    group: Group,
+    broker: Broker = None,
+    cluster: Cluster = None,
+    consume_enable: Annotated[Switch, typer.Option("-s", "--consumeEnable", help="true or false.")] = None,
+    from_min: Annotated[Switch, typer.Option("-m", "--consumeFromMinEnable", help="true or false.")] = None,
+    broadcast: Annotated[Switch, typer.Option("-d", "--consumeBroadcastEnable", help="true or false.")] = None,
+    orderly: Annotated[Switch, typer.Option("-o", "--consumeMessageOrderly", help="true or false.")] = None,
+    retry_queues: Annotated[int, typer.Option("-q", "--retryQueueNums", min=0)] = 1,
+    retry_max: Annotated[int, typer.Option("-r", "--retryMaxTimes", min=-1)] = 16,
+    broker_id: Annotated[int, typer.Option("-i", "--brokerId", min=0)] = 0,
+    slow_broker: Annotated[int, typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0)] = 1,
+    notify: Annotated[Switch, typer.Option("-a", "--notifyConsumerIdsChanged", help="true or false.")] = None,
+) -> None:
+    """Create or change a consumer group on a broker or on a cluster.
+
+    As with RocketMQ's tool, -m and -d are off unless they are given.
+    """
+    one_of(broker, cluster)
+    config = SubscriptionGroupConfig(
+        group,
+        consume_enable=switch("-s", consume_enable, True),
+        consume_from_min_enable=switch("-m", from_min, False),
+        consume_broadcast_enable=switch("-d", broadcast, False),
+        consume_message_orderly=switch("-o", orderly, False),
+        retry_queue_nums=retry_queues,
+        retry_max_times=retry_max,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=slow_broker,
+        notify_consumer_ids_changed_enable=switch("-a", notify, True),
+    )
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.api.change_group(address, config)
+            output.say(f"create subscription group to {address} success.", group=group, broker=address)
+
+    administer(namesrv, work)
+
+
+@app.command("deleteSubGroup")
+def delete_sub_group(
+    namesrv: Namesrv,
+    group: Group,
+    broker: Broker = None,
+    cluster: Cluster = None,
+    remove_offset: Annotated[
+        Switch, typer.Option("-r", "--removeOffset", help="Its progress, retry and dead-letter topics too.")
+    ] = None,
+) -> None:
+    """Delete a consumer group from a broker or from a cluster."""
+    one_of(broker, cluster)
+    clean = switch("-r", remove_offset, False)
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.delete_group(address, group, clean)
+            output.say(f"delete subscription group [{group}] from broker [{address}] success.", group=group)
+
+    administer(namesrv, work)
+
+
+@app.command("getConsumerConfig")
+def get_consumer_config(namesrv: Namesrv, group: Group) -> None:
+    """Show a consumer group as each broker has it."""
+
+    async def work(admin: AdminClient) -> None:
+        found = False
+        for address in await admin.masters(None, None):
+            config = (await admin.api.all_groups(address)).get(group)
+            if config is not None:
+                found = True
+                output.facts({"broker": address, **config.to_dict()})
+        if not found:
+            raise ClientError(f"no broker knows the group {group}")
+
+    administer(namesrv, work)

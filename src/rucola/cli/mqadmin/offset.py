@@ -1,0 +1,151 @@
+"""Commands about the progress of consumer groups."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from rucola.cli.mqadmin import output
+from rucola.cli.mqadmin.app import Namesrv, Switch, Topic, administer, app, switch
+from rucola.client.admin import AdminClient, unless
+from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, is_retry_topic
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
+from rucola.protocol.codes import ResponseCode
+from rucola.runtime.clock import SystemClock
+
+_END = -1
+
+
+@app.command("consumerProgress")
+def consumer_progress(
+    namesrv: Namesrv,
+    group: Annotated[str | None, typer.Option("-g", "--groupName", help="Group. [default: all]")] = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topicName", help="This topic only.")] = None,
+) -> None:
+    """Show how far consumer groups are."""
+
+    async def one(admin: AdminClient, name: str) -> None:
+        stats = await admin.consume_stats(name, topic)
+        rows = [
+            [
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                wrapper.broker_offset,
+                wrapper.consumer_offset,
+                wrapper.broker_offset - wrapper.consumer_offset,
+                max(wrapper.pull_offset - wrapper.consumer_offset, 0),
+                output.time_text(wrapper.last_timestamp),
+            ]
+            for queue, wrapper in sorted(stats.offset_table.items())
+        ]
+        columns = ["Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "Inflight", "LastTime"]
+        output.table(columns, rows)
+        total = stats.total_diff()
+        output.say(
+            f"Consume TPS: {stats.consume_tps:.2f}\nConsume Diff Total: {total}",
+            consumeTps=stats.consume_tps,
+            diffTotal=total,
+        )
+
+    async def everyone(admin: AdminClient) -> None:
+        rows = []
+        for name in sorted(filter(is_retry_topic, await admin.topic_list())):
+            known = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+            stats = await admin.consume_stats(known)
+            count, version, kind, model = 0, "OFFLINE", "", ""
+            for data in await admin.brokers_of(name):
+                address = data.broker_addrs[min(data.broker_addrs)]
+                call = admin.api.consumer_connection(address, known)
+                connection = await unless(ResponseCode.CONSUMER_NOT_ONLINE, call)
+                if connection is not None and connection.connection_set:
+                    count = len(connection.connection_set)
+                    version = str(min(client.version for client in connection.connection_set))
+                    kind, model = connection.consume_type, connection.message_model
+            rows.append([known, count, version, kind, model, stats.consume_tps, stats.total_diff()])
+        output.table(["Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total"], rows)
+
+    async def work(admin: AdminClient) -> None:
+        if group is not None:
+            await one(admin, group)
+        else:
+            await everyone(admin)
+
+    administer(namesrv, work)
+
+
+@app.command("resetOffsetByTime")
+def reset_offset_by_time(
+    namesrv: Namesrv,
+    group: Annotated[str, typer.Option("-g", "--group", help="Consumer group.", show_default=False)],
+    topic: Topic,
+    timestamp: Annotated[
+        str, typer.Option("-s", "--timestamp", help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS", show_default=False)
+    ],
+    force: Annotated[Switch, typer.Option("-f", "--force", help="Forward too: true or false.")] = None,
+) -> None:
+    """Let a group go on from a time."""
+    _reset(namesrv, group, topic, _time_ms(timestamp), switch("-f", force, True))
+
+
+@app.command("skipAccumulatedMessage")
+def skip_accumulated_message(
+    namesrv: Namesrv,
+    group: Annotated[str, typer.Option("-g", "--group", help="Consumer group.", show_default=False)],
+    topic: Topic,
+    force: Annotated[Switch, typer.Option("-f", "--force", help="true or false.")] = None,
+) -> None:
+    """Let a group go on from the end."""
+    _reset(namesrv, group, topic, _END, switch("-f", force, True))
+
+
+@app.command("cloneGroupOffset")
+def clone_group_offset(
+    namesrv: Namesrv,
+    source: Annotated[str, typer.Option("-s", "--srcGroup", help="Group to copy from.", show_default=False)],
+    target: Annotated[str, typer.Option("-d", "--destGroup", help="Group to copy to.", show_default=False)],
+    topic: Topic,
+) -> None:
+    """Let a group be as far as another one."""
+
+    async def work(admin: AdminClient) -> None:
+        count = await admin.clone_offsets(source, target, topic)
+        output.say(
+            f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}], {count} queues",
+            source=source,
+            target=target,
+            topic=topic,
+            queues=count,
+        )
+
+    administer(namesrv, work)
+
+
+def _reset(namesrv: str, group: str, topic: str, timestamp_ms: int, force: bool) -> None:
+    async def work(admin: AdminClient) -> None:
+        table = await admin.reset_offsets(group, topic, timestamp_ms, force)
+        _show_offsets(table)
+
+    administer(namesrv, work)
+
+
+def _show_offsets(table: dict[MessageQueue, int]) -> None:
+    rows = [[queue.broker_name, queue.queue_id, offset] for queue, offset in sorted(table.items())]
+    output.table(["brokerName", "queueId", "offset"], rows)
+
+
+def _time_ms(text: str) -> int:
+    if text == "now":
+        return SystemClock().wall_ms()
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 19:
+        return int(text)
+    try:
+        seconds, _, milliseconds = text.rpartition(":")
+        moment = datetime.strptime(seconds, "%Y-%m-%d#%H:%M:%S")
+        return int(moment.timestamp()) * 1000 + int(milliseconds)
+    except ValueError:
+        raise ConfigError("-s", text, "now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS") from None

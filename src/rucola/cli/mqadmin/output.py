@@ -1,0 +1,82 @@
+"""How ``rucola mqadmin`` prints: tables for people, with ``--json`` one object a line for scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import datetime
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+JSON: ContextVar[bool] = ContextVar("json", default=False)
+_PIPE_COLUMNS = 1000
+
+
+class OutputClosedError(Exception):
+    """Whoever reads the output has had enough."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise OutputClosedError
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows of values under their names."""
+    if JSON.get():
+        for row in rows:
+            _json(dict(zip(columns, row, strict=True)))
+        return
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*[Text(_text(value)) for value in row])
+    _console().print(shown)
+
+
+def facts(values: Mapping[str, object]) -> None:
+    """Names and values, one a line."""
+    if JSON.get():
+        _json(dict(values))
+        return
+    console = _console()
+    width = max((len(name) for name in values), default=0)
+    for name, value in values.items():
+        console.print(Text(f"{name:<{width}}  = {_text(value)}"))
+
+
+def say(text: str, **values: object) -> None:
+    """One sentence for a person; for a script ``values`` alone."""
+    if JSON.get():
+        _json(values)
+    else:
+        _console().print(Text(text))
+
+
+def time_text(wall_ms: int) -> str:
+    """``yyyy-MM-dd HH:mm:ss,SSS`` in local time, ``-`` for no time."""
+    if wall_ms <= 0:
+        return "-"
+    return datetime.fromtimestamp(wall_ms / 1000).strftime("%Y-%m-%d %H:%M:%S,") + f"{wall_ms % 1000:03d}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "" if value is None else str(value)
+
+
+def _json(value: Mapping[str, object]) -> None:
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def _console() -> Console:
+    # Somebody else's program has no 80 columns.
+    return _Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)

@@ -1,0 +1,239 @@
+"""The administration client: what one asks of a cluster, over the requests to its name servers and brokers.
+
+Source: protocol.md 2.12; RocketMQ 5.3.3, DefaultMQAdminExtImpl. Works with RocketMQ's servers as with ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Self, TypeVar
+
+from rucola.client.name_servers import NameServers
+from rucola.common.key_builder import dlq_topic, retry_topic
+from rucola.common.message import MessageExt
+from rucola.common.message_queue import MessageQueue
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import BrokerError, ClientError
+from rucola.formats.message import decode_messages
+from rucola.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
+from rucola.protocol.bodies.statistics import ConsumeStats, TopicOffset
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.headers.offset import ResetOffsetRequestHeader
+from rucola.protocol.headers.query import QueryMessageRequestHeader
+from rucola.remoting.admin_api import AdminApi
+from rucola.remoting.client import ClientOptions, RemotingClient
+
+T = TypeVar("T")
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""Namespace of the name servers' configuration: topic to ``broker:queues;broker:queues``."""
+_MASTER = 0
+_FOREVER_MS = (1 << 63) - 1
+
+
+class AdminClient:
+    """One administrator's connections; ``async with``, on one event loop.
+
+    Raises ``BrokerError`` when a server refuses, ``RemotingError`` when it cannot be reached, ``ClientError`` when a
+    name leads nowhere.
+
+    Args:
+        namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
+        timeout_ms: for questions to a name server.
+
+    Attributes:
+        api: the single requests.
+
+    Raises:
+        ConfigError: a name server is not ``host:port``.
+    """
+
+    def __init__(self, namesrv: str, timeout_ms: int = 5_000) -> None:
+        self._client = RemotingClient(ClientOptions(connect_timeout_ms=timeout_ms))
+        self.api = AdminApi(self._client)
+        self._name_servers = NameServers(namesrv, self.api, timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()
+
+    # name servers
+
+    @property
+    def namesrv_addresses(self) -> list[str]:
+        """The name servers."""
+        return self._name_servers.addresses
+
+    async def on_name_servers(self, call: Callable[[str], Awaitable[object]]) -> None:
+        """Make one change on every name server."""
+        for address in self._name_servers.addresses:
+            await call(address)
+
+    async def ask_name_server(self, call: Callable[[str], Awaitable[T]]) -> T:
+        """Ask whichever name server answers."""
+        return await self._name_servers.ask(call)
+
+    async def topic_list(self) -> list[str]:
+        """Names of all topics."""
+        return await self._name_servers.topic_list()
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Clusters and brokers."""
+        return await self._name_servers.ask(self.api.cluster_info)
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Route of a topic; ``BrokerError`` 17 when there is none."""
+        return await self._name_servers.route_info(topic)
+
+    async def masters(self, broker: str | None, cluster: str | None) -> list[str]:
+        """Addresses of masters: the one given, or those of a cluster, or of all.
+
+        Raises:
+            ClientError: no such cluster.
+        """
+        if broker is not None:
+            return [broker]
+        info = await self.cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            raise ClientError(f"there is no cluster {cluster}; there are: {', '.join(sorted(info.cluster_addr_table))}")
+        names = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
+        found = [info.broker_addr_table[name].broker_addrs.get(_MASTER) for name in sorted(names)]
+        return [address for address in found if address is not None]
+
+    async def brokers_of(self, topic: str) -> list[BrokerData]:
+        """Brokers that serve a topic, by name."""
+        return sorted((await self.route(topic)).broker_datas, key=lambda data: data.broker_name)
+
+    async def brokers_of_group(self, group: str) -> list[BrokerData]:
+        """Brokers that know a consumer group: those with its retry topic."""
+        return await self.brokers_of(retry_topic(group))
+
+    async def broker_address(self, name: str) -> str:
+        """Address of a broker's master.
+
+        Raises:
+            ClientError: no such broker.
+        """
+        data = (await self.cluster_info()).broker_addr_table.get(name)
+        if data is None or _MASTER not in data.broker_addrs:
+            raise ClientError(f"there is no broker {name}")
+        return data.broker_addrs[_MASTER]
+
+    # topics and groups
+
+    async def topic_offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        """Ends of all queues of a topic."""
+        table: dict[MessageQueue, TopicOffset] = {}
+        for data in await self.brokers_of(topic):
+            table.update((await self.api.topic_stats(_address(data), topic)).offset_table)
+        return table
+
+    async def change_perm(self, address: str, topic: str, perm: int) -> TopicConfig:
+        """Set read and write permission of a topic; gives the topic as it was."""
+        known = await self.api.topic_config(address, topic)
+        await self.api.change_topic(address, replace(known, perm=perm))
+        return known
+
+    async def delete_topic(self, topic: str, cluster: str) -> None:
+        """Delete a topic on all brokers of a cluster and in the name servers, with its order configuration."""
+        info = await self.cluster_info()
+        if cluster not in info.cluster_addr_table:
+            raise ClientError(f"there is no cluster {cluster}; there are: {', '.join(sorted(info.cluster_addr_table))}")
+        for name in sorted(info.cluster_addr_table[cluster]):
+            for address in info.broker_addr_table[name].broker_addrs.values():
+                await self.api.delete_topic(address, topic)
+        await self.on_name_servers(lambda address: self.api.delete_topic_in_namesrv(address, topic, cluster))
+        await self.on_name_servers(lambda address: self.api.delete_kv_config(address, ORDER_TOPIC_CONFIG, topic))
+
+    async def delete_group(self, address: str, group: str, clean_offset: bool) -> None:
+        """Delete a group on one broker; with ``clean_offset`` its progress, retry and dead-letter topics too."""
+        await self.api.delete_group(address, group, clean_offset)
+        if clean_offset:
+            for topic in (retry_topic(group), dlq_topic(group)):
+                await self.api.delete_topic(address, topic)
+                for namesrv in self.namesrv_addresses:
+                    await self.api.delete_topic_in_namesrv(namesrv, topic, None)
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """Progress of a group on all brokers; ``BrokerError`` 17 when none knows the group."""
+        result = ConsumeStats()
+        for data in await self.brokers_of_group(group):
+            part = await self.api.consume_stats(_address(data), group, topic)
+            result.offset_table.update(part.offset_table)
+            result.consume_tps += part.consume_tps
+        return result
+
+    async def reset_offsets(
+        self, group: str, topic: str, timestamp_ms: int, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Set a group back, or forward, to a store time; negative: to the end. Gives the new offsets."""
+        table: dict[MessageQueue, int] = {}
+        for data in await self.brokers_of(topic):
+            header = ResetOffsetRequestHeader(topic, group, timestamp_ms, force, -1, -1)
+            table.update(await self.api.reset_offset(_address(data), header))
+        return table
+
+    # messages
+
+    async def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        unique: bool = False,
+        count_max: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> list[MessageExt]:
+        """Messages with this key, or this unique key, oldest first."""
+        found: list[MessageExt] = []
+        for data in await self.brokers_of(topic):
+            header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms, unique)
+            body = await self.api.query_message(_address(data), header)
+            found += decode_messages(body)
+        matching = [message for message in found if key in _keys(message, unique)]
+        return sorted(matching, key=lambda message: message.store_timestamp_ms)
+
+    async def clone_offsets(self, source: str, target: str, topic: str) -> int:
+        """Let group ``target`` be where ``source`` is in ``topic``; gives the number of queues.
+
+        Raises:
+            ClientError: ``source`` has no progress there.
+        """
+        stats = await self.consume_stats(source, topic)
+        if not stats.offset_table:
+            raise ClientError(f"group {source} has no progress in topic {topic}")
+        addresses = {data.broker_name: _address(data) for data in await self.brokers_of(topic)}
+        for queue, wrapper in stats.offset_table.items():
+            address = addresses[queue.broker_name]
+            await self.api.update_consumer_offset(address, target, queue, wrapper.consumer_offset)
+        return len(stats.offset_table)
+
+
+async def unless(code: ResponseCode, call: Awaitable[T]) -> T | None:
+    """The outcome of ``call``, None when the server refuses with ``code``."""
+    try:
+        return await call
+    except BrokerError as error:
+        if error.code != code:
+            raise
+        return None
+
+
+def _address(data: BrokerData) -> str:
+    """Where to ask: the master, or whoever is left."""
+    if not data.broker_addrs:
+        raise ClientError(f"broker {data.broker_name} has no address")
+    return data.broker_addrs.get(_MASTER) or data.broker_addrs[min(data.broker_addrs)]
+
+
+def _keys(message: MessageExt, unique: bool) -> list[str]:
+    if unique:
+        return [message.properties.get("UNIQ_KEY", "")]
+    return message.properties.get("KEYS", "").split()
