@@ -105,6 +105,7 @@ class TimerMessageService:
         self._step: TimeStep | None = None
         self._delivering = False
         self._walk_end = 0
+        self._first_end = 0
         self._prepared_ms = 0
         self._stored_end = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
@@ -126,6 +127,7 @@ class TimerMessageService:
         )
         self._timers.load(queue, self._wall_ms())
         self._walk_end = self._timers.read_time_ms + self._timers.geometry.span_ms
+        self._first_end = queue.max_offset
 
     def pending(self) -> int:
         """Messages that wait."""
@@ -145,20 +147,22 @@ class TimerMessageService:
         now_ms = self._wall_ms()
         step_now_ms = now_ms - now_ms % self._step_ms
         timers = self._timers
-        backlog = 0
+        wait_for_backlog_ms = 0
         # After a long stop the wheel first has to give the places free that new messages need.
         if timers.is_empty or timers.read_time_ms >= step_now_ms - timers.geometry.span_ms // 2:
             if not self._take(step_now_ms):
                 return RETRY_MS
-            backlog = self._store.max_queue_offset(TIMER, 0) - timers.queue_offset
+            if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
+                # What waits to be taken may belong to the next step, or withdraw what does; all of a start's is taken.
+                wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
             timers.read_time_ms = max(timers.read_time_ms, step_now_ms)
-            return 0 if backlog > 0 else None
-        pause_ms = self._deliver(step_now_ms, backlog > 0)
+            return 0 if wait_for_backlog_ms else None
+        pause_ms = self._deliver(step_now_ms, wait_for_backlog_ms)
         if pause_ms is not None:
             return pause_ms
         half_ms = step_now_ms + self._step_ms // 2
-        if backlog > 0 or (now_ms >= half_ms and self._prepare(step_now_ms)):
+        if wait_for_backlog_ms or (now_ms >= half_ms and self._prepare(step_now_ms)):
             return 0
         return min((half_ms if now_ms < half_ms else step_now_ms + self._step_ms) - now_ms, LOOK_AGAIN_MS)
 
@@ -199,7 +203,7 @@ class TimerMessageService:
         due_ms = int(out_ms)
         withdraws = TIMER_DEL_UNIQKEY in properties
         open_from_ms = timers.read_time_ms + (self._step_ms if self._delivering else 0)
-        if due_ms < step_now_ms and not (withdraws and due_ms >= open_from_ms):
+        if due_ms < min(step_now_ms, open_from_ms):
             delivered_before = timers.queue_offset < timers.taken_offset and due_ms < timers.taken_time_ms
             return delivered_before or withdraws or self._put_one(waiting, physical_offset)
         magic = MAGIC_PLAIN | (MAGIC_DELETE if withdraws else 0)
@@ -232,16 +236,20 @@ class TimerMessageService:
 
     # -- from the wheel to the consumers ------------------------------------------------------------------------------
 
-    def _deliver(self, step_now_ms: int, backlog: bool) -> int | None:
-        """Deliver steps that are over; milliseconds until there is more to do, None when all of them are delivered."""
+    def _deliver(self, step_now_ms: int, wait_ms: int) -> int | None:
+        """Deliver steps that are over; milliseconds until there is more to do, None when all of them are delivered.
+
+        Args:
+            wait_ms: begin with no step that is over for less.
+        """
         timers = self._timers
         for _ in range(_EMPTY_STEPS):
             time_ms = timers.read_time_ms
             if time_ms >= step_now_ms:
                 return None
             if not self._delivering:
-                if backlog and step_now_ms - time_ms <= _BACKLOG_MS:
-                    return 0  # what waits to be taken may belong to this step, or withdraw what does
+                if step_now_ms - time_ms <= wait_ms:
+                    return 0
                 if not self._open_step():
                     timers.read_time_ms = self._following(time_ms, step_now_ms)
                     continue

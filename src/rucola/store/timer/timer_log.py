@@ -9,6 +9,7 @@ from array import array
 from typing import NamedTuple
 
 from rucola.formats.timer import (
+    STOP_AT_LIMIT,
     STOP_AT_NO_UNIT,
     TIMER_BLANK,
     TIMER_BLANK_MAGIC,
@@ -23,6 +24,9 @@ from rucola.store.mapped_file import MappedFile
 from rucola.store.mapped_file_queue import MappedFileQueue
 
 _CHAIN_STEP = 4096
+_PIECE_UNITS = 20_000
+_PIECE_BYTES = TIMER_UNIT_BYTES * _PIECE_UNITS
+"""Of a segment, looked at in one go."""
 
 
 class WaitingUnit(NamedTuple):
@@ -71,19 +75,24 @@ class TimerLog:
         seen: set[int] = set()
         last = -1
         self.end = self.files.start
+        room = array("q", bytes(8 * (_PIECE_UNITS + 1)))
         for file in list(self.files.segments):
-            if file.end <= position and file is not self.files.segments[-1]:
-                self.end = file.end
-                continue
-            segment = file.segment
-            room = array("q", bytes(8 * (file.size // TIMER_UNIT_BYTES + 1)))
-            at, stop, count, newest = scan_units(
-                segment.buffer, 0, file.start, physical_end, wheel.buffer, precision_ms, seen_from, room
-            )
-            seen.update(room[:count])
-            last = newest if newest >= 0 else last
-            self.end = file.start + at
-            if stop == STOP_AT_NO_UNIT:
+            whole = True
+            if file.end > position or file is self.files.segments[-1]:
+                _ = file.segment  # a killed process left what it wrote in memory only: map it, so that it is synced
+                for at in range(0, file.size, _PIECE_BYTES):
+                    # Read, not mapped: pages of a map that were looked at once stay in the memory of the process.
+                    piece = self._files.read_at(file.path, at, _PIECE_BYTES)
+                    done, stop, count, newest = scan_units(
+                        piece, 0, file.start + at, physical_end, wheel.buffer, precision_ms, seen_from, room
+                    )
+                    seen.update(room[:count])
+                    last = newest if newest >= 0 else last
+                    self.end = file.start + at + done
+                    whole = stop != STOP_AT_NO_UNIT
+                    if stop != STOP_AT_LIMIT:
+                        break
+            if not whole:
                 break
             if file is not self.files.segments[-1]:
                 self.end = file.end

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from rucola.errors import DiskError
 from rucola.formats.timer import TIMER_SLOT, TimerSlot, is_beyond
 from rucola.runtime.files import Files, MappedSegment
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
+_PIECE_BYTES = 1 << 20
 
 
 class TimerWheel:
@@ -86,8 +86,13 @@ class TimerWheel:
 
     def is_beyond(self, log_end: int) -> bool:
         """Whether a slot leads to ``log_end`` or behind it."""
-        buffer = self.segment.buffer
-        return any(is_beyond(buffer, start, end, log_end) for start, end in self.segment.data_ranges(0))
+        for first, last in self.segment.data_ranges(0):
+            for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):
+                # Read, not mapped: pages of a map that were looked at once stay in the memory of the process.
+                piece = self._files.read_at(self.path, start, _PIECE_BYTES)
+                if is_beyond(piece, 0, len(piece), log_end):
+                    return True
+        return False
 
     def clear(self) -> None:
         """Empties all slots."""
@@ -98,13 +103,3 @@ class TimerWheel:
     def close(self) -> None:
         """Gives up the map."""
         self.segment.close()
-
-
-def remove_temporary(files: Files, path: str) -> None:
-    """Removes what a crash left of a wheel that was being made."""
-    temporary = f"{path}.tmp"
-    try:
-        if files.exists(temporary):
-            files.remove(temporary)
-    except DiskError as error:
-        event(_log, logging.WARNING, "temporary file not removed", path=temporary, error=error)

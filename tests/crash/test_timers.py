@@ -1,0 +1,147 @@
+"""Power fails at every step of timed messages: none is lost, early, or back after it was withdrawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.crash.timer_life import Broken, TimerExplorer, TimerLife, check
+
+from rucola.store.timer.timer_store import TimerStore
+from rucola.store.timer.timer_wheel import TimerWheel
+
+
+def come_and_go(life: TimerLife) -> None:
+    """Several of one step, one that is due at once, one that is withdrawn; over a border of the timer log."""
+    life.open()
+    for number in range(5):
+        life.wait(f"a{number}", 2000 + 1000 * (number // 2))
+    life.turn()
+    life.write()
+    life.wait("late", 0)
+    life.wait("gone", 4000)
+    life.wait("go", 0, withdraws="gone")
+    life.turn(1000)
+    life.wait("b0", 3000)
+    life.turn(1000)
+    life.write()
+    life.turn(2000)
+    life.wait("b1", 1000)
+    life.turn(1000)
+    life.write()
+    life.turn(3000)
+    life.stop()
+
+
+def roll(life: TimerLife) -> None:
+    """One waits longer than a unit may."""
+    life.open()
+    life.wait("far", 25_000)
+    life.wait("near", 3000)
+    life.turn()
+    life.write()
+    life.turn(11_000)
+    life.turn(1000)
+    life.write()
+    life.turn(12_000)
+    life.turn(2000)
+    life.write()
+
+
+def killed(life: TimerLife) -> None:
+    """Killed and started again between delivery and the note of it, then stopped cleanly and started."""
+    life.open()
+    for number in range(10):
+        life.wait(f"k{number}", 2000)
+    life.turn()
+    life.turn(3000)
+    life.open()
+    life.turn()
+    life.write()
+    life.wait("second", 1000)
+    life.turn()
+    life.stop()
+    life.open()
+    life.turn(2000)
+    life.write()
+
+
+def unflushed(life: TimerLife) -> None:
+    """Progress is written while the disk is behind."""
+    life.open()
+    for number in range(3):
+        life.wait(f"u{number}", 1000 * number)
+    life.flush()
+    life.work()
+    life.write()
+    for _ in range(3):
+        life.clock.advance(1500)
+        life.work()
+        life.write()
+    life.flush()
+    life.work()
+    life.write()
+
+
+WORKLOADS = {work.__name__: work for work in (come_and_go, roll, killed, unflushed)}
+
+
+def explore(workload: Callable[[TimerLife], None], sync: bool, seed: int = 5, sample: int = 1) -> TimerExplorer:
+    explorer = TimerExplorer(sync, seed, sample)
+    life = explorer.life()
+    workload(life)
+    came = life.came()
+    check(life.promises, came, came)
+    assert "gone" not in came
+    return explorer
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_power_cuts(name: str, sync: bool) -> None:
+    assert explore(WORKLOADS[name], sync).states > 30
+
+
+def count_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was delivered counts before it is on the disk."""
+    changes = TimerStore.changes
+    monkeypatch.setattr(TimerStore, "changes", lambda self, _, now_ms: changes(self, 1 << 60, now_ms))
+
+
+def wheel_before_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel that leads to units the disk does not have, and is believed."""
+    monkeypatch.setattr(TimerWheel, "is_beyond", lambda *_: False)
+    put = TimerWheel.put
+
+    def at_once(self: TimerWheel, slot: object) -> None:
+        put(self, slot)  # type: ignore[arg-type]
+        self.apply(self.take_changes())
+
+    monkeypatch.setattr(TimerWheel, "put", at_once)
+
+
+def forget_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that wait already are taken again."""
+    monkeypatch.setattr(TimerStore, "known", lambda *_: False)
+
+
+def skip_what_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start goes on from now, not from where delivery was."""
+    monkeypatch.setattr(TimerStore, "_first_time", lambda self, _, __, now_ms: now_ms - now_ms % 1000)
+
+
+@pytest.mark.parametrize(
+    ("defect", "name", "sync"),
+    [
+        (count_too_early, "unflushed", False),
+        (wheel_before_log, "come_and_go", False),
+        (forget_known, "killed", True),
+        (skip_what_was_due, "come_and_go", True),
+    ],
+)
+def test_planted_defects_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, defect: Callable[[pytest.MonkeyPatch], None], name: str, sync: bool
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises(Broken):
+        explore(WORKLOADS[name], sync, sample=6)
