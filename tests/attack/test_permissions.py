@@ -25,6 +25,7 @@ from tests.brokers import Cluster, properties_text, run
 from rucola.broker.acl.requirements import REQUIREMENTS
 from rucola.broker.config import broker_options
 from rucola.common.message_const import DELAY, REAL_QID, REAL_TOPIC
+from rucola.errors import ConfigError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.runtime.files import Files
@@ -352,6 +353,35 @@ def test_s24_delay_levels_out_of_range(tmp_path: Path, level: str, queue: int | 
             assert (answer.code == 0) is (len(level) < 11)
 
     run(body())
+
+
+@pytest.mark.parametrize("case", ["link", "deep link", "group", "world", "owner"])
+def test_s25_a_store_that_others_can_write_to_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    elsewhere, store = tmp_path / "elsewhere", tmp_path / "store"
+    for directory in (elsewhere, store, store / "consumequeue"):
+        directory.mkdir(mode=0o755)
+    if case == "link":
+        (store / "commitlog").symlink_to(elsewhere)
+    elif case == "deep link":
+        (store / "consumequeue" / "topic").symlink_to(elsewhere)
+    elif case == "group":
+        (store / "consumequeue").chmod(0o775)
+    elif case == "world":
+        store.chmod(0o777)
+    else:
+        monkeypatch.setattr("rucola.runtime.files.os.geteuid", lambda: store.stat().st_uid + 1)
+
+    async def body(**options: bool) -> None:
+        async with Cluster(store, **options):
+            pass
+
+    with pytest.raises(ConfigError) as caught:
+        run(body())
+    assert caught.value.key == "storePathRootDir"
+    assert not list(elsewhere.iterdir())
+    run(body(insecure=True))
 
 
 @pytest.mark.parametrize("queue_id", [-1, 2**31 - 1])

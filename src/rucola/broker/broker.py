@@ -191,6 +191,9 @@ class Broker:
             DiskError: the operating system refused something.
         """
         self._loop = asyncio.get_running_loop()
+        foreign = "" if self.config.insecure else self._files.foreign_entry(self.store.root)
+        if foreign:
+            raise ConfigError("storePathRootDir", self.store.root, f"a directory of this user alone, but {foreign}")
         if self.access is not None:
             self.access.load()
         await self._server.start()

@@ -289,6 +289,27 @@ class Files:
         for start in range(position, position + length, len(_ZEROS)):
             _write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
 
+    def foreign_entry(self, path: str) -> str:
+        """What lets others put data into directory ``path``: a directory that is not ours or that others may write to,
+        or a link, within two levels. Empty when there is nothing, or no such directory.
+        """
+        if sys.platform == "win32" or not os.path.isdir(path):  # noqa: PTH112
+            return ""
+        with _disk(path, "list"):
+            with os.scandir(path) as entries:
+                below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for directory in (path, *below):
+                status = os.stat(directory)  # noqa: PTH116
+                if status.st_uid != os.geteuid():
+                    return f"{directory} belongs to another user"
+                if status.st_mode & 0o022:
+                    return f"{directory} can be written by others (mode {status.st_mode & 0o777:o})"
+                with os.scandir(directory) as entries:
+                    links = [entry.path for entry in entries if entry.is_symlink()]
+                if links:
+                    return f"{links[0]} is a link"
+        return ""
+
     def lock_directory(self, path: str) -> DirectoryLock:
         """Takes the store lock: an exclusive record lock on byte 0 of ``path``/lock, as RocketMQ takes it.
 

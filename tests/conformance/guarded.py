@@ -1,0 +1,135 @@
+"""Accounts and TLS with the official Java clients: ``python -m tests.conformance.guarded``.
+
+The same program runs against our broker and the official one of 4.9.7, the last published with ``plain_acl.yml``; each
+over plain connections and over TLS, on one port. Exit status as that of ``tests.conformance.run``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from tools.peers.packages import PEERS, PeerError, java_program, need
+from tools.peers.servers import JavaServers, RucolaServers, Servers
+
+HERE = Path(__file__).resolve().parent
+VERSIONS = ("5.3.3", "4.9.8")
+OFFICIAL = "4.9.7"
+TIMEOUT_S = 300
+ACCOUNT = """accounts:
+  - accessKey: alice-account
+    secretKey: a-secret-of-the-tests
+    whiteRemoteAddress:
+    admin: false
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms:
+{topics}
+      # nothing more
+    groupPerms:
+{groups}
+"""
+SETTINGS = {"aclEnable": "true", "autoCreateTopicEnable": "true", "autoCreateSubscriptionGroup": "true"}
+
+
+def main(arguments: list[str]) -> int:
+    """Run every client against both brokers, plain and over TLS."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.guarded", description=__doc__)
+    parser.add_argument("--target", action="append", choices=["rucola", "java"])
+    parser.add_argument("--version", action="append", choices=VERSIONS)
+    options = parser.parse_args(arguments)
+    console = Console()
+    passed = True
+    try:
+        for name in options.target or ("rucola", "java"):
+            prefixes = {
+                f"G{number}{int(tls)}_": (version, tls)
+                for number, version in enumerate(options.version or VERSIONS)
+                for tls in (False, True)
+            }
+            with _servers(name, list(prefixes)) as target:
+                accounts = _home(target) / "conf" / "plain_acl.yml"
+                for prefix, (version, tls) in prefixes.items():
+                    arguments = [target.namesrv, prefix, str(accounts), str(tls).lower()]
+                    passed &= _run(version, arguments, _home(target) / "authority.pem", console, name)
+    except PeerError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    return 0 if passed else 1
+
+
+def _servers(name: str, prefixes: list[str]) -> Servers:
+    """A pair that is not started yet, with accounts and a certificate."""
+    target: Servers
+    if name == "rucola":
+        target = RucolaServers("async", settings=SETTINGS)
+    else:
+        target = JavaServers("async", version=OFFICIAL, settings=SETTINGS)
+    home = _home(target)
+    (home / "conf").mkdir(parents=True)
+    topics = [f"      - {p}{rule}" for p in prefixes for rule in ("Open=PUB|SUB", "ReadOnly=SUB", "Shut=DENY")]
+    groups = [f"      - {prefix}Group=SUB" for prefix in prefixes]
+    text = ACCOUNT.format(topics="\n".join(topics), groups="\n".join(groups))
+    (home / "conf" / "plain_acl.yml").write_text(text)
+    for part in ("namesrv", "broker"):  # 4.9 does not start without them
+        (home / "conf" / f"logback_{part}.xml").write_text("<configuration/>\n")
+    _certificates(home)
+    cert, key = str(home / "server.pem"), str(home / "server.key")
+    if name == "rucola":
+        target.settings |= {"rocketmqHome": str(home), "tlsMode": "permissive", "tlsCertPath": cert, "tlsKeyPath": key}
+    else:
+        options = {"mode": "permissive", "certPath": cert, "keyPath": key}
+        words = [f"-Dtls.server.{option}={value}" for option, value in options.items()]
+        os.environ["JAVA_TOOL_OPTIONS"] = " ".join([*words, "-Dtls.test.mode.enable=false"])
+    return target
+
+
+def _home(target: Servers) -> Path:
+    """What the official broker gets as ``ROCKETMQ_HOME``."""
+    return target.store.parent / "home"
+
+
+def _certificates(folder: Path) -> None:
+    """An authority and a certificate of 127.0.0.1."""
+    openssl = need("openssl", "install OpenSSL to make certificates for the tests")
+    common = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    authority = ["-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=authority"]
+    server = ["-keyout", "server.key", "-out", "server.pem", "-subj", "/CN=server", "-CA", "authority.pem"]
+    server += ["-CAkey", "authority.key", "-addext", "basicConstraints=critical,CA:FALSE"]
+    server += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    for arguments in (authority, server):
+        done = subprocess.run(
+            [*common, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        )
+        if done.returncode:
+            raise PeerError(f"openssl failed: {done.stderr[-500:]}")
+
+
+def _run(version: str, arguments: list[str], trust: Path, console: Console, target: str) -> bool:
+    java = need("java", "install Java 17 to run the official Java client")
+    command = [java, "-Xmx512m", f"-Duser.home={PEERS}", "-Drocketmq.client.logLevel=ERROR"]
+    command += ["-Dtls.test.mode.enable=false", "-Dtls.client.authServer=true", f"-Dtls.client.trustCertPath={trust}"]
+    command += ["-cp", java_program(HERE / "java", version), "scenarios.Guarded", *arguments]
+    environment = {key: value for key, value in os.environ.items() if key != "JAVA_TOOL_OPTIONS"}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        console.print(f"[red]FAIL[/] {target} java {version}: not finished within {TIMEOUT_S} s")
+        return False
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for line in lines:
+        mark = "[green]ok  [/]" if line["ok"] else "[red]FAIL[/]"
+        console.print(f"{mark} {target:6} java {version} {line['name']:18} ", end="")
+        console.print(json.dumps(line["details"]), markup=False, highlight=False, soft_wrap=True)
+    if not lines:
+        console.print(f"[red]FAIL[/] {target} java {version}: {done.stderr[-1500:]}", soft_wrap=True)
+    return bool(lines) and all(line["ok"] for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
