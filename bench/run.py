@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
+from bench import delay, gather, kernels, receive, scan, send, start, store
 from bench import filter as sql_filter
-from bench import gather, kernels, receive, scan, send, start, store
 from bench.context import Context
 from bench.figure import Figure
 from bench.fill_memory import fill_memory
@@ -33,6 +33,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "scan": scan.measure,
     "filter": sql_filter.measure,
     "start": start.measure,
+    "delay": delay.measure,
     "store": store.measure,
     "store-sync": store.measure_sync,
     "open": store.measure_opening,
