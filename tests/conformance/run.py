@@ -1,13 +1,18 @@
 """Unmodified official clients against our name server and broker: ``python -m tests.conformance.run``.
 
-The clients are fetched as published (Maven Central, npm). The same scenarios run against the official servers
-afterwards: one that fails there is wrong. Exit status: 0 all passed, 1 a scenario failed, 2 set-up failed.
+The clients are fetched as published (Maven Central, npm, Go modules, PyPI). The same scenarios run against the official
+servers afterwards: one that fails there is wrong. Exit status: 0 all passed, 1 a scenario failed, 2 set-up failed.
+
+A program of scenarios takes the name server, a prefix for topics and groups, and names of scenarios (none: all), or
+``names``, which lists them. It prints one JSON line for each: name, ok, details. With ``{"restart": true}`` it asks for
+a SIGKILL and a new start of the servers, and waits for a line on its input.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -17,14 +22,19 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tools.peers.packages import PeerError, java_program, need, node_program
+from tools.peers.packages import PEERS, PeerError, go_program, java_program, need, node_program, python_packages
 from tools.peers.servers import Servers, servers
 from tools.peers.wire import make_topic
 
 HERE = Path(__file__).resolve().parent
-CLIENT_TIMEOUT_S = 600
+CLIENT_TIMEOUT_S = 900
 TARGETS = ("rucola", "java")
-FEATURES = ("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction")
+ELSEWHERE = ("cluster_two_brokers",)
+"""Scenarios that need other servers: see ``tests.conformance.cluster``."""
+FEATURES = (
+    *("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction"),
+    *("crash", "cluster"),
+)
 """What the part of a scenario's name before the first underscore says it is about."""
 SETTINGS = {
     "messageDelayLevel": "1s" + 16 * " 2s" + " 4s",
@@ -35,8 +45,6 @@ SETTINGS = {
     "transactionCheckMax": 3,
 }
 """Of the broker, ours or the official one: times that a test can wait for."""
-NODE_SCENARIOS = ("send_sync", "send_fields", "push_concurrent", "push_tags", "push_resume", "retry_later")
-"""ali-ons gives up on a topic without a route, so these topics are made first; the Java client makes its own."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +54,37 @@ class Client:
     name: str
     version: str
 
-    def command(self, namesrv: str, prefix: str, scenarios: list[str]) -> tuple[list[str], Path]:
-        """Command line and working directory of the scenario program, built on first use."""
+    def command(self, *arguments: str) -> list[str]:
+        """Command line of the program of scenarios, which is built on first use."""
         if self.name == "ali-ons":
-            folder = node_program(HERE / "node")
             node = need("node", "install Node.js 18 or newer to run the ali-ons client")
-            return [node, "scenarios.js", namesrv, prefix, *scenarios], folder
+            return [node, str(node_program(HERE / "node") / "scenarios.js"), *arguments]
+        if self.name == "go":
+            return [str(go_program(HERE / "go")), *arguments]
+        if self.name == "c++":
+            packages = python_packages("conformance-cpp", f"rocketmq=={self.version}")
+            return [sys.executable, str(HERE / "cpp" / "scenarios.py"), str(packages), *arguments]
         classpath = java_program(HERE / "java", self.version)
-        options = ["-Xmx512m", f"-Duser.home={HERE.parents[1] / '.peers'}", "-Drocketmq.client.logLevel=ERROR"]
+        options = ["-Xmx512m", f"-Duser.home={PEERS}", "-Drocketmq.client.logLevel=ERROR"]
         java = need("java", "install Java 17 to run the official Java client")
-        return [java, *options, "-cp", classpath, "scenarios.Scenario", namesrv, prefix, *scenarios], HERE
+        return [java, *options, "-cp", classpath, "scenarios.Scenario", *arguments]
+
+    @property
+    def makes_topics(self) -> bool:
+        """Whether its consumers and producers wait for a topic that does not exist yet, or give up on it."""
+        return self.name == "java"
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
 
-CLIENTS = (Client("java", "5.3.3"), Client("java", "4.9.8"), Client("ali-ons", "3.12.0"))
+CLIENTS = (
+    Client("java", "5.3.3"),
+    Client("java", "4.9.8"),
+    Client("go", "2.1.2"),
+    Client("c++", "0.4.4"),
+    Client("ali-ons", "3.12.0"),
+)
 
 
 @dataclass(frozen=True)
@@ -113,12 +136,21 @@ def run_client(
     client: Client, target: Servers, prefix: str, scenarios: list[str], console: Console
 ) -> Iterator[Outcome]:
     """Outcomes of a client's scenarios as they come; a crash or a time-out is one more outcome that failed."""
-    if client.name == "ali-ons":
-        for scenario in NODE_SCENARIOS:
+    listed = subprocess.run(client.command("names"), capture_output=True, text=True, check=True, timeout=60)
+    chosen = [name for name in listed.stdout.split() if name in scenarios or (not scenarios and name not in ELSEWHERE)]
+    if not chosen:
+        return
+    if not client.makes_topics:
+        for scenario in chosen:
             make_topic(target.namesrv, target.broker, f"T_{prefix}{scenario}")
-    command, folder = client.command(target.namesrv, prefix, scenarios)
     with subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        client.command(target.namesrv, prefix, *chosen),
+        cwd=PEERS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "HOME": str(PEERS)},  # where clients write their logs and offsets
+        text=True,
     ) as process:
         timer = threading.Timer(CLIENT_TIMEOUT_S, process.kill)
         timer.start()
@@ -127,7 +159,9 @@ def run_client(
         drain.start()
         count, failures = 0, 0
         for line in process.stdout or ():
-            if line.startswith("{"):
+            if line.startswith('{"restart"'):
+                restart(target, process)
+            elif line.startswith("{"):
                 outcome = Outcome(client, **json.loads(line))
                 count, failures = count + 1, failures + (not outcome.ok)
                 show(outcome, console)
@@ -139,6 +173,14 @@ def run_client(
         outcome = Outcome(client, "send_crash", False, {"exit": process.returncode, "stderr": "".join(errors)[-1500:]})
         show(outcome, console)
         yield outcome
+
+
+def restart(target: Servers, process: subprocess.Popen[str]) -> None:
+    """SIGKILL and a new start in the middle of a scenario, which goes on afterwards."""
+    target.restart()
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
 
 
 def show(outcome: Outcome, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Published packages of the official project: fetched with Maven and npm when first asked for, kept in ``.peers/``.
+"""Packages of the official project: fetched with Maven, npm, Go and pip when first asked for, kept in ``.peers/``.
 
 Nothing fetched is ever committed. A package folder is made once per version; delete ``.peers/`` to start over.
 """
@@ -67,6 +67,25 @@ def node_program(project: Path) -> Path:
         npm = need("npm", "install Node.js 18 or newer to run the ali-ons client")
         _run([npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"], cwd=build)
     return build
+
+
+def go_program(project: Path) -> Path:
+    """Compile one of our Go modules; returns the program. Go itself knows what is unchanged since the last time."""
+    target = PEERS / f"{project.parent.name}-{project.name}"
+    go = need("go", "install Go 1.21 or newer to run the official Go client")
+    _run([go, "build", "-o", str(target), "."], cwd=project)
+    return target
+
+
+def python_packages(name: str, *requirements: str) -> Path:
+    """A folder with packages from PyPI, apart from everything that is installed, to go on ``PYTHONPATH``."""
+    folder = PEERS / name
+    stamp = folder / "requirements"
+    wanted = "\n".join(requirements)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *requirements])
+        stamp.write_text(wanted)
+    return folder
 
 
 def _classpath(pom: Path, version: str, target: Path) -> str:

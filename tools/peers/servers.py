@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need, server_classpath
 from tools.peers.wire import wait_for_route
@@ -49,9 +49,9 @@ class Servers(ABC):
     """A name server and a broker that run as long as the ``with`` block."""
 
     name: str
-    namesrv: str
+    namesrv: str = ""
     """``host:port`` of the name server."""
-    broker: str
+    broker: str = ""
     """``host:port`` of the broker."""
 
     def __init__(
@@ -85,6 +85,17 @@ class Servers(ABC):
     ) -> None:
         self._clean_up()
 
+    def restart(self) -> None:
+        """SIGKILL for all processes, then a start on the same ports and files."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self._processes.clear()
+        self._start()
+
     @property
     def pids(self) -> list[int]:
         """Processes of the pair, for outside measurements."""
@@ -108,7 +119,7 @@ class Servers(ABC):
     def _spawn(
         self, command: list[str], log: str, environment: dict[str, str], capture: bool = False
     ) -> subprocess.Popen[bytes]:
-        with (self._temporary / log).open("wb") as out:
+        with (self._temporary / log).open("ab") as out:
             process = subprocess.Popen(
                 command,
                 cwd=self._temporary,
@@ -144,15 +155,13 @@ class RucolaServers(Servers):
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store)]
-        command += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--flush", self.flush]
+        command += ["--namesrv-port", str(port_of(self.namesrv)), "--broker-port", str(port_of(self.broker))]
+        command += ["--http-port", "0", "--flush", self.flush]
         if self.settings:
             self._configure("broker.conf", **self.settings)
             command += ["--config", "broker.conf"]
         process = self._spawn(command, "rucola.log", {"PYTHONPATH": str(ROOT / "src")}, capture=True)
-        line = _first_line(process)
-        if not line.startswith("{"):
-            raise PeerError(f"rucola up did not start: {line or 'no output'}\n{self.log()}")
-        facts = json.loads(line)
+        facts = _facts(process, self)
         self.namesrv, self.broker = facts["namesrv"], facts["brokers"][0]
 
 
@@ -172,17 +181,23 @@ class JavaServers(Servers):
         self._classpath = server_classpath(version)
 
     def _start(self) -> None:
-        namesrv_port = free_port()
-        self.namesrv = f"127.0.0.1:{namesrv_port}"
-        self._configure("namesrv.conf", listenPort=namesrv_port, bindAddress="127.0.0.1")
+        self.namesrv = self._start_namesrv()
+        self.broker = self._start_broker("broker-a")
+        wait_for_route(self.namesrv, "TBW102")  # the topic under which clients create others
+
+    def _start_namesrv(self) -> str:
+        port = port_of(self.namesrv) or free_port()
+        self._configure("namesrv.conf", listenPort=port, bindAddress="127.0.0.1")
         self._java("org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv", "-Xms256m", "-Xmx256m")
-        _wait_for_port(namesrv_port, self._processes[-1], self)
-        broker_port = free_port(neighbour=-2)  # the broker's fast port is listenPort - 2
-        self.broker = f"127.0.0.1:{broker_port}"
+        _wait_for_port(port, self._processes[-1], self)
+        return f"127.0.0.1:{port}"
+
+    def _start_broker(self, broker_name: str) -> str:
+        broker_port = port_of(self.broker) or free_port(neighbour=-2)  # the broker's fast port is listenPort - 2
         self._configure(
             "broker.conf",
             brokerClusterName="DefaultCluster",
-            brokerName="broker-a",
+            brokerName=broker_name,
             brokerId=0,
             brokerRole="ASYNC_MASTER",
             brokerIP1="127.0.0.1",
@@ -199,7 +214,7 @@ class JavaServers(Servers):
         )
         self._java("org.apache.rocketmq.broker.BrokerStartup", "broker", "-Xms1g", "-Xmx1g", "-Xmn512m")
         _wait_for_port(broker_port, self._processes[-1], self)
-        wait_for_route(self.namesrv, "TBW102")  # the topic under which clients create others
+        return f"127.0.0.1:{broker_port}"
 
     def _java(self, main: str, name: str, *heap: str) -> None:
         home = self._temporary / "home"
@@ -217,6 +232,45 @@ class JavaServers(Servers):
             f"{name}.conf",
         ]
         self._spawn(command, f"{name}.log", {"ROCKETMQ_HOME": str(home)})
+
+
+class MixedServers(JavaServers):
+    """A name server of one kind, and a broker of each kind asked for: one cluster, with a store for each broker."""
+
+    def __init__(self, namesrv: str, brokers: tuple[str, ...], settings: Mapping[str, object] | None = None) -> None:
+        """Args:
+        namesrv: ``rucola`` or ``java``.
+        brokers: the same, one or both.
+        """
+        super().__init__(settings=settings)
+        self.name = f"{' and '.join(brokers)} under {namesrv}"
+        self._kinds = (namesrv, brokers)
+
+    def _start(self) -> None:
+        namesrv, brokers = self._kinds
+        ours = self._rucola("namesrv", "--port", "0") if namesrv == "rucola" else None
+        self.namesrv = ours["namesrv"] if ours else self._start_namesrv()
+        for kind in brokers:
+            broker_name, self.broker = f"broker-{kind}", ""
+            self.broker = self._start_broker(broker_name) if kind == "java" else self._rucola_broker(broker_name)
+            wait_for_route(self.namesrv, broker_name)  # every broker has a topic of its own name
+
+    def _rucola_broker(self, broker_name: str) -> str:
+        values: dict[str, object] = {
+            "brokerName": broker_name,
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": 0,
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": self._temporary / "store-rucola",
+        }
+        self._configure("rucola.conf", **values, **self.settings)
+        return str(self._rucola("broker", "--config", "rucola.conf")["brokers"][0])
+
+    def _rucola(self, *command: str) -> dict[str, Any]:
+        whole = [sys.executable, "-m", "rucola", *command, "--json"]
+        process = self._spawn(whole, f"rucola-{command[0]}.log", {"PYTHONPATH": str(ROOT / "src")}, capture=True)
+        return _facts(process, self)
 
 
 def servers(name: str, flush: str = "async", settings: Mapping[str, object] | None = None) -> Servers:
@@ -244,6 +298,20 @@ def free_port(neighbour: int = 0) -> int:
                 except OSError:
                     continue
                 return port
+
+
+def port_of(address: str) -> int:
+    """Port of ``host:port``; 0, for any free one, when there is no address yet."""
+    return int(address.rpartition(":")[2] or 0)
+
+
+def _facts(process: subprocess.Popen[bytes], owner: Servers) -> dict[str, Any]:
+    """What a ``rucola`` command says with ``--json`` when it is ready."""
+    line = _first_line(process)
+    if not line.startswith("{"):
+        raise PeerError(f"rucola did not start: {line or 'no output'}\n{owner.log()}")
+    facts: dict[str, Any] = json.loads(line)
+    return facts
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:

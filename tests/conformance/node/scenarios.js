@@ -1,6 +1,6 @@
 'use strict';
 // Runs scenarios with the ali-ons client and prints one JSON line for each: name, ok, details.
-// Arguments: name server address, prefix of topics and groups, scenario names (none: all).
+// Arguments: name server address, prefix of topics and groups, scenario names (none: all); or: names.
 
 const assert = require('assert');
 const { Producer, Consumer, Message } = require('ali-ons');
@@ -165,6 +165,10 @@ const scenarios = {
 };
 
 (async () => {
+  if (nameSrv === 'names') {
+    console.log(Object.keys(scenarios).join('\n'));
+    return;
+  }
   let failed = false;
   for (const name of wanted.length ? wanted : Object.keys(scenarios)) {
     const peer = new Peer(name);

@@ -4,6 +4,7 @@ import static scenarios.Peer.body;
 import static scenarios.Peer.check;
 import static scenarios.Peer.equal;
 import static scenarios.Peer.sent;
+import static scenarios.Peer.until;
 
 import java.util.HashMap;
 import java.util.List;
@@ -21,12 +22,13 @@ final class Delaying {
     }
 
     static void register(Map<String, Scenario.Body> all) {
-        all.put("delay_levels", Delaying::levels);
+        all.put("delay_levels", peer -> levels(peer, false));
         all.put("delay_highest", Delaying::highest);
+        all.put("crash_delay", peer -> levels(peer, true));
     }
 
-    /** One message for each level: none before its time, all with what they were sent with. */
-    private static Map<String, Object> levels(Peer peer) throws Exception {
+    /** One message for each level: none before its time, all with what they were sent with, none lost in a crash. */
+    private static Map<String, Object> levels(Peer peer, boolean crash) throws Exception {
         DefaultMQProducer producer = peer.producer();
         Map<String, SendResult> results = new HashMap<>();
         for (int level = 1; level <= LEVELS; level++) {
@@ -35,8 +37,14 @@ final class Delaying {
             message.putUserProperty("mine", "value " + level);
             results.put("level " + level, sent(producer.send(message)));
         }
-        List<MessageExt> found = peer.readAll(LEVELS);
-        equal("messages", LEVELS, found.size());
+        if (crash) {
+            peer.restart();
+        }
+        List<MessageExt> found = until("all levels", () -> {
+            List<MessageExt> read = peer.readAll(1);
+            return read.stream().map(Peer::body).distinct().count() == LEVELS ? read : null;
+        });
+        check(crash || found.size() == LEVELS, found.size() + " messages");   // progress is kept now and then: some come again
         for (MessageExt message : found) {
             int level = Integer.parseInt(body(message).substring("level ".length()));
             long waited = message.getStoreTimestamp() - message.getBornTimestamp();
@@ -50,7 +58,7 @@ final class Delaying {
             equal("property", "value " + level, message.getUserProperty("mine"));
             equal("level", level, message.getDelayTimeLevel());
         }
-        return Map.of("levels", LEVELS);
+        return Map.of("levels", LEVELS, "messages", found.size());
     }
 
     /** A level above the highest counts as the highest. */

@@ -20,6 +20,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /** What a scenario works with: its own topic and group, clients that are shut down at the end, and checks. */
 final class Peer implements AutoCloseable {
@@ -92,6 +93,30 @@ final class Peer implements AutoCloseable {
 
     Message message(String tag, String key, String body) {
         return new Message(topic, tag, key, body.getBytes(StandardCharsets.UTF_8));
+    }
+
+    /** SIGKILL for name server and broker and a new start, by the runner: see tests/conformance/run.py. */
+    void restart() throws Exception {
+        System.out.println("{\"restart\": true}");
+        check(System.in.read() == '\n', "the runner did not start the servers again");
+        until("an answer of the broker", () -> {
+            try {
+                return reader().maxOffset(queues().get(0)) >= 0 ? true : null;
+            } catch (Exception notYet) {
+                return null;
+            }
+        });
+    }
+
+    /** Sends what may have to wait for the client to connect again. */
+    SendResult sendAgain(Callable<SendResult> send) throws Exception {
+        return sent(until("a send that works again", () -> {
+            try {
+                return send.call();
+            } catch (RemotingException | MQClientException notConnectedYet) {
+                return null;
+            }
+        }));
     }
 
     /** Queues of the topic as the name server tells them, waited for. */

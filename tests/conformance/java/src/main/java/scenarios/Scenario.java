@@ -7,7 +7,7 @@ import java.util.TreeSet;
 
 /**
  * Runs named scenarios with the official client and prints one JSON line for each: name, ok, details.
- * Arguments: name server address, prefix of topics and groups, scenario names (none: all).
+ * Arguments: name server address, prefix of topics and groups, scenario names (none: all); or: names, which lists them.
  */
 public final class Scenario {
     /** One scenario. Returns what it saw; throws when something differs from what it must be. */
@@ -28,12 +28,18 @@ public final class Scenario {
         Delaying.register(ALL);
         Filtering.register(ALL);
         Transacting.register(ALL);
+        Splitting.register(ALL);
+        Clustering.register(ALL);
     }
 
     private Scenario() {
     }
 
     public static void main(String[] args) {
+        if (args[0].equals("names")) {
+            ALL.keySet().forEach(System.out::println);
+            return;
+        }
         Set<String> wanted = new TreeSet<>();
         for (int i = 2; i < args.length; i++) {
             if (!ALL.containsKey(args[i])) {

@@ -26,14 +26,19 @@ final class Transacting {
     }
 
     static void register(Map<String, Scenario.Body> all) {
-        all.put("transaction_all", Transacting::all);
+        all.put("transaction_all", peer -> all(peer, false));
+        all.put("crash_transaction", peer -> all(peer, true));
     }
 
-    /** TagA is committed, TagB rolled back; TagC and TagD the same when asked; TagE is never decided. */
-    private static Map<String, Object> all(Peer peer) throws Exception {
+    /**
+     * TagA is committed, TagB rolled back; TagC and TagD the same when asked; TagE is never decided.
+     * With a crash before anything was asked: the same outcome for each.
+     */
+    private static Map<String, Object> all(Peer peer, boolean crash) throws Exception {
         Map<String, Integer> asked = new ConcurrentHashMap<>();
         TransactionMQProducer producer = new TransactionMQProducer(peer.group + "_producer");
         producer.setNamesrvAddr(peer.namesrv());
+        producer.setHeartbeatBrokerInterval(1000);   // the first one after the crash lets the broker ask
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -67,6 +72,10 @@ final class Transacting {
                 Message message = peer.message(tag, "key" + tag, "message " + tag);
                 message.putUserProperty("mine", tag);
                 equal("send status", SendStatus.SEND_OK, producer.sendMessageInTransaction(message, null).getSendStatus());
+            }
+            if (crash) {
+                Thread.sleep(500);   // transactionOpBatchInterval: until then what was decided is in memory only
+                peer.restart();
             }
             List<MessageExt> givenUp = until("the message given up", () -> givenUp(peer));
             equal("given up", "message TagE", body(givenUp.get(0)));
