@@ -39,6 +39,7 @@ FEATURES = (
 SETTINGS = {
     "messageDelayLevel": "1s" + 16 * " 2s" + " 4s",
     "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
     "transactionTimeOut": 1000,
     "transactionOpBatchInterval": 300,
     "transactionCheckInterval": 1500,

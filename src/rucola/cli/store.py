@@ -161,12 +161,17 @@ def hexdump(
     slot: Annotated[int | None, typer.Option(min=0, help="... this slot of it.")] = None,
     entry: Annotated[int | None, typer.Option(min=0, help="... this entry of it.")] = None,
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="The file checkpoint.")] = False,
+    timer: Annotated[int | None, typer.Option(min=0, help="The unit at this position of the timer log.")] = None,
+    wheel: Annotated[int | None, typer.Option(min=0, help="The slot of this time step of the timer wheel.")] = None,
+    timercheck: Annotated[bool, typer.Option("--timercheck", help="The file config/timercheck.")] = False,
     commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
     """Show the bytes of one piece of the store, field by field."""
-    if sum((at is not None, unit is not None, ext is not None, index is not None, checkpoint)) != 1:
-        raise ConfigError("hexdump", "", "exactly one of --at, --unit, --ext, --index, --checkpoint")
+    pieces = (at, unit, ext, index, timer, wheel)
+    if sum((*(piece is not None for piece in pieces), checkpoint, timercheck)) != 1:
+        wanted = "--at, --unit, --ext, --index, --checkpoint, --timer, --wheel, --timercheck"
+        raise ConfigError("hexdump", "", f"exactly one of {wanted}")
     if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
         raise ConfigError("hexdump", "", "--slot or --entry together with --index")
     source = Hexdump(Files(), directory, commit_log)
@@ -181,6 +186,12 @@ def hexdump(
             dump = source.index_slot(index, slot)
         else:
             dump = source.index_entry(index, entry) if entry is not None else source.index_header(index)
+    elif timer is not None:
+        dump = source.timer_unit(timer)
+    elif wheel is not None:
+        dump = source.timer_slot(wheel)
+    elif timercheck:
+        dump = source.timer_checkpoint()
     else:
         dump = source.checkpoint()
     output.print_dump(dump, json)

@@ -20,6 +20,16 @@ from rucola.formats.consume_queue_ext import EXT_UNIT, decode_ext_unit, is_addre
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rucola.formats.layout import Layout
 from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, RECORD_MIDDLE
+from rucola.formats.timer import (
+    MAGIC_DELETE,
+    MAGIC_ROLL,
+    TIMER_BLANK,
+    TIMER_BLANK_MAGIC,
+    TIMER_CHECKPOINT,
+    TIMER_SLOT,
+    TIMER_UNIT,
+    TIMER_UNIT_BYTES,
+)
 
 Bytes = bytes | bytearray | memoryview
 _MAGICS = {MAGIC_V1: "record, version 1", MAGIC_V2: "record, version 2", MAGIC_BLANK: "end of file"}
@@ -151,6 +161,38 @@ def annotate_ext_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
 def annotate_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
     """The fields of the file ``checkpoint``; the zeros behind them are left out."""
     return annotate_layout(CHECKPOINT, data, 0, base)
+
+
+def annotate_timer_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of the timer log's unit that begins ``data``, or of the blank that ends a segment."""
+    blank = annotate_layout(TIMER_BLANK, data, 0, base)
+    if blank[2].value == TIMER_BLANK_MAGIC:
+        blank[2] = _with(blank[2], "the segment ends here")
+        return blank
+    fields = annotate_layout(TIMER_UNIT, data, 0, base)
+    if fields[0].value != TIMER_UNIT_BYTES:
+        fields[0] = _with(fields[0], "no unit")
+        return fields
+    values = [int(field.value or 0) for field in fields]
+    if values[1] < 0:
+        fields[1] = _with(fields[1], "the oldest of its step")
+    kinds = ((MAGIC_ROLL, "stored again when it is due"), (MAGIC_DELETE, "withdraws another one"))
+    fields[2] = _with(fields[2], ", ".join(text for bit, text in kinds if values[2] & bit))
+    fields[4] = _with(fields[4], f"due at {values[3] + values[4]} ms")
+    return fields
+
+
+def annotate_timer_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of a slot of the timer wheel."""
+    fields = annotate_layout(TIMER_SLOT, data, 0, base)
+    if not any(data[: TIMER_SLOT.size]):
+        fields[0] = _with(fields[0], "never used")
+    return fields
+
+
+def annotate_timer_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
+    """The fields of the file ``config/timercheck``; the zeros behind them are left out."""
+    return annotate_layout(TIMER_CHECKPOINT, data, 0, base)
 
 
 def annotate_index_header(data: Bytes, base: int = 0) -> list[AnnotatedField]:

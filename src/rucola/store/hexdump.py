@@ -14,6 +14,9 @@ from rucola.formats.annotate import (
     annotate_index_header,
     annotate_index_slot,
     annotate_record,
+    annotate_timer_checkpoint,
+    annotate_timer_slot,
+    annotate_timer_unit,
     annotate_unit,
 )
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
@@ -22,6 +25,8 @@ from rucola.formats.consume_queue_ext import is_address, position_of
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.layout import Layout
 from rucola.formats.message import BLANK, RECORD_HEAD
+from rucola.formats.segment_name import segment_start
+from rucola.formats.timer import TIMER_SLOT, TIMER_UNIT_BYTES
 from rucola.runtime.files import Files
 from rucola.store.inspect import batch_unit_place, ext_file, log_file, queue_file
 from rucola.store.mapped_file import MappedFile
@@ -108,6 +113,35 @@ class Hexdump:
         if content is None:
             raise self._nowhere("checkpoint", 0, "there is no such file")
         return Dump(path, "checkpoint", annotate_checkpoint(content))
+
+    def timer_unit(self, position: int) -> Dump:
+        """The unit at ``position`` of the timer log."""
+        directory = f"{self._root}/timerlog"
+        starts = [start for start in map(segment_start, self._files.list_files(directory)) if start is not None]
+        start = max((start for start in starts if start <= position), default=-1)
+        path = f"{directory}/{start:020d}"
+        if start < 0 or position - start + TIMER_UNIT_BYTES > self._files.size(path):
+            raise self._nowhere("timerlog", position, "no segment holds this position")
+        data = self._files.read_at(path, position - start, TIMER_UNIT_BYTES)
+        return Dump(path, f"timer log unit at {position}", annotate_timer_unit(data, position - start))
+
+    def timer_slot(self, step: int) -> Dump:
+        """The slot of the timer wheel for a time step, a second of the epoch unless ``timerPrecisionMs`` is another."""
+        path = f"{self._root}/timerwheel"
+        slots = self._files.size(path) // TIMER_SLOT.size if self._files.exists(path) else 0
+        if not slots:
+            raise self._nowhere("timerwheel", 0, "there is no such file")
+        position = step % slots * TIMER_SLOT.size
+        data = self._files.read_at(path, position, TIMER_SLOT.size)
+        return Dump(path, f"slot of step {step}", annotate_timer_slot(data, position))
+
+    def timer_checkpoint(self) -> Dump:
+        """The file ``config/timercheck``."""
+        path = f"{self._root}/config/timercheck"
+        content = self._files.read_file(path)
+        if content is None:
+            raise self._nowhere("config/timercheck", 0, "there is no such file")
+        return Dump(path, "timer checkpoint", annotate_timer_checkpoint(content))
 
     def index_header(self, name: str) -> Dump:
         """The header of an index file."""

@@ -16,6 +16,9 @@ from tests.unit.store.stores import fill as put
 
 from rucola.cli.main import main
 from rucola.common.message import StoreMessage
+from rucola.runtime.files import Files
+from rucola.store.timer.timer_log import WaitingUnit
+from rucola.store.timer.timer_store import TimerGeometry, TimerQueue, TimerStore
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 START_MS = 1_700_000_000_000
@@ -316,3 +319,27 @@ def test_the_other_commands_do_not_load_it() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert loaded.stdout == "[]"
+
+
+def test_hexdump_of_timers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timers = TimerStore(Files(), str(tmp_path), TimerGeometry(480))
+    timers.load(TimerQueue(10_000, 0, 5, lambda _: 0, lambda _: 0), 1_700_000_000_000)
+    for number in range(9):
+        timers.add(1_700_000_005_000, WaitingUnit(100 * number, 90, 1, 1_700_000_000_000), 0)
+    timers.mark(0)
+    changes = timers.changes(0, 1_700_000_000_000)
+    assert changes is not None
+    timers.write(changes)
+    timers.close()
+
+    def values(*arguments: str) -> list[int]:
+        (piece,) = lines(capsys, "hexdump", tmp_path, *arguments)
+        return [field["value"] for field in piece["fields"]]
+
+    assert values("--timer", "52") == [52, 0, 1, 1_700_000_000_000, 5000, 100, 90, 0, 0]
+    assert values("--timer", "416")[0] == 64
+    assert values("--timer", "480")[1] == 364
+    assert values("--wheel", "1700000005") == [1_700_000_005, 0, 480, 9, 0]
+    assert values("--timercheck")[:4] == [1_700_000_000_000, 532, 0, 0]
+    assert main(["store", "hexdump", str(tmp_path), "--timer", "9999"]) != 0
+    assert main(["store", "hexdump", str(tmp_path), "--timercheck", "--wheel", "1"]) != 0

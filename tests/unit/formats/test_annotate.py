@@ -13,12 +13,16 @@ from rucola.formats.annotate import (
     annotate_index_header,
     annotate_index_slot,
     annotate_record,
+    annotate_timer_checkpoint,
+    annotate_timer_slot,
+    annotate_timer_unit,
     annotate_unit,
 )
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rucola.formats.message import encode_message, write_blank
+from rucola.formats.timer import TIMER_BLANK, TIMER_BLANK_MAGIC, TIMER_SLOT, TIMER_UNIT, TimerCheckpoint
 
 IPV4 = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 IPV6 = bytes(15) + b"\x01\x00\x00\x30\x3a"
@@ -110,3 +114,21 @@ def test_units_checkpoint_and_index() -> None:
     assert annotate_index_slot(INDEX_SLOT.pack(9))[0].value == 9
     with pytest.raises(FormatError):
         annotate_unit(bytes(19))
+
+
+def test_timers() -> None:
+    unit = annotate_timer_unit(TIMER_UNIT.pack(52, -1, 7, 5000, 2000, 100, 300, -9, 0), 104)
+    assert [field.value for field in unit] == [52, -1, 7, 5000, 2000, 100, 300, -9, 0]
+    assert (unit[0].position, unit[1].meaning, unit[4].meaning) == (104, "the oldest of its step", "due at 7000 ms")
+    assert unit[2].meaning == "stored again when it is due, withdraws another one"
+    assert annotate_timer_unit(bytes(52))[0].meaning == "no unit"
+    blank = annotate_timer_unit(TIMER_BLANK.pack(60, 0, TIMER_BLANK_MAGIC))
+    assert [field.value for field in blank] == [60, 0, TIMER_BLANK_MAGIC]
+    assert [field.value for field in annotate_timer_slot(TIMER_SLOT.pack(5, 0, 52, 2, 0))] == [5, 0, 52, 2, 0]
+    assert annotate_timer_slot(bytes(32))[0].meaning == "never used"
+    assert [field.value for field in annotate_timer_checkpoint(TimerCheckpoint(1, 2, 3, 4).encode())][:4] == [
+        1,
+        2,
+        3,
+        4,
+    ]

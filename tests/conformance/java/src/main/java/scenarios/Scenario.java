@@ -26,6 +26,7 @@ public final class Scenario {
         Asking.register(ALL);
         Grouping.register(ALL);
         Delaying.register(ALL);
+        Timing.register(ALL);
         Filtering.register(ALL);
         Transacting.register(ALL);
         Splitting.register(ALL);
