@@ -1,0 +1,253 @@
+"""Defects reported against RocketMQ that concern the store: each has a test, here or where ``ELSEWHERE`` says.
+
+Numbers are those of our list of them; the issues of apache/rocketmq are named beside. The rest of the list concerns
+clients, the broker's own parts and replication.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests.golden.loader import load, unpack
+from tests.golden.opening import opened as opened_case
+from tests.unit.store.stores import HOST, SEGMENT, config, crashed, everything, fill, message, opened, read
+
+from rucola.common.columns import RecordColumn
+from rucola.common.message import StoreMessage
+from rucola.formats.checkpoint import StoreCheckpoint
+from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
+from rucola.formats.message import RECORD_HEAD
+from rucola.runtime.files import Files
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus, StoreState
+from rucola.testing.clock import ManualClock
+
+WAIT_S = 10
+
+ELSEWHERE = {
+    1: "tests.unit.store.test_recovery.test_damage_in_the_middle_of_a_foreign_killed_store_cuts_there",
+    4: "tests.unit.store.test_faults.test_sync_flush_shows_nothing_before_its_sync",
+    5: "tests.unit.store.test_retention"
+    ".test_a_store_whose_log_lost_its_begin_and_whose_queue_ends_with_an_empty_segment_opens",
+    8: "tests.unit.store.test_message_store.test_query_by_key_compares_the_key_itself",
+    14: "tests.unit.store.test_message_store.test_limits_of_a_message",
+    16: "tests.unit.store.test_recovery.test_an_empty_last_segment_is_removed",
+    17: "tests.unit.store.test_faults.test_stop_with_dispatch_behind_keeps_the_abort_marker",
+    18: "tests.unit.store.test_retention.test_a_removal_that_fails_is_tried_again_and_leaves_no_hole",
+    19: "tests.unit.store.test_retention.test_a_reader_keeps_what_it_holds",
+    20: "tests.unit.store.test_topic_deletion.test_it_is_gone_at_once_after_a_stop_and_after_a_crash",
+    22: "tests.unit.store.test_topic_deletion.test_it_is_gone_at_once_after_a_stop_and_after_a_crash",
+    23: "tests.unit.store.test_message_store.test_store_time_never_decreases_also_over_a_restart",
+    24: "tests.unit.store.test_message_store.test_status_and_next_offset_of_reads",
+    27: "tests.unit.broker.test_config_files.test_after_a_power_cut_at_any_step_there_is_the_old_table_or_the_new_one",
+    28: "tests.unit.broker.test_config_files"
+    ".test_an_empty_or_broken_table_without_a_copy_names_the_file_and_nothing_is_removed",
+    29: "tests.unit.store.test_faults.test_full_disk_refuses_appends_serves_reads_and_ends_by_itself",
+    32: "tests.unit.store.test_faults.test_a_failed_sync_is_never_retried_into_success",
+    34: "tests.unit.store.test_retention.test_expired_segments_go_and_the_rest_reads_as_before",
+    36: "tests.golden.test_recovery.test_the_queues_hold_the_units_of_the_reference",
+    37: "tests.golden.test_recovery.test_the_queues_hold_the_units_of_the_reference",
+    42: "tests.unit.store.test_queue_kinds.test_a_name_that_is_none_of_a_light_queue_does_not_stop_dispatch",
+}
+
+
+@pytest.mark.parametrize("number", ELSEWHERE)
+def test_is_tested_elsewhere(number: int) -> None:
+    module, _, name = ELSEWHERE[number].rpartition(".")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Path) -> None:
+    """Defect 2 (1434): recovery begins at the last file; what was in the one before and not dispatched stays out."""
+    store = opened(tmp_path / "store", message_index_enable=False)
+    while store.max_offset < SEGMENT - 1000:
+        store.put_message(message(store.max_offset, size=200))
+    store.dispatch()
+    dispatched = store.max_queue_offset(b"TopicTest", 0)
+    while store.max_offset < SEGMENT:
+        store.put_message(message(store.max_offset, size=200))
+    path = tmp_path / "copy"
+    # As killed right then: the marker is there, of the queue only what was dispatched.
+    crashed(store, tmp_path / "store", path)
+    store = opened(path, message_index_enable=False)
+    offsets = [found.queue_offset for found in read(store, b"TopicTest", 0)]
+    assert offsets == list(range(len(offsets))) and len(offsets) > dispatched + 1
+    store.shutdown()
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_checkpoint_ahead_of_the_queues_loses_no_unit(ours: bool, tmp_path: Path) -> None:
+    """Defect 3 (678): an index flush moves the time of the queues ahead; what they lost in the crash stays lost."""
+    store = opened(tmp_path / "store", message_index_enable=False)
+    fill(store, 200)
+    before = everything(store)
+    path = crashed(store, tmp_path / "store", tmp_path / "copy")
+    for file in path.glob("consumequeue/*/*/*"):
+        data = file.read_bytes()
+        file.write_bytes(data[:400] + bytes(len(data) - 400))
+    late = 1 << 50
+    (path / "checkpoint").write_bytes(StoreCheckpoint(late, late, late, 0, 0).encode())
+    if not ours:
+        (path / "rucola-watermark").unlink()
+    store = opened(path, message_index_enable=False)
+    assert everything(store) == before
+    store.shutdown()
+
+
+def test_keys_of_the_newest_index_file_are_found_after_a_crash(tmp_path: Path) -> None:
+    """Defect 6 (8007, 3868): the newest index file is deleted after a crash, and only some of its keys come back."""
+    store = opened(tmp_path / "store")
+    fill(store, 300, topics=1)  # three keys each: two full files and a new one
+    assert len(list((tmp_path / "store" / "index").iterdir())) == 3
+    path = crashed(store, tmp_path / "store", tmp_path / "copy")
+    store = opened(path)
+    for number in range(300):
+        assert len(store.query_by_key(b"T0", b"key-%d" % number).views) == 1
+    store.shutdown()
+
+
+class NoIndexFiles(Files):
+    """No space for index files, as long as ``full``."""
+
+    full = False
+
+    def create_segment(self, path: str, temporary: str, size: int, allocated: int | None = None) -> None:
+        if self.full and "/index/" in path:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(self, "fallocate", self._refuse)
+                super().create_segment(path, temporary, size, 4096)
+        super().create_segment(path, temporary, size, allocated)
+
+    def _refuse(self, *_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_index_file_that_cannot_be_made_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    """Defect 7 (7539): each message makes one more try for an index file, and each try one more file on a full disk."""
+    disk, woken = NoIndexFiles(), threading.Event()
+    options = config(tmp_path, flush_interval_consume_queue_ms=10)
+    store = MessageStore(options, disk, ManualClock(step_ms=1), on_flushed=woken.set)
+    store.load()
+    store.start()
+    disk.full = True
+    assert store.put_message(message(0)).status is PutMessageStatus.PUT_OK
+    for _ in range(5):
+        assert store.dispatch() == 0
+    assert store.state is StoreState.DISK_FULL
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("index-")]  # noqa: PTH208 - names
+    assert not list(tmp_path.glob("index/*"))
+    disk.full = False
+    woken.clear()
+    assert woken.wait(WAIT_S), "nobody was told to try again"
+    store.dispatch()
+    assert store.put_message(message(1)).status is PutMessageStatus.PUT_OK
+    store.dispatch()
+    assert [len(store.query_by_key(b"TopicTest", b"key-%d" % number).views) for number in (0, 1)] == [1, 1]
+    assert len(read(store, b"TopicTest", 0)) == 2
+    store.shutdown()
+
+
+def test_an_index_header_that_counts_every_put_is_accepted(tmp_path: Path) -> None:
+    """Defect 9 (1987, 1713, 1807): old versions count every key as a slot; there are files of both."""
+    case = load("many_queues")
+    unpack(case.name, tmp_path)
+    (path,) = tmp_path.glob("index/*")
+    data = bytearray(path.read_bytes())
+    header = IndexHeader.decode(data)
+    position = INDEX_HEADER.position("hash_slot_count")
+    data[position : position + 4] = (header.index_count - 1).to_bytes(4, "big")
+    assert header.hash_slot_count != header.index_count - 1
+    path.write_bytes(data)
+    store = opened_case(case, tmp_path)
+    entry = next(entry for entry in case.expect["log"] if entry["properties"].get("UNIQ_KEY"))
+    key = entry["properties"]["UNIQ_KEY"].encode()
+    assert len(store.query_by_key(entry["topic"].encode(), key).views) == 1
+    store.shutdown()
+    assert path.read_bytes() == data
+
+
+def test_a_query_ends_in_a_chain_that_is_a_loop_and_has_a_limit(tmp_path: Path) -> None:
+    """Defect 11 (7948, 8018, 9265): a chain that leads back to itself is followed for ever, and any number is given."""
+    store = opened(tmp_path)
+    for number in range(100):
+        store.put_message(message(number))
+    store.dispatch()
+    assert len(store.query_by_key(b"TopicTest", b"all", 1_000_000).views) == 64
+    file = store._index.files[-1]  # type: ignore[union-attr]
+    first = INDEX_HEADER.size + INDEX_SLOT.size * 100
+    count = file.header().index_count
+    for number in range(1, count):
+        at = first + INDEX_ENTRY.size * number
+        file.view[at + 16 : at + 20] = (number % (count - 1) + 1).to_bytes(4, "big")
+    views = store.query_by_key(b"TopicTest", b"all", 1_000_000).views
+    assert len({bytes(view) for view in views}) == len(views) <= 64
+    assert len(store.query_by_key(b"TopicTest", b"key-5").views) == 1
+    store.shutdown()
+
+
+def test_a_body_checksum_of_zero_is_compared(tmp_path: Path) -> None:
+    """Defect 12 (9121): a record whose checksum field is 0 counts as one without a checksum."""
+    store = opened(tmp_path / "store", enabled_append_prop_crc=False)
+    results = fill(store, 3, topics=1, queues=1)
+    path = crashed(store, tmp_path / "store", tmp_path / "copy")
+    position = results[1].physical_offset + RECORD_HEAD.position("body_crc")
+    file = path / "commitlog" / f"{0:020d}"
+    data = bytearray(file.read_bytes())
+    data[position : position + 4] = bytes(4)
+    file.write_bytes(data)
+    (path / "rucola-watermark").unlink()
+    store = opened(path)
+    assert store.max_offset == results[1].physical_offset
+    assert len(read(store, b"T0", 0)) == 1
+    store.shutdown()
+
+
+@pytest.mark.parametrize("sum_of_records", [True, False])
+def test_room_for_the_checksum_is_that_of_the_records(sum_of_records: bool, tmp_path: Path) -> None:
+    """Defect 13 (8669): its length is fixed before the configuration is read, so records and sizes disagree."""
+    store = opened(tmp_path, enabled_append_prop_crc=sum_of_records)
+    sent = StoreMessage(b"T", 0, b"body", b"A\x01b\x02", 0, HOST)
+    first, second = store.put_message(sent), store.put_message(sent)
+    store.shutdown()
+    store = opened(tmp_path, enabled_append_prop_crc=not sum_of_records)
+    third = store.put_message(sent)
+    store.dispatch()
+    size = second.physical_offset - first.physical_offset
+    other = store.max_offset - third.physical_offset
+    assert size - other == (len(b"__CRC32#\x01") + 11) * (1 if sum_of_records else -1)
+    assert [found.body for found in read(store, b"T", 0)] == [b"body"] * 3
+    row = store._log.row_at(first.physical_offset)
+    assert row is not None and row[RecordColumn.RECORD_SIZE] == size
+    store.shutdown()
+
+
+def test_a_stopped_store_opens_no_queue_at_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect 33 (5091): every queue's files are mapped at a start, which takes minutes where there are many."""
+    store = opened(tmp_path)
+    fill(store, 300, topics=10, queues=10)
+    before = everything(store)
+    store.shutdown()
+    mapped: list[str] = []
+    opening = Files.open_segment
+    monkeypatch.setattr(
+        Files, "open_segment", lambda self, path, *rest: (mapped.append(path), opening(self, path, *rest))[1]
+    )
+    store = opened(tmp_path)
+    assert mapped and not [path for path in mapped if "consumequeue" in path]
+    assert everything(store) == before
+    store.shutdown()
+
+
+def test_two_index_files_of_one_millisecond_have_two_names(tmp_path: Path) -> None:
+    """Defect 41: files are named after the time only, so the second one overwrites the first."""
+    store = opened(tmp_path, clock=ManualClock())
+    fill(store, 300, topics=1)
+    names = sorted(path.name for path in tmp_path.glob("index/*"))
+    assert len(names) == 3 and int(names[2]) - int(names[0]) == 2
+    assert all(len(store.query_by_key(b"T0", b"key-%d" % number).views) == 1 for number in range(300))
+    store.shutdown()
