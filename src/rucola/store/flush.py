@@ -45,6 +45,7 @@ class FlushService:
         self._least_bytes = config.flush_commit_log_least_pages * _PAGE
         self._thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
         self._thorough_at = 0.0
+        self._asked = False
         self._on_flushed = on_flushed
         interval_s = None if self._sync_flush else config.flush_interval_commit_log_ms / 1000
         self._worker = Worker("rucola-flush", self._work, interval_s)
@@ -58,6 +59,11 @@ class FlushService:
         """Something was appended; only ``SYNC_FLUSH`` needs to know."""
         if self._sync_flush:
             self._worker.wake()
+
+    def ask(self) -> None:
+        """What was appended so far shall be synced now, however little it is."""
+        self._asked = True
+        self._worker.wake()
 
     def stop(self) -> None:
         """Ends the thread, then brings the rest to the disk."""
@@ -102,6 +108,9 @@ class FlushService:
         if self._sync_flush:
             return True
         waiting = self._log.max_offset - self.flushed_offset
+        if self._asked:
+            self._asked = False
+            return waiting > 0
         now = self._clock.monotonic()
         if waiting >= max(self._least_bytes, 1):
             return True

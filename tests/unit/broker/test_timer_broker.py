@@ -13,6 +13,7 @@ from rucola.common.message import StoreMessage
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.message import decode_messages
 from rucola.formats.properties import decode_properties
+from rucola.formats.timer import TimerCheckpoint
 from rucola.store.config import MessageStoreConfig
 
 NOW_MS = 1_800_000_000_500
@@ -188,5 +189,21 @@ def test_what_a_slave_asks_for(tmp_path):
             assert (answer.code, len(answer.body)) == (0, 56)
             answer = await cluster.ask(61)
             assert b'"timingCount":{"T":{"count":1,' in bytes(answer.body)
+
+    run(scene())
+
+
+def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
+    """With ASYNC_FLUSH little is written for long; a kill would bring all of that again."""
+
+    async def scene() -> None:
+        cluster = Cluster(tmp_path)
+        object.__setattr__(cluster._store_config, "flush_commit_log_thorough_interval_ms", 3_600_000)
+        async with cluster:
+            await cluster.send("T", b"x", properties_text(UNIQ_KEY="L", TIMER_DELAY_SEC="3600"))
+            path = tmp_path / "config" / "timercheck"
+            async with asyncio.timeout(60):
+                while not path.exists() or TimerCheckpoint.decode(path.read_bytes()).queue_offset != 1:
+                    await asyncio.sleep(0.02)
 
     run(scene())

@@ -208,6 +208,10 @@ class TimerStore:
             return
         self._marks.append((physical_end, *place))
 
+    def is_behind(self, flushed_offset: int) -> bool:
+        """Whether something that was taken or delivered does not count yet, as the commit log is not on the disk."""
+        return bool(self._marks) and self._marks[-1][0] > flushed_offset
+
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
         """What has to be written; None when nothing has changed, or after a failure: the next start mends the files."""
         if self._failed:
