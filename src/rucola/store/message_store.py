@@ -275,6 +275,10 @@ class MessageStore:
             self._space_is_back("dispatch")
         return count
 
+    def flush_soon(self) -> None:
+        """Brings what was appended so far to the disk, also with ASYNC_FLUSH; ``flushed_offset`` tells when."""
+        self._flush.ask()
+
     def delete_topic(self, topic: bytes) -> None:
         """Removes the queues of ``topic`` for good; a topic of that name begins at queue offset 0 again.
 
