@@ -16,8 +16,9 @@ import time
 from random import Random
 
 from tests.crash.faults import FAULTS, FULL_DISK, calls, plan
-from tests.crash.workloads import WORKLOADS, config
+from tests.crash.workloads import CONFIGS, WORKLOADS
 
+from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer, Violation
 from rucola.testing.fault_plan import FaultPlan
 
@@ -27,12 +28,12 @@ FAULTS_PER_ROUND = 6
 COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>7} {:>8}"
 
 
-def explore_round(workload: str, sync: bool, seed: int) -> tuple[CrashExplorer, int]:
+def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple[CrashExplorer, int]:
     """Power cuts at every step of the workload, then a few of each fault; the explorer and the faults done."""
-    explorer = CrashExplorer(config(sync), seed, SAMPLE, COMPOUND_EVERY)
+    explorer = CrashExplorer(config, seed, SAMPLE, COMPOUND_EVERY)
     explorer.run(WORKLOADS[workload])
     random = Random(seed)
-    points = range(1, calls(workload, config(sync), seed) + 1)
+    points = range(1, calls(workload, config, seed) + 1)
     done = 0
     for fault in FAULTS:
         for nth in random.sample(points, min(FAULTS_PER_ROUND, len(points))):
@@ -47,11 +48,11 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=100_000, help="least number of states, over all workloads")
     parser.add_argument("--seed", type=int, default=1, help="of the first round of each workload")
     parser.add_argument("--workload", choices=WORKLOADS, help="only this one")
-    parser.add_argument("--flush", choices=("sync", "async"), help="only this way to flush")
+    parser.add_argument("--flush", choices=CONFIGS, help="only this way to write the log")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     names = [options.workload] if options.workload else list(WORKLOADS)
-    flushes = [options.flush] if options.flush else ["sync", "async"]
+    flushes = [options.flush] if options.flush else list(CONFIGS)
     share = -(-options.states // (len(names) * len(flushes)))
     print(f"crash explorer: seed {options.seed}, at least {options.states} states")
     print(COLUMNS.format("workload", "flush", "rounds", "steps", "states", "compound", "faults", "seconds"))
@@ -62,7 +63,7 @@ def main() -> int:
             while row[2] < share:
                 seed = options.seed + row[0]
                 try:
-                    explorer, faults = explore_round(name, flush == "sync", seed)
+                    explorer, faults = explore_round(name, CONFIGS[flush], seed)
                 except Violation as violation:
                     print(f"VIOLATION in {name}, {flush}: {violation}")
                     command = (

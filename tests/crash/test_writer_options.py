@@ -1,22 +1,19 @@
-"""Power cuts while the log is written in other ways than the usual: into several directories."""
+"""Power cuts and kills while the log is written in other ways than usual: into several directories, through memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 import pytest
 from tests.crash.faults import FULL_DISK, calls, plan
-from tests.crash.workloads import WORKLOADS, config
+from tests.crash.workloads import WORKLOADS, both, commits, paths, pool
 
 from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer
 from rucola.testing.fault_plan import FaultPlan
 
 SEED = 11
-
-
-def paths(sync: bool) -> MessageStoreConfig:
-    return replace(config(sync), store_path_commit_log="/disk1,/disk2,/store/third")
+Options = Callable[[bool], MessageStoreConfig]
 
 
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
@@ -39,17 +36,37 @@ def test_power_cut_at_every_step_of_their_recovery(sync: bool) -> None:
 
 
 @FLUSH
+@pytest.mark.parametrize("workload", ["put", "batch", "roll", "kill", "while_syncing", "clean_stop", "deletion"])
+def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(pool(sync), SEED, sample=1)
+    explorer.run(WORKLOADS[workload])
+    print(explorer.counts)
+    assert explorer.counts.states > 50
+
+
+@pytest.mark.parametrize("options", [pool, both])
+@FLUSH
+def test_power_cut_at_every_step_between_commits(options: Options, sync: bool) -> None:
+    explorer = CrashExplorer(options(sync), SEED, sample=2, compound_every=60)
+    explorer.run(commits)
+    print(explorer.counts)
+    assert explorer.counts.states > 200
+
+
+@FLUSH
+@pytest.mark.parametrize("options", [paths, pool])
 @pytest.mark.parametrize("fault", ["EIO once", "kill"])
-def test_a_call_fails_or_the_process_is_killed(fault: str, sync: bool) -> None:
-    explorer = CrashExplorer(paths(sync), SEED, sample=0)
-    points = range(1, calls("put", paths(sync), SEED), 17)
+def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, sync: bool) -> None:
+    explorer = CrashExplorer(options(sync), SEED, sample=0)
+    points = range(1, calls("put", options(sync), SEED), 17)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan(fault, nth), sample=0) for nth in points]
     assert sum(fired) > 3
 
 
 @FLUSH
-def test_a_full_disk_at_every_allocation_is_left_by_itself(sync: bool) -> None:
-    explorer = CrashExplorer(paths(sync), SEED, sample=0)
+@pytest.mark.parametrize("options", [paths, pool])
+def test_a_full_disk_at_every_allocation_is_left_by_itself(options: Options, sync: bool) -> None:
+    explorer = CrashExplorer(options(sync), SEED, sample=0)
     nth = 1
     while explorer.run_on_full_disk(WORKLOADS["roll"], FaultPlan(nth, *FULL_DISK)):
         nth += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from rucola.common.message import StoreMessage
@@ -23,6 +24,21 @@ def config(sync: bool, segment_bytes: int = 16384) -> MessageStoreConfig:
         flush_commit_log_least_pages=0,
         flush_consume_queue_thorough_interval_ms=1,
     )
+
+
+def paths(sync: bool) -> MessageStoreConfig:
+    return replace(config(sync), store_path_commit_log="/disk1,/disk2,/store/third")
+
+
+def pool(sync: bool) -> MessageStoreConfig:
+    """Two buffers: a third segment has none while the first two are not committed."""
+    return replace(
+        config(sync), transient_store_pool_enable=True, transient_store_pool_size=2, commit_commit_log_least_pages=0
+    )
+
+
+def both(sync: bool) -> MessageStoreConfig:
+    return replace(pool(sync), store_path_commit_log="/disk1,/disk2", fast_fail_if_no_buffer_in_store_pool=True)
 
 
 def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: int = 300) -> StoreMessage:
@@ -202,6 +218,28 @@ def deletion(life: StoreLife, random: Random) -> None:
     life.keep()
 
 
+def commits(life: StoreLife, random: Random) -> None:
+    """Some messages are committed and not flushed, some neither; buffers serve several segments; then killed."""
+    life.open()
+    for number in range(16):
+        life.put(*(message(random, queue_id=number % 2, size=3500) for _ in range(1 + number % 2)))
+        if number % 3 == 1:
+            life.commit()
+            life.dispatch()
+        if number % 5 == 4:
+            life.flush()
+        if number == 9:
+            life.keep()
+    life.open()
+    life.put(message(random, size=6000))
+    life.turn()
+    life.put(message(random, size=6000))
+    life.commit()
+    life.put(message(random))
+    life.stop()
+    life.open()
+
+
 WORKLOADS = {
     workload.__name__: workload
     for workload in (
@@ -216,5 +254,15 @@ WORKLOADS = {
         while_syncing,
         expiry,
         deletion,
+        commits,
     )
 }
+
+CONFIGS = {
+    "sync": config(True),
+    "async": config(False),
+    "paths": paths(True),
+    "pool": pool(False),
+    "both": both(True),
+}
+"""Ways to write the log."""

@@ -416,6 +416,16 @@ class MappedSegment:
         with suppress(AttributeError, OSError):
             self.buffer.madvise(mmap.MADV_RANDOM)
 
+    def write(self, position: int, content: bytes | memoryview) -> None:
+        """Writes at ``position`` by a call instead of through the map, which shows it as well. Other threads go on."""
+        with _disk(self.path, "write"):
+            _write_all(self._descriptor, content, position)
+
+    def will_need(self) -> None:
+        """Tells the system that the file will be needed soon."""
+        with suppress(AttributeError, OSError):  # advice
+            self.buffer.madvise(mmap.MADV_WILLNEED)
+
     def rewrite(self, position: int, length: int) -> None:
         """Stores the bytes that are there once more: the next sync writes them, also after one that failed."""
         self.view[position : position + length] = bytes(self.view[position : position + length])
@@ -530,7 +540,7 @@ def _first_byte_locked(descriptor: int) -> bool:
     return bool(answer[0 if order[0] == "h" else 3] != fcntl.F_UNLCK)
 
 
-def _write_all(descriptor: int, content: bytes, position: int) -> None:
+def _write_all(descriptor: int, content: bytes | memoryview, position: int) -> None:
     """Writes the whole content; a short write is continued, as the call allows them."""
     rest = memoryview(content)
     while rest:

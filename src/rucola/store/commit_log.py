@@ -3,6 +3,9 @@
 
 One thread appends. ``max_offset`` is raised last, so that other threads (flush) see whole records only. Store times
 never decrease. A record never crosses a segment; a full segment ends with a blank record.
+
+With a pool (``transient_store_pool``) records go to memory first, and ``max_offset`` is raised by ``CommitService``
+once they are in the file. How a segment is written is decided when it is taken into use.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from rucola.errors import DiskError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import encode_rows, write_blank
 from rucola.runtime.clock import Clock
-from rucola.runtime.files import Files
+from rucola.runtime.files import Files, MappedSegment
 from rucola.runtime.logs import event
 from rucola.store.allocate import SegmentAllocator
 from rucola.store.config import MessageStoreConfig
@@ -24,6 +27,7 @@ from rucola.store.log_reader import LogReader
 from rucola.store.mapped_file import MappedFile
 from rucola.store.multi_path import MultiPathMappedFileQueue
 from rucola.store.results import PutMessageStatus
+from rucola.store.transient_store_pool import PoolBuffer, TransientStorePool
 
 _log = logging.getLogger(__name__)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
@@ -40,7 +44,10 @@ class CommitLog(LogReader):
     Attributes:
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message of the fast road.
+        written_offset: physical offset behind the newest record; without a pool the same as ``max_offset``.
         store_timestamp_ms: store time of the newest record.
+        committed_timestamp_ms: with a pool, a store time not above that of the newest record below ``max_offset``.
+        pool: gives memory to new segments; None = they are written through their maps.
         refusal: why the last ``append_rows`` stopped early.
     """
 
@@ -51,13 +58,21 @@ class CommitLog(LogReader):
         super().__init__(queue)
         self.store_host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
         self.suffix = b""
+        self.written_offset = 0
         self.store_timestamp_ms = 0
+        self.committed_timestamp_ms = 0
+        self.pool: TransientStorePool | None = None
+        if config.transient_store_pool_enable:
+            self.pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
+        self._direct = self.pool is None
+        self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.refusal = PutMessageStatus.PUT_OK
         self._clock = clock
         self._directories = queue
         self._record_crc = config.enabled_append_prop_crc
         self._allocator = SegmentAllocator(files, queue, on_space)
         self._file: MappedFile | None = None
+        self._target: MappedSegment | PoolBuffer | None = None
         self._populated_to = 0
         self._request_at = 0
         self._attend_at = 0
@@ -66,19 +81,35 @@ class CommitLog(LogReader):
         """Makes the log ready for appends behind ``max_offset``: a segment, all its blocks, the allocating thread.
 
         Raises:
-            DiskError: the segment cannot be made.
+            DiskError: the segment cannot be made, or there is no memory for the pool.
         """
+        if self.pool is not None:
+            self.pool.start()
         self._directories.make_directories()
+        self.written_offset = self.max_offset
+        self.committed_timestamp_ms = self.store_timestamp_ms
         file = self.queue.find(self.max_offset)
         if file is None:
             start = self.max_offset - self.max_offset % self.queue.segment_bytes
             file = self.queue.append(start)
+            if self.pool is not None:
+                file.pending = self.pool.borrow()
         else:
             file.allocated = self.max_offset - file.start
             file.segment.allocate(file.allocated, file.size - file.allocated)
             file.allocated = file.size
         self._use(file, self.max_offset)
         self._allocator.start()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether new records go to memory first: not in the segment that a start found, nor when no buffer is free."""
+        return self._file is not None and self._file.pending is not None
+
+    @property
+    def readable_timestamp_ms(self) -> int:
+        """A store time not above that of the newest record below the ``max_offset`` that is read next."""
+        return self.store_timestamp_ms if self._direct else self.committed_timestamp_ms
 
     def stop(self) -> None:
         """Ends the allocating thread; nothing may be appended any more."""
@@ -110,10 +141,9 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = now
         begin = first
         while True:
-            file = self._file
-            assert file is not None
+            file, target = self._file, self._target
+            assert file is not None and target is not None
             start = file.start
-            segment = file.segment
             try:
                 done = encode_rows(
                     source,
@@ -121,9 +151,9 @@ class CommitLog(LogReader):
                     table,
                     first,
                     last,
-                    segment.buffer,
-                    segment.view,
-                    self.max_offset - start,
+                    target.buffer,
+                    target.view,
+                    self.written_offset - start,
                     file.size,
                     start,
                     topic,
@@ -158,12 +188,14 @@ class CommitLog(LogReader):
     def _advance(self, table: array[int], first: int, done: int) -> None:
         if done > first:
             row = (done - 1) * ROW_WIDTH
-            self.max_offset = end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            self.written_offset = end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            if self._direct:
+                self.max_offset = end
             if end >= self._attend_at:
                 self._attend(end)
 
     def _encoded(self, table: array[int], first: int, last: int) -> int:
-        expected = self.max_offset
+        expected = self.written_offset
         for index in range(first, last):
             row = index * ROW_WIDTH
             if table[row + _PHYSICAL_OFFSET] != expected or table[row + _RECORD_SIZE] <= 0:
@@ -181,8 +213,11 @@ class CommitLog(LogReader):
             # The reference answers PUT_OK, stores nothing and leaves two empty segments behind.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
-        file = self._file
-        assert file is not None
+        file, target = self._file, self._target
+        assert file is not None and target is not None
+        if self._fail_fast and self.pool is not None and not self.pool.free:
+            self.refusal = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+            return False
         try:
             self._allocator.take(file.end)
             following = self.queue.append(file.end)
@@ -190,10 +225,17 @@ class CommitLog(LogReader):
             event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
-        position = self.max_offset - file.start
-        write_blank(file.segment.buffer, position, file.size - position)
+        position = self.written_offset - file.start
+        if file.pending is not None:
+            # A buffer keeps what was in it when it served another segment.
+            target.view[position:] = bytes(file.size - position)
+        write_blank(target.buffer, position, file.size - position)
+        if self.pool is not None:
+            following.pending = self.pool.borrow()
         self._use(following, following.start)
-        self.max_offset = following.start
+        self.written_offset = following.start
+        if self._direct:
+            self.max_offset = following.start
         return True
 
     def _attend(self, end: int) -> None:
@@ -211,10 +253,10 @@ class CommitLog(LogReader):
             self._attend_at = self._request_at
 
     def _use(self, file: MappedFile, end: int) -> None:
-        self._file = file
+        self._file, self._target = file, file.target
         # Half a segment is left for the thread; small stores never take a second one.
         self._request_at = file.start + file.size // 2
-        self._populated_to = end - (end - file.start) % _POPULATE_BYTES
+        self._populated_to = file.end if file.pending is not None else end - (end - file.start) % _POPULATE_BYTES
         self._attend_at = end
         if self._request_at > end:
             self._attend(end)
@@ -231,4 +273,4 @@ def _take_back(table: array[int], first: int, done: int, queue_offsets: array[in
             queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]
         position = table[row + _PHYSICAL_OFFSET] - file.start
         size = table[row + _RECORD_SIZE]
-        file.segment.view[position : position + size] = bytes(size)
+        file.target.view[position : position + size] = bytes(size)

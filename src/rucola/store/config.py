@@ -140,6 +140,46 @@ class MessageStoreConfig:
         minimum=1,
         maximum=3_600_000,
     )
+    transient_store_pool_enable: bool = option(
+        "transientStorePoolEnable",
+        False,
+        "Whether messages go to memory first and to their file by a commit: with ASYNC_FLUSH the end of the process "
+        "loses those not committed yet; with SYNC_FLUSH a send waits for commit and disk sync.",
+    )
+    transient_store_pool_size: int = option(
+        "transientStorePoolSize",
+        5,
+        "Buffers of such memory, each as long as a segment of the log, locked as far as the system allows.",
+        minimum=1,
+        maximum=1 << 10,
+    )
+    fast_fail_if_no_buffer_in_store_pool: bool = option(
+        "fastFailIfNoBufferInStorePool",
+        False,
+        "Whether a send is refused when no buffer is free for the next segment, instead of written without one.",
+    )
+    commit_interval_commit_log_ms: int = option(
+        "commitIntervalCommitLog", 200, "Pause between two commits.", unit="ms", minimum=1, maximum=600_000
+    )
+    commit_commit_log_least_pages: int = option(
+        "commitCommitLogLeastPages",
+        4,
+        "Commit only when so many pages of 4 KiB wait.",
+        unit="pages",
+        minimum=0,
+        maximum=1 << 20,
+    )
+    commit_commit_log_thorough_interval_ms: int = option(
+        "commitCommitLogThoroughInterval",
+        200,
+        "Commit whatever waits at least this often.",
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
+    )
+    wake_commit_when_put_message: bool = option(
+        "wakeCommitWhenPutMessage", True, "Whether each append asks for a commit, instead of waiting for the interval."
+    )
     sync_flush_timeout_ms: int = option(
         "syncFlushTimeout",
         5000,
@@ -353,6 +393,10 @@ class MessageStoreConfig:
                 self.store_path_commit_log,
                 "a directory that is not in readOnlyCommitLogStorePaths",
             )
+        if self.fast_fail_if_no_buffer_in_store_pool and self.transient_store_pool_size < 2:
+            # The segment in use never gives its buffer back before the next one has its own.
+            allowed = "2 or more with fastFailIfNoBufferInStorePool"
+            raise ConfigError("transientStorePoolSize", str(self.transient_store_pool_size), allowed)
         delay_levels_ms(self.message_delay_level)
         if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")):
             raise ConfigError("deleteWhen", self.delete_when, "hours from 0 to 23, separated by ;")

@@ -14,6 +14,7 @@ from rucola.errors import DiskError
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
+from rucola.store.commit import CommitService
 from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
 
@@ -27,10 +28,11 @@ class FlushService:
     Attributes:
         flushed_offset: everything below is on the disk; the end of a record; never decreases.
         flushed_timestamp_ms: a store time not above that of the newest record below ``flushed_offset``.
-        failed: a sync failed.
+        failed: a sync failed, or a commit.
+        wake: to be called after an append; only ``SYNC_FLUSH`` and a pool need to know.
 
     Args:
-        on_flushed: called in the thread after ``flushed_offset`` rose, and after a failure.
+        on_flushed: called in a thread after ``flushed_offset`` rose, after a commit, and after a failure.
     """
 
     def __init__(
@@ -49,16 +51,19 @@ class FlushService:
         self._on_flushed = on_flushed
         interval_s = None if self._sync_flush else config.flush_interval_commit_log_ms / 1000
         self._worker = Worker("rucola-flush", self._work, interval_s)
+        self._commit: CommitService | None = None
+        self.wake: Callable[[], None] = self._worker.wake if self._sync_flush else _nothing
+        if log.pool is not None:
+            self._commit = CommitService(log, log.pool, clock, config, self._committed)
+            if not self._sync_flush:
+                self.wake = self._commit.wake
 
     def start(self) -> None:
         """Starts the thread."""
         self._thorough_at = self._clock.monotonic()
+        if self._commit is not None:
+            self._commit.start()
         self._worker.start()
-
-    def wake(self) -> None:
-        """Something was appended; only ``SYNC_FLUSH`` needs to know."""
-        if self._sync_flush:
-            self._worker.wake()
 
     def ask(self) -> None:
         """What was appended so far shall be synced now, however little it is."""
@@ -66,18 +71,24 @@ class FlushService:
         self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the thread, then brings the rest to the disk."""
+        """Ends the threads, then brings the rest to the disk."""
+        if self._commit is not None:
+            self._commit.end()
         self._worker.stop()
-        self.flush()
+        if not self.flush():
+            self.failed = True
+        elif self._commit is not None:
+            self._commit.stop()
 
     def flush(self) -> bool:
-        """Syncs what was appended before the call; False when that failed now or before. One thread at a time."""
+        """Syncs what was appended before the call; False when not all of that is on the disk. One thread at a time."""
         if self.failed:
             return False
-        timestamp_ms = self._log.store_timestamp_ms
+        committed = self._commit is None or self._commit.commit()
+        timestamp_ms = self._log.readable_timestamp_ms
         target = self._log.max_offset
         if target <= self.flushed_offset:
-            return True
+            return committed
         try:
             for file in list(self._log.queue.segments):
                 if file.end > self.flushed_offset and file.start < target:
@@ -95,19 +106,26 @@ class FlushService:
             return False
         self.flushed_offset = target
         self.flushed_timestamp_ms = timestamp_ms
-        return True
+        return committed
+
+    def _committed(self) -> None:
+        """In the commit thread."""
+        assert self._commit is not None
+        self.failed = self.failed or self._commit.failed
+        self._on_flushed()
 
     def _work(self) -> None:
         if self.failed or not self._is_due():
             return
         before = self.flushed_offset
         if not self.flush() or self.flushed_offset > before:
+            self.failed = self.failed or (self._commit is not None and self._commit.failed)
             self._on_flushed()
 
     def _is_due(self) -> bool:
         if self._sync_flush:
             return True
-        waiting = self._log.max_offset - self.flushed_offset
+        waiting = self._log.written_offset - self.flushed_offset
         if self._asked:
             self._asked = False
             return waiting > 0
@@ -118,3 +136,7 @@ class FlushService:
             return False
         self._thorough_at = now
         return waiting > 0
+
+
+def _nothing() -> None:
+    """Nobody waits for the disk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rucola.runtime.files import Buffer, Files, MappedSegment
+from rucola.store.transient_store_pool import PoolBuffer
 
 ALLOCATION_STEP = 64 * 1024
 """Blocks of a segment that grows are allocated in steps of so many bytes."""
@@ -20,6 +21,7 @@ class MappedFile:
         start: offset of its first byte in the log it belongs to; also its name, as 20 digits.
         size: length in bytes.
         allocated: bytes from the start that have blocks for sure, so that a store through the map cannot fail.
+        pending: memory that its bytes go to before they are written to the file; None = straight into the map.
 
     Args:
         scattered: reads and stores are small and all over the file: nothing is read ahead.
@@ -35,6 +37,7 @@ class MappedFile:
         "_writable",
         "allocated",
         "path",
+        "pending",
         "size",
         "start",
     )
@@ -54,6 +57,7 @@ class MappedFile:
         self.start = start
         self.size = size
         self.allocated = allocated
+        self.pending: PoolBuffer | None = None
         self._files = files
         self._writable = writable
         self._scattered = scattered
@@ -65,6 +69,11 @@ class MappedFile:
     def end(self) -> int:
         """Offset behind its last byte."""
         return self.start + self.size
+
+    @property
+    def target(self) -> MappedSegment | PoolBuffer:
+        """Where new bytes go."""
+        return self.pending or self.segment
 
     @property
     def segment(self) -> MappedSegment:

@@ -289,7 +289,7 @@ class MessageStore:
             StoreDamagedError: the name cannot be that of a topic; nothing was touched.
         """
         self._queues.directory(topic, 0)
-        self._deletion.begin(topic, self._log.max_offset)
+        self._deletion.begin(topic, self._log.written_offset)
         queues = self._queues.detach_topic(topic)
         self._retention.forget(queues)
         moved: list[str] = []
@@ -399,7 +399,7 @@ class MessageStore:
     @property
     def max_offset(self) -> int:
         """Physical offset behind the newest message; a message is stored below it."""
-        return self._log.max_offset
+        return self._log.written_offset
 
     @property
     def flushed_offset(self) -> int:
@@ -462,9 +462,9 @@ class MessageStore:
             self._queues.load()
         recovery.cut_log(end)
         records = recovery.follow(end)
-        self._deletion.resumed(self._log.min_offset)
+        self._deletion.resumed(self._log.min_offset, end.physical_offset)
         self.recovered = not recovery.trusted
-        self._flush.flushed_offset = end.physical_offset
+        self._flush.flushed_offset = self._log.written_offset = end.physical_offset
         self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
         self._keeper.load()
         self._reader.loaded(end.physical_offset, self._log.gaps)

@@ -83,14 +83,18 @@ class TopicDeletion:
             self._files.sync_directory(self._root)
         return bool(moved)
 
-    def resumed(self, min_offset: int) -> None:
+    def resumed(self, min_offset: int, max_offset: int) -> None:
         """Recovery is done: nothing is pending any more, and what the log has left behind is forgotten.
 
         Args:
             min_offset: where the log begins, for certain.
+            max_offset: where it ends. A crash may have taken messages that came before a deletion; those that come now
+                in their place belong to queues.
         """
         gone = [topic for topic, end in self.ends.items() if end <= min_offset]
-        if gone or self._pending:
+        taken = {topic: max_offset for topic, end in self.ends.items() if end > max_offset}
+        self.ends.update(taken)
+        if gone or taken or self._pending:
             for topic in gone:
                 del self.ends[topic]
             self._pending.clear()

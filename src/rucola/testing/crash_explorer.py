@@ -101,7 +101,7 @@ class CrashExplorer:
     def _at_step(self, life: StoreLife, step: str) -> None:
         self.counts.steps += 1
         model = life.model.copy()
-        model.acked_end = life.promised_end
+        model.acked_end, model.kept_end = life.promised_end, life.kept_end
         for state in crash_states(life.disk, self._random, self._sample):
             try:
                 self.check(state, model)
@@ -114,9 +114,9 @@ class CrashExplorer:
     def check(self, state: CrashState, model: StoreModel) -> None:
         """Recovers ``state`` and compares; a state that was seen is not recovered again."""
         if state.choice == NOTHING_LOST:
-            # A killed process leaves what it stored: whatever was answered is there.
+            # A killed process leaves what it stored: whatever was answered is there, but for what was in its memory.
             model = model.copy()
-            model.acked_end = max(model.acked_end, model.end)
+            model.acked_end = max(model.acked_end, min(model.kept_end, model.end))
         key = hash(tuple((path, content) for path, content in state.image.items()))
         end = self._known.get(key)
         if end is not None:
@@ -225,7 +225,7 @@ class CrashExplorer:
 
     def _check_all(self, life: StoreLife, sample: int, moment: str) -> None:
         model = life.model.copy()
-        model.acked_end = life.promised_end
+        model.acked_end, model.kept_end = life.promised_end, life.kept_end
         for state in crash_states(life.disk, self._random, sample, randoms=4):
             try:
                 self.check(state, model)

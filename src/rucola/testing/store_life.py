@@ -31,9 +31,10 @@ from rucola.testing.store_model import (
 )
 
 ROOT = "/store"
-_WORKERS = ("rucola.store.allocate", "rucola.store.flush", "rucola.store.keeper")
+_WORKERS = ("rucola.store.allocate", "rucola.store.commit", "rucola.store.flush", "rucola.store.keeper")
 _ENTRY = Struct(">iqii")
 _PASS_MS = 1000
+_COMMIT_MS = 200
 _FIRST_LOOK_MS = 61_000
 _SHORT_OF_SPACE = 86
 
@@ -76,6 +77,7 @@ class StoreLife:
         self._clock = ManualClock(step_ms=1)
         self._failed_at = -1
         self._started = False
+        self._kept_end = 0
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -86,6 +88,7 @@ class StoreLife:
             StartRefused: the disk failed.
         """
         files = files_on(self.disk)
+        self._kept_end = self.kept_end
         if self._prepare is not None:
             self._prepare(files)
         self._failed_at = -1
@@ -129,6 +132,13 @@ class StoreLife:
         """All messages below survive a power cut: they were acknowledged, or the store says they are on the disk."""
         return max(self.model.acked_end, self._reported_end())
 
+    @property
+    def kept_end(self) -> int:
+        """All messages below survive the end of the process: they left its memory."""
+        if not self.config.transient_store_pool_enable:
+            return self.model.end
+        return self.store._log.max_offset if self._started else self._kept_end
+
     def refused(self) -> None:
         """The start failed: the process ends, and answers nothing more."""
         self.store.shutdown()
@@ -171,6 +181,12 @@ class StoreLife:
     def flush(self) -> None:
         """The flush thread does what it has to."""
         _worker(self.store._flush._worker).run()
+
+    def commit(self) -> None:
+        """The commit thread does what it has to, if there is one."""
+        if self.store._flush._commit is not None:
+            self._clock.advance(_COMMIT_MS)
+            _worker(self.store._flush._commit._worker).run()
 
     def allocate(self) -> None:
         """The allocating thread does what it has to."""
@@ -224,16 +240,18 @@ class StoreLife:
     def turn(self) -> None:
         """One turn of everything that waits."""
         self.allocate()
+        self.commit()
         self.flush()
         self.dispatch()
 
     def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
         if self._failed_at >= 0:
             raise Mismatch("a message was taken after a sync had failed")
-        record = self.store._log.view(physical_offset, size)
-        assert record is not None
+        file = self.store._log.queue.find(physical_offset)
+        assert file is not None
+        position = physical_offset - file.start
         self.model.sending.remove(message)
-        self.model.place(message, physical_offset, bytes(record))
+        self.model.place(message, physical_offset, bytes(file.target.view[position : position + size]))
 
     def _flushed(self) -> None:
         """The broker answers what was waiting for the disk."""

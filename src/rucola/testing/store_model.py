@@ -59,6 +59,7 @@ class StoreModel:
         sending: messages handed to the store whose call has not returned.
         acked_end: a sender or consumer knows of everything below: acknowledged under SYNC_FLUSH, reported as on the
             disk, or read by a consumer while only that may be read.
+        kept_end: everything below survives the end of the process, but not of the system.
         may_expire: segments of the log that end at or before it may be gone, oldest first.
         deleted: topic to the physical offset below which its records have no place in a queue.
         deleting: the same while the call has not returned.
@@ -68,6 +69,7 @@ class StoreModel:
     records: list[SentRecord] = field(default_factory=list)
     sending: list[StoreMessage] = field(default_factory=list)
     acked_end: int = 0
+    kept_end: int = 0
     may_expire: int = 0
     deleted: dict[bytes, int] = field(default_factory=dict)
     deleting: dict[bytes, int] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class StoreModel:
     def cut(self, end: int) -> None:
         """A recovery ended the log at ``end``, which a check allowed."""
         self.records = [record for record in self.records if record.end <= end]
+        self.deleted = {topic: min(deleted_to, end) for topic, deleted_to in self.deleted.items()}
         self.sending = []
 
     def counts(self, end: int) -> dict[QueueName, int]:

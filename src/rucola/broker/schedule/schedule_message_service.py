@@ -131,7 +131,7 @@ class ScheduleMessageService:
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             status, record_end = self._deliver_one(physical_offset)
-            if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            if status in (PutMessageStatus.SERVICE_NOT_AVAILABLE, PutMessageStatus.CREATE_MAPPED_FILE_FAILED):
                 return RETRY_MS
             queue_offset += 1
             self._offsets[level] = queue_offset
