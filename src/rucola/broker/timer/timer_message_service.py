@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from itertools import groupby
 
@@ -133,6 +134,14 @@ class TimerMessageService:
         """Messages that wait."""
         waiting = sum(metric.count for metric in self._timers.metrics.topics.values())
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
+
+    def delivered_until_ms(self) -> int:
+        """Whatever is due before this time, and was stored before it, was put into its topic."""
+        timers, store = self._timers, self._store
+        until_ms = self._wall_ms() if timers.is_empty else timers.read_time_ms
+        if timers.queue_offset < store.max_queue_offset(TIMER, 0):
+            until_ms = min(until_ms, store.store_time_at(TIMER, 0, timers.queue_offset))
+        return until_ms
 
     def now_ms(self) -> int:
         """The time that due times are compared with."""
@@ -259,8 +268,8 @@ class TimerMessageService:
             self._make_ready(step, _TAKE)
             batch = step.ready[:_TAKE]
             done = self._put([message for message, _ in batch])
-            for _, topic in batch[:done]:
-                timers.metrics.add(topic, -1, self._wall_ms())
+            for topic, count in Counter([topic for _, topic in batch[:done]]).items():
+                timers.metrics.add(topic, -count, self._wall_ms())
             step.ready = step.ready[done:]
             if done < len(batch):
                 return RETRY_MS
