@@ -74,9 +74,9 @@ class Cluster:
     async def __aenter__(self) -> Self:
         self.namesrv = NameServer(NamesrvConfig(**self._namesrv_options))
         await self.namesrv.start()
-        config = BrokerConfig(namesrv_addr=self.namesrv.address, **self._broker_options)
-        self.broker = Broker(config, self._store_config, self._files)
         try:
+            config = BrokerConfig(namesrv_addr=self.namesrv.address, **self._broker_options)
+            self.broker = Broker(config, self._store_config, self._files)
             await self.broker.start()
         except BaseException:
             await self.namesrv.shutdown()

@@ -26,7 +26,6 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.outer_api import BrokerOuterApi
-from rucola.broker.processor.acl import AclProcessor
 from rucola.broker.processor.admin import Administration
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
@@ -135,7 +134,7 @@ class Broker:
             ),
         )
         self.access: BrokerAccess | None = None
-        if config.acl_enable:
+        if config.guarded:
             home = self._files.expand(config.rocketmq_home or store_config.store_path_root_dir)
             self.access = BrokerAccess(config, self._files, self._clock, self.store, home)
         self._processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
@@ -277,6 +276,8 @@ class Broker:
             }
         )
         self.store.load()
+        if self.access is not None:
+            self.access.load_users()
         self._load_topics()
         self._tables.load("subscriptionGroup.json", self.groups.load)
         self._tables.load("consumerOffset.json", self.offsets.load)
@@ -341,7 +342,7 @@ class Broker:
         guard = None
         if self.access is not None:
             guard = self.access.guard.refuse
-            AclProcessor(config, self.access.accounts, self.address).register_to(table)
+            self.access.register_to(table, config, self.address)
         self._handler = RequestHandler(
             send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity, guard
         )

@@ -53,6 +53,20 @@ class BrokerConfig(TlsConfig):
     rocketmq_home: str = option(
         "rocketmqHome", "", "Directory with `conf/plain_acl.yml` and `conf/acl/`; empty = storePathRootDir."
     )
+    authentication_enabled: bool = option(
+        "authenticationEnabled",
+        False,
+        "Whether requests must be signed by a user (ACL 2.0; not together with aclEnable).",
+    )
+    authorization_enabled: bool = option(
+        "authorizationEnabled", False, "Whether users may do only what rules allow; needs authenticationEnabled."
+    )
+    init_authentication_user: str = option(
+        "initAuthenticationUser",
+        "",
+        'A super user that is made when it is not there: `{"username": "...", "password": "..."}`.',
+        secret=True,
+    )
     acl_require_v2: bool = option(
         "aclRequireSignatureV2",
         False,
@@ -215,13 +229,22 @@ class BrokerConfig(TlsConfig):
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not name or not all(c.isascii() and (c.isalnum() or c in "_-|%") for c in name) or len(name) > 127:
                 raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'")
-        check_bind_address(self.bind_address, self.insecure or (self.acl_enable and self.tls_mode != "disabled"))
+        check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
+        if self.acl_enable and self.authentication_enabled:
+            raise ConfigError("authenticationEnabled", "true", "either this or aclEnable")
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError("authorizationEnabled", "true", "authenticationEnabled=true beside it")
         if self.bind_address in ("0.0.0.0", "::") and not self.broker_ip1:
             raise ConfigError("brokerIP1", "", "the address clients reach this broker by, when it listens on all")
         for address in self.namesrv_addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
                 raise ConfigError("namesrvAddr", self.namesrv_addr, "host:port, several separated by semicolons")
+
+    @property
+    def guarded(self) -> bool:
+        """Whether requests must be signed."""
+        return self.acl_enable or self.authentication_enabled
 
     @property
     def namesrv_addresses(self) -> list[str]:
@@ -251,6 +274,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     Raises:
         ConfigError: a value is not allowed.
     """
-    if values.get("aclEnable", "").strip() == "true":  # names are not made by whoever asks for them (S-28)
+    if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
+        # Names are not made by whoever asks for them (reliability.md S-28).
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     return parse_options(BrokerConfig, values), parse_options(MessageStoreConfig, values)

@@ -39,6 +39,7 @@ class Option:
         maximum: largest number allowed, None without a limit.
         choices: the only texts allowed, empty = any.
         name: of the dataclass field.
+        secret: never shown.
     """
 
     key: str
@@ -49,6 +50,7 @@ class Option:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     name: str = ""
+    secret: bool = False
 
     def allowed(self) -> str:
         """What values are allowed, for messages and the documentation."""
@@ -94,7 +96,9 @@ class Option:
             raise ConfigError(self.key, str(value), self.allowed())
 
     def show(self, value: Any) -> str:
-        """``value`` as it is written in a properties file."""
+        """``value`` as it is written in a properties file; a secret is masked."""
+        if self.secret and value:
+            return "******"
         if isinstance(value, bool):
             return "true" if value else "false"
         return str(value.value) if isinstance(value, Enum) else str(value)
@@ -112,7 +116,7 @@ def option(
     secret: bool = False,
 ) -> Any:
     """A dataclass field that is an option; see ``Option`` for the arguments. ``secret``: left out of the ``repr``."""
-    described = Option(key, default, text, unit, minimum, maximum, choices)
+    described = Option(key, default, text, unit, minimum, maximum, choices, secret=secret)
     return field(default=default, metadata={_METADATA_KEY: described}, repr=not secret)
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+from rucola.broker.acl.auth_manager import AuthManager
 from rucola.broker.acl.guard import AccessGuard
+from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.config import BrokerConfig
+from rucola.broker.processor.acl import AclProcessor
+from rucola.broker.processor.auth import AuthProcessor
 from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import REAL_TOPIC
 from rucola.errors import ConfigError, FormatError
 from rucola.formats.message import decode_message
+from rucola.remoting.processors import ProcessorTable
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
@@ -31,28 +36,49 @@ class BrokerAccess:
     def __init__(self, config: BrokerConfig, files: Files, clock: Clock, store: MessageStore, home: str) -> None:
         self._store = store
         self._home = home
+        self._initial_user = config.init_authentication_user
         self.accounts = PlainPermissionManager(files, home, config.insecure, clock.wall_ms)
-        self.guard = AccessGuard(
-            lambda: self.accounts.snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2
-        )
+        self.users: AuthManager | None = None
+        if config.authentication_enabled:
+            self.users = AuthManager(files, store.root, config.authorization_enabled, config.insecure)
+        self.guard = AccessGuard(self._snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2)
 
     def load(self) -> None:
-        """Read the files.
+        """Read the ACL files; users are read by ``load_users``.
 
         Raises:
             ConfigError: there is no good one: a broker without accounts would refuse everybody.
             DiskError: one cannot be read.
         """
+        if self.users is not None:
+            return
         try:
             self.accounts.load()
         except FormatError as error:
             raise ConfigError("aclEnable", "true", f"good files below {self._home}/conf ({error})") from None
 
+    def load_users(self) -> None:
+        """Read the users and rules, which lie in the store; its lock is held by then. Raises as ``load`` does."""
+        if self.users is not None:
+            self.users.load(self._initial_user)
+
+    def register_to(self, table: ProcessorTable, config: BrokerConfig, address: str) -> None:
+        """Put the processors that change accounts, or users, into ``table``."""
+        if self.users is not None:
+            AuthProcessor(self.users).register_to(table)
+        else:
+            AclProcessor(config, self.accounts, address).register_to(table)
+
     async def reload_periodically(self) -> None:
         """Take changed files; reading and parsing happen in a thread."""
+        if self.users is not None:
+            return
         while True:
             await asyncio.sleep(RELOAD_INTERVAL_S)
             await asyncio.to_thread(self.accounts.reload)
+
+    def _snapshot(self) -> AclSnapshot:
+        return self.accounts.snapshot if self.users is None else self.users.snapshot
 
     def _topic_at(self, physical_offset: int) -> str | None:
         record = self._store.message_at(physical_offset)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rucola.broker.acl.address_strategy import Segments, segments_of
-from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource
+from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.replay import WINDOW_S, FailureTable, NonceTable
 from rucola.broker.acl.requirements import REQUIREMENTS, TopicAt
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
@@ -130,7 +130,7 @@ class AccessGuard:
         name = command.ext_fields.get(ACCESS_KEY, "")
         account = snapshot.accounts.get(name)
         known = account is not None and not account.disabled
-        judged = account if account is not None and known else self._nobody
+        judged: Sender = account if account is not None and known else self._nobody
         good = _signature_matches(judged, command)
         if not known or not good:
             self._failures.failed(peer.host, name, now_s)
@@ -142,7 +142,7 @@ class AccessGuard:
             return UNKNOWN_SENDER
         return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
 
-    def _stale(self, account: Account, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
+    def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
         """Whether a good signature may be used here, now, and once more."""
         fields = command.ext_fields
         if SIGNATURE_V2 not in fields:
@@ -159,7 +159,7 @@ class AccessGuard:
             return f"access denied: {SIGN_NONCE} was used before, or cannot be used now"
         return ""
 
-    def _forbidden(self, account: Account, peer: _Peer, command: RemotingCommand) -> str:
+    def _forbidden(self, account: Sender, peer: _Peer, command: RemotingCommand) -> str:
         needs = REQUIREMENTS.get(command.code)
         if account.admin:
             if needs is None:
@@ -172,7 +172,7 @@ class AccessGuard:
         try:
             for need in needs:
                 for resource in need.resources(command, self._topic_at):
-                    if not account.allows(resource) and not _is_trace(resource):
+                    if not account.allows(resource, peer.address) and not _is_trace(resource):
                         return f"access denied: no permission for {resource.kind}:{resource.name}"
         except FormatError:
             return "access denied: the body cannot be read"
@@ -197,7 +197,7 @@ class AccessGuard:
             )
 
 
-def _signature_matches(account: Account, command: RemotingCommand) -> bool:
+def _signature_matches(account: Sender, command: RemotingCommand) -> bool:
     fields = command.ext_fields
     given = fields.get(SIGNATURE_V2)
     if given is not None:

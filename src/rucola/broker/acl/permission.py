@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from rucola.broker.acl.address_strategy import AddressStrategy, Segments
 
@@ -37,6 +38,11 @@ class Resource:
 
 NOTHING = Resource("nothing", "", DENY)
 """What no account is granted, whatever its defaults: a request that does not say what it is about."""
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether messages of others wait in the topic."""
+    return name.startswith(_SYSTEM_PREFIXES)
 
 
 def topic(name: str, needed: int) -> Resource:
@@ -80,12 +86,12 @@ class Account:
     require_v2: bool = False
     disabled: bool = False
 
-    def allows(self, resource: Resource) -> bool:
-        """Whether a rule for the resource, or else the default, grants what is needed."""
+    def allows(self, resource: Resource, address: Segments = ()) -> bool:
+        """Whether a rule for the resource, or else the default, grants what is needed, from wherever it is asked."""
         if resource is NOTHING:
             return False
         if resource.kind == "topic":
-            default = DENY if resource.name.startswith(_SYSTEM_PREFIXES) else self.default_topic_perm
+            default = DENY if is_system_topic(resource.name) else self.default_topic_perm
             owned = self.topics.get(resource.name, default)
         else:
             owned = self.groups.get(resource.name, self.default_group_perm)
@@ -93,6 +99,32 @@ class Account:
             return False
         needed = PUB | SUB if resource.needed & ANY else resource.needed
         return bool(owned & needed)
+
+
+class Sender(Protocol):
+    """Who sends requests: an ``Account``, or a ``User`` of ``auth_model``; see the attributes there."""
+
+    @property
+    def access_key(self) -> str:
+        """Its name."""
+
+    @property
+    def secret_key(self) -> bytes: ...
+
+    @property
+    def admin(self) -> bool: ...
+
+    @property
+    def disabled(self) -> bool: ...
+
+    @property
+    def require_v2(self) -> bool: ...
+
+    @property
+    def addresses(self) -> AddressStrategy | None: ...
+
+    def allows(self, resource: Resource, address: Segments) -> bool:
+        """Whether what is needed of ``resource`` is granted to a peer at ``address``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +137,11 @@ class AclSnapshot:
         digest: of the files, for the log.
     """
 
-    accounts: Mapping[str, Account]
+    accounts: Mapping[str, Sender]
     global_addresses: tuple[AddressStrategy, ...] = ()
     digest: str = ""
 
-    def may_come_from(self, account: Account, address: Segments) -> bool:
+    def may_come_from(self, account: Sender, address: Segments) -> bool:
         """Whether the address lists let ``account`` use ``address``. They only narrow: no list replaces a signature."""
         if account.addresses is None or account.addresses.matches(address):
             return True

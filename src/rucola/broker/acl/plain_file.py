@@ -146,6 +146,13 @@ def check_pattern(pattern: str, source: str) -> None:
         raise FormatError("ACL file, address pattern", 0, "a pattern of addresses", str(error), source) from None
 
 
+def is_weak_secret(secret: str, weak_secrets: bool) -> bool:
+    """Whether a secret must not be used: too short, or from a sample. ``weak_secrets``: for tests, short ones may."""
+    if weak_secrets:
+        return len(secret) < _NAME_CHARACTERS_MIN
+    return len(secret) < _SECRET_CHARACTERS_MIN or secret.lower() in _KNOWN_SECRETS
+
+
 def write_document(document: Mapping[str, Any]) -> bytes:
     """The text of an ACL file."""
     return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True).encode()
@@ -159,9 +166,10 @@ def _account(entry: object, source: str, weak_secrets: bool) -> Account:
     where = f"ACL file, account {name[:64]}"
     if len(name) < _NAME_CHARACTERS_MIN or not name.isascii() or not name.isprintable():
         raise FormatError(where, 0, f"an accessKey of at least {_NAME_CHARACTERS_MIN} ASCII characters", name, source)
-    secret_min = _NAME_CHARACTERS_MIN if weak_secrets else _SECRET_CHARACTERS_MIN
-    if len(secret) < secret_min or (secret.lower() in _KNOWN_SECRETS and not weak_secrets):
-        allowed = f"a secretKey of at least {secret_min} characters that is in no sample (insecure=true accepts less)"
+    if is_weak_secret(secret, weak_secrets):
+        allowed = (
+            f"a secretKey of at least {_SECRET_CHARACTERS_MIN} characters, of no sample (insecure=true takes less)"
+        )
         raise FormatError(where, 0, allowed, "another", source)
     white = _text(entry, "whiteRemoteAddress", source).strip()
     if white:

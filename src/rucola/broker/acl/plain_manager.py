@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from rucola.broker.acl.address_strategy import parse_addresses
-from rucola.broker.acl.permission import Account, AclSnapshot
+from rucola.broker.acl.permission import AclSnapshot, Sender
 from rucola.broker.acl.plain_file import (
     check_pattern,
     read_accounts,
@@ -243,7 +243,7 @@ class PlainPermissionManager:
     def _parse(self, texts: Mapping[str, bytes]) -> AclSnapshot:
         if not texts:
             raise FormatError("ACL file", 0, "a file with accounts", "none", self._main)
-        accounts: dict[str, Account] = {}
+        accounts: dict[str, Sender] = {}
         patterns: list[str] = []
         for path, text in texts.items():
             document = read_document(text, path)

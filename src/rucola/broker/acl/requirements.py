@@ -211,6 +211,16 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.GET_BROKER_CLUSTER_ACL_INFO: ADMIN,
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: ADMIN,
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: ADMIN,
+    RequestCode.AUTH_CREATE_USER: ADMIN,
+    RequestCode.AUTH_UPDATE_USER: ADMIN,
+    RequestCode.AUTH_DELETE_USER: ADMIN,
+    RequestCode.AUTH_GET_USER: ADMIN,
+    RequestCode.AUTH_LIST_USER: ADMIN,
+    RequestCode.AUTH_CREATE_ACL: ADMIN,
+    RequestCode.AUTH_UPDATE_ACL: ADMIN,
+    RequestCode.AUTH_DELETE_ACL: ADMIN,
+    RequestCode.AUTH_GET_ACL: ADMIN,
+    RequestCode.AUTH_LIST_ACL: ADMIN,
 }
 
 

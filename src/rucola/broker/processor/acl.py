@@ -85,7 +85,9 @@ class AclProcessor:
         snapshot = self._accounts.snapshot
         body = {
             "globalWhiteAddrs": [strategy.pattern for strategy in snapshot.global_addresses],
-            "plainAccessConfigs": [_shown(account) for account in snapshot.accounts.values()],
+            "plainAccessConfigs": [
+                _shown(account) for account in snapshot.accounts.values() if isinstance(account, Account)
+            ],
         }
         return command.answer(ResponseCode.SUCCESS, body=orjson.dumps(body))
 

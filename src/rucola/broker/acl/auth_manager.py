@@ -1,0 +1,231 @@
+"""Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store, readable by its owner only.
+
+Changed over the wire only, on the event loop; every change is on the disk before it counts. RocketMQ keeps them in
+RocksDB, so a directory of its broker brings none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import orjson
+
+from rucola.broker.acl.auth_model import User, merge_rules, policy_type_of, read_rules, read_user, show_rules
+from rucola.broker.acl.permission import AclSnapshot
+from rucola.broker.acl.plain_file import is_weak_secret
+from rucola.errors import BrokerError, ConfigError, DiskError, FormatError
+from rucola.protocol.codes import ResponseCode
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+_FILE = "rucola-auth.json"
+T = TypeVar("T")
+
+
+class AuthManager:
+    """Life: ``load`` once the store is open, changes afterwards.
+
+    Args:
+        root: the store directory.
+        checked: whether rules count (``authorizationEnabled``).
+        weak_secrets: accept passwords that can be guessed (``insecure=true``).
+
+    Attributes:
+        snapshot: the users now.
+    """
+
+    def __init__(self, files: Files, root: str, checked: bool, weak_secrets: bool) -> None:
+        self._files = files
+        self._directory = f"{root}/config"
+        self._checked = checked
+        self._weak_secrets = weak_secrets
+        self._users: dict[str, dict[str, str]] = {}
+        self._policies: dict[str, list[dict[str, Any]]] = {}
+        self.snapshot = AclSnapshot({})
+
+    def load(self, initial: str) -> None:
+        """Read the file; ``initial`` is ``initAuthenticationUser``, made a super user when it is not there yet.
+
+        Raises:
+            ConfigError: the file is damaged, ``initial`` is no user, or there would be nobody to make others.
+            DiskError: the file cannot be read or written.
+        """
+        text = self._files.read_file(f"{self._directory}/{_FILE}")
+        try:
+            if text is not None:
+                document = orjson.loads(text)
+                self._users = {name: read_user(user, _FILE) for name, user in document["users"].items()}
+                self._policies = {name: show_rules(read_rules(acl, _FILE)) for name, acl in document["acls"].items()}
+        except (ValueError, KeyError, AttributeError, TypeError, FormatError) as error:
+            raise ConfigError("authenticationEnabled", "true", f"a good {_FILE} ({type(error).__name__})") from None
+        if initial:
+            try:
+                user = read_user(orjson.loads(initial), "initAuthenticationUser")
+                if user["username"] not in self._users:
+                    self._check_password(user["password"])
+                    self._put_user({**user, "userType": "Super", "userStatus": "enable"})
+            except (ValueError, KeyError, AttributeError, FormatError, BrokerError):
+                raise ConfigError("initAuthenticationUser", "(hidden)", self._allowed_user()) from None
+        if not any(user["userType"] == "Super" for user in self._users.values()):
+            raise ConfigError("initAuthenticationUser", "", self._allowed_user())
+        self._use()
+
+    # -- users --------------------------------------------------------------------------------------------------------
+
+    def create_user(self, data: Mapping[str, Any]) -> None:
+        """3001.
+
+        Raises:
+            BrokerError: not a user, or there is one of that name.
+        """
+        user = _checked(read_user, data, "UserInfo")
+        name = user.get("username", "")
+        if not name:
+            raise _refusal("username can not be blank")
+        if name in self._users:
+            raise _refusal("The user is existed")
+        if not user.get("password"):
+            raise _refusal("password can not be blank")
+        self._check_password(user["password"])
+        self._put_user({"userType": "Normal", "userStatus": "enable", **user})
+        self._use()
+
+    def update_user(self, name: str, data: Mapping[str, Any]) -> None:
+        """3002: the members that are given."""
+        if name not in self._users:
+            raise _refusal("The user is not exist")
+        change = _checked(read_user, {**data, "username": name}, "UserInfo")
+        if "password" in change:
+            self._check_password(change["password"])
+        user = {**self._users[name], **change}
+        self._keep_a_super_user(name, user)
+        self._put_user(user)
+        self._use()
+
+    def delete_user(self, name: str) -> None:
+        """3003, with the user's rules."""
+        if name in self._users:
+            self._keep_a_super_user(name, {})
+            users = {other: user for other, user in self._users.items() if other != name}
+            self._write(users, {other: rules for other, rules in self._policies.items() if other != name})
+            self._use()
+
+    def users(self, name_contains: str = "") -> list[dict[str, str]]:
+        """Users without their passwords."""
+        return [
+            {key: value for key, value in user.items() if key != "password"}
+            for name, user in self._users.items()
+            if name_contains in name
+        ]
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    def put_rules(self, subject: str, data: Mapping[str, Any]) -> None:
+        """3006 and 3007: entries for the same resource are replaced, all others stay."""
+        name = self._subject(subject)
+        rules = _checked(read_rules, data, "AclInfo")
+        if not rules:
+            raise _refusal("The policies is null or empty.")
+        known = read_rules({"policies": self._policies.get(name, [])}, "AclInfo")
+        self._write(self._users, {**self._policies, name: show_rules(merge_rules(known, rules))})
+        self._use()
+
+    def delete_rules(self, subject: str, policy_type: str, resource: str) -> None:
+        """3008: those of a resource, or all."""
+        name = self._subject(subject)
+        kept = [
+            rule
+            for rule in read_rules({"policies": self._policies.get(name, [])}, "AclInfo")
+            if resource
+            and (rule.resource != resource or (policy_type and rule.policy_type != _checked_type(policy_type)))
+        ]
+        policies = {other: rules for other, rules in self._policies.items() if other != name}
+        if kept:
+            policies[name] = show_rules(tuple(kept))
+        self._write(self._users, policies)
+        self._use()
+
+    def rules(self, subject_contains: str = "", resource_contains: str = "") -> list[dict[str, Any]]:
+        """``AclInfo`` of every user that has rules."""
+        found = []
+        for name, policies in self._policies.items():
+            subject = f"User:{name}"
+            resources = [entry["resource"] for policy in policies for entry in policy["entries"]]
+            if subject_contains in subject and any(resource_contains in resource for resource in resources):
+                found.append({"subject": subject, "policies": policies})
+        return found
+
+    def rules_of(self, subject: str) -> dict[str, Any] | None:
+        """``AclInfo`` of one user, None when there are no rules."""
+        policies = self._policies.get(self._subject(subject))
+        return None if policies is None else {"subject": subject, "policies": policies}
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _subject(self, subject: str) -> str:
+        kind, _, name = subject.partition(":")
+        if kind != "User" or name not in self._users:
+            raise _refusal("The subject is not exist.")
+        return name
+
+    def _check_password(self, password: str) -> None:
+        if is_weak_secret(password, self._weak_secrets):
+            raise _refusal("the password is too short, or one that everybody knows")
+
+    def _allowed_user(self) -> str:
+        return '{"username": "...", "password": "..."} of a super user, the password of at least 16 characters'
+
+    def _keep_a_super_user(self, name: str, after: Mapping[str, str]) -> None:
+        users = {**self._users, name: after}
+        if not any(user.get("userType") == "Super" and user.get("userStatus") == "enable" for user in users.values()):
+            raise _refusal("nobody would be left who may change users")
+
+    def _put_user(self, user: dict[str, str]) -> None:
+        self._write({**self._users, user["username"]: user}, self._policies)
+
+    def _write(self, users: dict[str, dict[str, str]], policies: dict[str, list[dict[str, Any]]]) -> None:
+        document = {
+            "users": users,
+            "acls": {name: {"subject": f"User:{name}", "policies": rules} for name, rules in policies.items()},
+        }
+        try:
+            self._files.make_directory(self._directory)
+            self._files.replace_file(f"{self._directory}/{_FILE}", orjson.dumps(document), private=True)
+        except DiskError as error:
+            event(_log, logging.ERROR, "users and rules not written", error=error)
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "users and rules cannot be written") from None
+        self._users, self._policies = users, policies
+
+    def _use(self) -> None:
+        self.snapshot = AclSnapshot(
+            {
+                name: User(
+                    name,
+                    user["password"].encode(),
+                    user["userType"] == "Super",
+                    user["userStatus"] == "disable",
+                    read_rules({"policies": self._policies.get(name, [])}, _FILE),
+                    self._checked,
+                )
+                for name, user in self._users.items()
+            }
+        )
+        event(_log, logging.INFO, "users and rules in use", users=len(self._users), with_rules=len(self._policies))
+
+
+def _refusal(remark: str) -> BrokerError:
+    return BrokerError(ResponseCode.NO_PERMISSION, remark)
+
+
+def _checked(read: Callable[[Mapping[str, Any], str], T], data: Mapping[str, Any], what: str) -> T:
+    try:
+        return read(data, what)
+    except FormatError as error:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{error.what}: {error.expected} is needed") from None
+
+
+def _checked_type(text: str) -> str:
+    return _checked(lambda _, __: policy_type_of(text), {}, "policyType")

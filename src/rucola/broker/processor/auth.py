@@ -1,0 +1,93 @@
+"""Users and rules changed and shown over the wire (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 3001 to 3010).
+
+The guard lets super users only through to here. No answer holds a password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rucola.broker.acl.auth_manager import AuthManager
+from rucola.errors import BrokerError
+from rucola.protocol import fastjson
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+
+
+class AuthProcessor:
+    """Serves requests 3001 to 3010."""
+
+    def __init__(self, users: AuthManager) -> None:
+        self._users = users
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put the processors into ``table``."""
+        table.register(RequestCode.AUTH_CREATE_USER, self.create_user)
+        table.register(RequestCode.AUTH_UPDATE_USER, self.update_user)
+        table.register(RequestCode.AUTH_DELETE_USER, self.delete_user)
+        table.register(RequestCode.AUTH_GET_USER, self.get_user)
+        table.register(RequestCode.AUTH_LIST_USER, self.list_users)
+        table.register(RequestCode.AUTH_CREATE_ACL, self.put_rules)
+        table.register(RequestCode.AUTH_UPDATE_ACL, self.put_rules)
+        table.register(RequestCode.AUTH_DELETE_ACL, self.delete_rules)
+        table.register(RequestCode.AUTH_GET_ACL, self.get_rules)
+        table.register(RequestCode.AUTH_LIST_ACL, self.list_rules)
+
+    def create_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3001: the name in the header counts where both have one."""
+        body = dict(_body(command, "UserInfo"))
+        body["username"] = command.ext_fields.get("username") or body.get("username")
+        self._users.create_user(body)
+        return command.answer(ResponseCode.SUCCESS)
+
+    def update_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3002."""
+        self._users.update_user(command.ext_fields.get("username", ""), _body(command, "UserInfo"))
+        return command.answer(ResponseCode.SUCCESS)
+
+    def delete_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3003."""
+        self._users.delete_user(command.ext_fields.get("username", ""))
+        return command.answer(ResponseCode.SUCCESS)
+
+    def get_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3004: without a body when there is none of that name, as in the reference."""
+        name = command.ext_fields.get("username", "")
+        found = [user for user in self._users.users() if user["username"] == name]
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(found[0]) if found else b"")
+
+    def list_users(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3005."""
+        users = self._users.users(command.ext_fields.get("filter", ""))
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(users) if users else b"")
+
+    def put_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3006 and 3007."""
+        self._users.put_rules(command.ext_fields.get("subject", ""), _body(command, "AclInfo"))
+        return command.answer(ResponseCode.SUCCESS)
+
+    def delete_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3008."""
+        fields = command.ext_fields
+        self._users.delete_rules(fields.get("subject", ""), fields.get("policyType", ""), fields.get("resource", ""))
+        return command.answer(ResponseCode.SUCCESS)
+
+    def get_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3009."""
+        rules = self._users.rules_of(command.ext_fields.get("subject", ""))
+        if rules is None:
+            raise BrokerError(ResponseCode.NO_PERMISSION, "The subject is not exist.")
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(rules))
+
+    def list_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """3010."""
+        fields = command.ext_fields
+        rules = self._users.rules(fields.get("subjectFilter", ""), fields.get("resourceFilter", ""))
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(rules) if rules else b"")
+
+
+def _body(command: RemotingCommand, what: str) -> Mapping[str, Any]:
+    return fastjson.load_object(command.body, what)
