@@ -360,7 +360,7 @@ class Broker:
             locks,
             self.schedule,
             self.stats,
-            lambda: (self.sends_waiting, self.pulls_held),
+            lambda: self.sends_waiting,
             self._files,
             self._clock,
         )

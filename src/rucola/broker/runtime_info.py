@@ -24,7 +24,7 @@ from rucola.store.results import StoreState
 
 @dataclass(frozen=True)
 class RuntimeInfo:
-    """Called for a table of texts by name. ``waiting``: groups of sends and pulls that wait now."""
+    """Called for a table of texts by name. ``sends_waiting``: groups of sends whose answers wait for the disk."""
 
     config: BrokerConfig
     store: MessageStore
@@ -32,7 +32,7 @@ class RuntimeInfo:
     schedule: ScheduleMessageService
     stats: BrokerStats
     clock: Clock
-    waiting: Callable[[], tuple[int, int]]
+    sends_waiting: Callable[[], int]
 
     def __call__(self) -> dict[str, str]:
         store, stats = self.store, self.stats
@@ -90,14 +90,14 @@ class RuntimeInfo:
         }
 
     def _queues(self) -> dict[str, str]:
-        """Requests wait for the disk or for a message here, never for a thread."""
+        """Sends wait for the disk here. No request waits for a thread or for a lock on the page cache."""
         config = self.config
-        sends, pulls = self.waiting()
         waiting = {
-            "send": (sends, config.send_thread_pool_queue_capacity),
-            "pull": (pulls, config.pull_thread_pool_queue_capacity),
+            "send": (self.sends_waiting(), config.send_thread_pool_queue_capacity),
+            "pull": (0, config.pull_thread_pool_queue_capacity),
+            "litePull": (0, config.pull_thread_pool_queue_capacity),
         }
-        table = {}
+        table = {"pageCacheLockTimeMills": "0"}
         for name, (size, capacity) in waiting.items():
             table[f"{name}ThreadPoolQueueSize"] = str(size)
             table[f"{name}ThreadPoolQueueCapacity"] = str(capacity)

@@ -29,13 +29,13 @@ TABLES = {
 """Members whose keys are data."""
 NOT_MEASURED = {
     "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer", "getMessageEntireTimeMax",
-    "getMissTps", "getTotalTps", "pageCacheLockTimeMills", "putLatency99", "putLatency999", "putMessageAverageSize",
+    "getMissTps", "getTotalTps", "putLatency99", "putLatency999", "putMessageAverageSize",
     "putMessageDistributeTime", "putMessageEntireTimeMax", "putMessageFailedTimes", "putMessageSizeTotal",
     "remainTransientStoreBufferNumbs", "timerCongestNum", "timerDequeueTps", "timerEnqueueTps", "timerOffsetBehind",
     "timerReadBehind",
 } | {
     f"{name}ThreadPoolQueue{what}"
-    for name in ("ack", "litePull", "query")
+    for name in ("ack", "query")
     for what in ("Size", "Capacity", "HeadWaitTimeMills")
 }  # fmt: skip
 

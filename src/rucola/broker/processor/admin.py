@@ -35,7 +35,7 @@ class Administration:
 
     Attributes:
         address: its own, ``host:port``.
-        waiting: how many groups of sends wait for the disk, and how many pulls for a message.
+        sends_waiting: how many groups of sends wait for the disk.
     """
 
     config: BrokerConfig
@@ -49,14 +49,14 @@ class Administration:
     locks: RebalanceLockManager
     schedule: ScheduleMessageService
     stats: BrokerStats
-    waiting: Callable[[], tuple[int, int]]
+    sends_waiting: Callable[[], int]
     files: Files
     clock: Clock
 
     def register_to(self, table: ProcessorTable) -> None:
         """Put every processor into ``table``."""
         config, store, topics, groups, offsets = self.config, self.store, self.topics, self.groups, self.offsets
-        runtime_info = RuntimeInfo(config, store, self.files, self.schedule, self.stats, self.clock, self.waiting)
+        runtime_info = RuntimeInfo(config, store, self.files, self.schedule, self.stats, self.clock, self.sends_waiting)
         names = system_names(config.broker_cluster_name, config.broker_name)
         for processor in (
             TopicManageProcessor(store, topics, offsets, names),
