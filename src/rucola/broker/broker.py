@@ -26,6 +26,7 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.outer_api import BrokerOuterApi
+from rucola.broker.popping import Popping
 from rucola.broker.processor.admin import Administration
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
@@ -122,6 +123,17 @@ class Broker:
         self.stats = BrokerStats(self.store, self.offsets, self._clock)
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(self._group_changed)
+        self.pops = Popping(
+            config,
+            self.store,
+            self._clock,
+            tables,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            self.timers,
+        )
         self._server = RemotingServer(
             self,
             config.bind_address,
@@ -219,6 +231,7 @@ class Broker:
         self._delivery.start()
         self.timers.start(self._loop)
         self._checks.start(self._transactions)
+        self.pops.start()
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:
@@ -231,6 +244,7 @@ class Broker:
         await self._outer_api.unregister()
         await self._outer_api.close()
         self._hold.release_all()
+        await self.pops.stop()
         await self._cold_reads.close()
         self._persist_offsets()
         await self._delivery.stop()
@@ -240,6 +254,7 @@ class Broker:
         self._delivery.persist()
         self.timers.close()
         self.halves.settle()
+        self.pops.settle()
         self._persist_offsets()
         if self._waiters is not None:
             self._waiters.release(self.store.flushed_offset)
@@ -258,6 +273,7 @@ class Broker:
         self.producers.channel_closed(channel)
         self.consumers.channel_closed(channel)
         self._hold.channel_closed(channel)
+        self.pops.hold.channel_closed(channel)
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -287,6 +303,7 @@ class Broker:
         self._tables.load("consumerFilter.json", self.filters.load)
         self.timers.load()
         self.halves.load()
+        self.pops.load()
         self.store.start()
 
     def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -332,6 +349,7 @@ class Broker:
         QueryProcessor(store).register_to(table)
         self._wire_transactions()
         self.timers.register_to(table)
+        self.pops.wire(table, self._waiters, self._outer_api)
         RecallMessageProcessor(config, store, self.topics, self.timers.rewriter, self._clock.wall_ms).register_to(table)
         consumers, offsets = self.consumers, self.offsets
         resets = OffsetResetProcessor(config, store, self.topics, self.groups, consumers, offsets, self._hold.wake)
@@ -406,7 +424,7 @@ class Broker:
     def _schedule_dispatch(self) -> None:
         """Within this turn of the loop when a pull waits; else so late that the sends of a few reads share it."""
         if self._dispatch_call is None:
-            if len(self._hold):
+            if len(self._hold) or len(self.pops.hold):
                 self._dispatch_call = self._loop.call_soon(self._dispatch)
             else:
                 self._dispatch_call = self._loop.call_later(_DISPATCH_DELAY_S, self._dispatch)
@@ -443,6 +461,8 @@ class Broker:
 
     def _arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
         self._hold.arrived(topic, queue_id, max_queue_offset, tags_code)
+        if len(self.pops.hold):
+            self.pops.hold.arrived(topic, queue_id, tags_code)
         if topic == _SCHEDULE_TOPIC:
             self._delivery.arrived()
         elif topic == TIMER:
@@ -492,6 +512,8 @@ class Broker:
             self._persist_offsets()
 
     def _persist_offsets(self) -> None:
+        self.pops.settle()
+        self.pops.persist()
         try:
             self.offsets.persist()
             self.filters.persist()

@@ -141,6 +141,42 @@ class BrokerConfig(TlsConfig):
     enable_property_filter: bool = option(
         "enablePropertyFilter", False, "Whether consumers may choose messages by SQL92 expressions over properties."
     )
+    pop_from_retry_probability: int = option(
+        "popFromRetryProbability",
+        20,
+        "Percentage of pops that look for messages to be tried again first; the others do when they have room.",
+        minimum=0,
+        maximum=100,
+    )
+    enable_retry_topic_v2: bool = option(
+        "enableRetryTopicV2",
+        False,
+        "Whether popped messages to be tried again go to `%RETRY%group+topic`, not `%RETRY%group_topic`.",
+    )
+    revive_interval_ms: int = option(
+        "reviveInterval",
+        1000,
+        "How often is looked for popped messages that nobody acknowledged.",
+        unit="ms",
+        minimum=10,
+        maximum=60_000,
+    )
+    max_pop_polling_size: int = option(
+        "maxPopPollingSize", 100_000, "How many pops may wait for a message.", minimum=1, maximum=10_000_000
+    )
+    pop_polling_size: int = option(
+        "popPollingSize", 1024, "How many of one group for one queue.", minimum=1, maximum=10_000_000
+    )
+    default_message_request_mode: str = option(
+        "defaultMessageRequestMode", "PULL", "How groups read for which nothing else was set.", choices=("PULL", "POP")
+    )
+    default_pop_share_queue_num: int = option(
+        "defaultPopShareQueueNum",
+        -1,
+        "How many neighbours' queues a popping consumer gets beside its own; below 1: every consumer gets all queues.",
+        minimum=-1,
+        maximum=4096,
+    )
     reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "Refuse pulls of active consumers.")
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",

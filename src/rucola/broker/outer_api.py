@@ -14,9 +14,12 @@ from ssl import SSLContext
 
 from rucola.broker.config import BrokerConfig
 from rucola.common.data_version import DataVersion
+from rucola.common.message_queue import MessageQueue
+from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import ClientOptions, RemotingClient
@@ -61,6 +64,23 @@ class BrokerOuterApi:
                 await self._register(name_server, self._body(topics, version), CHANGE_TIMEOUT_MS)
 
         await asyncio.gather(*[tell(name) for name in self._config.namesrv_addresses])
+
+    async def readable_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic on all brokers, as the first name server that answers knows them.
+
+        Raises:
+            RucolaError: none answers, or none knows the topic.
+        """
+        failure: RucolaError = BrokerError(ResponseCode.TOPIC_NOT_EXIST, "there is no name server")
+        for name_server in self._config.namesrv_addresses:
+            try:
+                route = await self._api.route_info(name_server, topic, CHANGE_TIMEOUT_MS)
+            except RucolaError as error:
+                failure = error
+                continue
+            readable = [data for data in route.queue_datas if data.perm & PermName.READ]
+            return [MessageQueue(topic, data.broker_name, q) for data in readable for q in range(data.read_queue_nums)]
+        raise failure
 
     async def unregister(self) -> None:
         """Say goodbye to every name server."""

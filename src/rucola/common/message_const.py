@@ -47,6 +47,7 @@ TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 """Topic, ``+`` and unique key of a message of the same due time that shall not be delivered."""
 
 POP_CK: Final = "POP_CK"
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 SHARDING_KEY: Final = "__SHARDINGKEY"

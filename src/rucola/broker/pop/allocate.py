@@ -1,0 +1,58 @@
+"""Which consumer of a group reads which queues (RocketMQ 5.3.3, ``AllocateMessageQueueAveragely`` and others)."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Sequence
+
+from rucola.common.message_queue import MessageQueue
+
+AVERAGELY = "AVG"
+BY_CIRCLE = "AVG_BY_CIRCLE"
+CONSISTENT_HASH = "CONSISTENT_HASH"
+STRATEGIES = frozenset({AVERAGELY, BY_CIRCLE, CONSISTENT_HASH})
+"""Those that need nothing but the two lists; further ones live in clients only."""
+_NODES = 10
+
+
+def allocate(
+    strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """The queues of a client; none when it is not one of ``client_ids``. Both lists are sorted."""
+    if client_id not in client_ids:
+        return []
+    index, count = client_ids.index(client_id), len(client_ids)
+    if strategy == BY_CIRCLE:
+        return list(queues[index::count])
+    if strategy == CONSISTENT_HASH:
+        nodes = sorted((_hash(f"{each}-{number}"), each) for each in client_ids for number in range(_NODES))
+        points = [point for point, _ in nodes]
+        return [q for q in queues if nodes[bisect.bisect_left(points, _hash(_text(q))) % len(nodes)][1] == client_id]
+    whole, more = divmod(len(queues), count)
+    begin = index * whole + min(index, more)
+    return list(queues[begin : begin + whole + (index < more)])
+
+
+def allocate_for_pop(
+    strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], share: int
+) -> list[MessageQueue]:
+    """The queues that a client pops: all of them, or its own and those of the ``share`` clients behind it."""
+    if share <= 0 or share >= len(client_ids) - 1:
+        return list(dict.fromkeys(MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues))
+    if client_id not in client_ids:
+        return []
+    index = client_ids.index(client_id)
+    if len(client_ids) > len(queues):
+        return [queues[index % len(queues)]] if queues else []
+    sharing = [client_ids[(index + step) % len(client_ids)] for step in range(share + 1)]
+    return list(dict.fromkeys(queue for each in sharing for queue in allocate(strategy, each, queues, client_ids)))
+
+
+def _hash(text: str) -> int:
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def _text(queue: MessageQueue) -> str:
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

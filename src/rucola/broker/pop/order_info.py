@@ -1,0 +1,198 @@
+"""Messages popped in order (RocketMQ 5.3.3, ``ConsumerOrderInfoManager``). Event loop only.
+
+A queue gives a group nothing more until every message of its last pop was acknowledged, or its time is over; only who
+asks with the attempt id of that pop gets the same messages again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rucola.broker.pop.pop_offsets import PoppedQueue
+from rucola.broker.pop.receipt import PopInfo
+from rucola.common.key_builder import topic_at_group
+from rucola.errors import FormatError
+from rucola.formats.fastjson import dumps_pretty, loads_object
+
+ILLEGAL: Final = -1
+"""No message of the last pop."""
+NOTHING_TO_COMMIT: Final = -2
+_FILE: Final = "consumerOrderInfo.json"
+_FORGOTTEN_AFTER_MS: Final = 24 * 3_600_000
+
+
+@dataclass(slots=True)
+class OrderInfo:
+    """The last pop of a queue.
+
+    Attributes:
+        next_visible_ms: of messages whose invisible time was changed, by queue offset.
+        consumed_counts: how often a message was given out before, by queue offset; none for 0.
+        acknowledged: a bit for each message.
+    """
+
+    attempt_id: str | None
+    pop_time_ms: int
+    invisible_ms: int
+    offsets: list[int]
+    last_consume_ms: int
+    acknowledged: int = 0
+    next_visible_ms: dict[int, int] = field(default_factory=dict)
+    consumed_counts: dict[int, int] = field(default_factory=dict)
+
+    def free_at_ms(self) -> int:
+        """When the queue gives something again."""
+        times = [
+            self.next_visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
+            for index, offset in enumerate(self.offsets)
+            if not self.acknowledged >> index & 1
+        ]
+        return max(times, default=0)
+
+    def next_offset(self) -> int:
+        """The first message not acknowledged, or the one behind the last."""
+        for index, offset in enumerate(self.offsets):
+            if not self.acknowledged >> index & 1:
+                return offset
+        return self.offsets[-1] + 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        first = self.offsets[0]
+        members: dict[str, Any] = {} if self.attempt_id is None else {"a": self.attempt_id}
+        members |= {"cm": self.acknowledged, "i": self.invisible_ms, "l": self.last_consume_ms}
+        members["o"] = (first, *(offset - first for offset in self.offsets[1:]))
+        if self.consumed_counts:
+            members["oc"] = dict(sorted(self.consumed_counts.items()))
+        if self.next_visible_ms:
+            members["ot"] = dict(sorted(self.next_visible_ms.items()))
+        return members | {"popTime": self.pop_time_ms}
+
+    @classmethod
+    def from_dict(cls, members: dict[str, Any]) -> OrderInfo:
+        """From the file.
+
+        Raises:
+            FormatError: a member is not of its type.
+        """
+        try:
+            first, *distances = members["o"]
+            return cls(
+                members.get("a"),
+                int(members["popTime"]),
+                int(members.get("i") or 0),
+                [int(first), *(int(first) + int(distance) for distance in distances)],
+                int(members.get("l", 0)),
+                int(members.get("cm", 0)),
+                {int(offset): int(time_ms) for offset, time_ms in (members.get("ot") or {}).items()},
+                {int(offset): int(count) for offset, count in (members.get("oc") or {}).items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(_FILE, 0, "the last pop of a queue", repr(error)[:64]) from error
+
+
+class OrderInfoManager:
+    """Queue and group → :class:`OrderInfo`.
+
+    Args:
+        persist: writes the file; raises ``DiskError``.
+        exists: whether there is such a queue and such a group.
+    """
+
+    def __init__(
+        self, persist: Callable[[bytes], None], wall_ms: Callable[[], int], exists: Callable[[PoppedQueue], bool]
+    ) -> None:
+        self._persist = persist
+        self._wall_ms = wall_ms
+        self._exists = exists
+        self._changed = False
+        self.table: dict[PoppedQueue, OrderInfo] = {}
+
+    def load(self, text: bytes | None) -> None:
+        """Take over the file.
+
+        Raises:
+            FormatError: it is no such table.
+        """
+        if text is None:
+            return
+        for key, queues in (loads_object(text, _FILE).get("table") or {}).items():
+            topic, _, group = key.partition("@")
+            for queue_id, members in queues.items():
+                self.table[PoppedQueue(topic, group, int(queue_id))] = OrderInfo.from_dict(members)
+
+    def persist(self) -> None:
+        """Write the table when it changed since the last time."""
+        if not self._changed:
+            return
+        self._changed = False
+        limit_ms = self._wall_ms() - _FORGOTTEN_AFTER_MS
+        self.table = {q: i for q, i in self.table.items() if self._exists(q) and i.last_consume_ms >= limit_ms}
+        table: dict[str, dict[int, Any]] = {}
+        for queue, info in self.table.items():
+            table.setdefault(topic_at_group(queue.topic, queue.group), {})[queue.queue_id] = info.to_dict()
+        try:
+            self._persist(dumps_pretty({"table": table}))
+        except BaseException:
+            self._changed = True
+            raise
+
+    def blocked_until_ms(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int) -> int | None:
+        """When the queue gives something to an attempt again, None for now."""
+        info = self.table.get(queue)
+        if info is None or (info.attempt_id is not None and info.attempt_id == attempt_id):
+            return None
+        if info.invisible_ms <= 0:
+            info.invisible_ms = invisible_ms
+        free_at_ms = info.free_at_ms()
+        return free_at_ms if self._wall_ms() < free_at_ms else None
+
+    def popped(
+        self, queue: PoppedQueue, attempt_id: str | None, times_ms: tuple[int, int], offsets: Sequence[int]
+    ) -> None:
+        """The messages at ``offsets`` were given out; ``times_ms`` is that of the pop and the invisible one."""
+        before = self.table.get(queue)
+        info = OrderInfo(attempt_id, *times_ms, list(offsets), self._wall_ms())
+        if before is not None:
+            if before.attempt_id is not None and before.attempt_id == attempt_id:
+                info.consumed_counts = before.consumed_counts
+            else:
+                again = set(before.offsets).intersection(offsets)
+                info.consumed_counts = {offset: before.consumed_counts.get(offset, 0) + 1 for offset in again}
+        self.table[queue] = info
+        self._changed = True
+
+    def describe(self, queue: PoppedQueue, answer: PopInfo) -> None:
+        """Tell the consumer how often the messages were given out before."""
+        info = self.table[queue]
+        for offset, count in sorted(info.consumed_counts.items()):
+            answer.add_order_count(queue.topic, queue.queue_id, count, offset)
+        complete = len(info.consumed_counts) == len(info.offsets)
+        least = min(info.consumed_counts.values(), default=0) if complete else 0
+        answer.add_order_count(queue.topic, queue.queue_id, least)
+
+    def acknowledge(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int) -> int:
+        """A message is done with; the consumer offset to commit, ``ILLEGAL`` or ``NOTHING_TO_COMMIT``."""
+        info = self.table.get(queue)
+        if info is None:
+            return queue_offset + 1
+        if info.pop_time_ms != pop_time_ms:
+            return NOTHING_TO_COMMIT
+        if queue_offset not in info.offsets:
+            return ILLEGAL
+        info.acknowledged |= 1 << info.offsets.index(queue_offset)
+        self._changed = True
+        return info.next_offset()
+
+    def hide_until(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
+        """Change when a message can be had again."""
+        info = self.table.get(queue)
+        if info is not None and info.pop_time_ms == pop_time_ms:
+            info.next_visible_ms[queue_offset] = visible_ms
+            self._changed = True
+
+    def forget(self, queue: PoppedQueue) -> None:
+        """The offset was set from outside."""
+        self._changed = self.table.pop(queue, None) is not None or self._changed

@@ -1,0 +1,136 @@
+"""Pops that found nothing and wait (RocketMQ 5.3.3, ``PopLongPollingService``). Event loop only.
+
+They wait under topic, group and queue, -1 for all queues. A message that comes into a queue resumes one pop of each
+group, the one whose time is over first: others would find nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from rucola.broker.longpolling.pull_request_hold import Timer
+
+ALL_QUEUES = -1
+
+
+@dataclass(slots=True, eq=False)
+class HeldPop:
+    """A pop that waits.
+
+    Attributes:
+        resume: runs it again.
+        tag_codes: a message with another one does not concern it; None: every message does.
+    """
+
+    channel: Any
+    topic: str
+    group: str
+    queue_id: int
+    deadline_ms: int
+    resume: Callable[[], None]
+    tag_codes: Collection[int] | None = None
+    timer: Timer | None = None
+
+
+class PopHold:
+    """See the module.
+
+    Args:
+        call_later: ``(seconds, callback, *args)``, the loop's.
+        waiting_max: so many of them at most, and ``queue_max`` of one group for one queue.
+    """
+
+    def __init__(self, call_later: Callable[..., Timer], waiting_max: int, queue_max: int) -> None:
+        self._call_later = call_later
+        self._waiting_max = waiting_max
+        self._queue_max = queue_max
+        self._topics: dict[str, dict[tuple[str, int], list[HeldPop]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def count(self, topic: str, group: str, queue_id: int) -> int:
+        """How many wait there."""
+        return len(self._topics.get(topic, {}).get((group, queue_id), ()))
+
+    def hold(self, pop: HeldPop, now_ms: int) -> bool:
+        """Let it wait until its deadline; False when too many do."""
+        if self._count >= self._waiting_max or self.count(pop.topic, pop.group, pop.queue_id) > self._queue_max:
+            return False
+        self._count += 1
+        self._topics.setdefault(pop.topic, {}).setdefault((pop.group, pop.queue_id), []).append(pop)
+        pop.timer = self._call_later(max(pop.deadline_ms - now_ms, 0) / 1000, self._leave, pop)
+        return True
+
+    def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
+        """A message came; ``tags_code`` is None when several did."""
+        places = self._topics.get(topic.decode("utf-8", "replace"))
+        if places is None:
+            return
+        for group, waiting_for in list(places):
+            if waiting_for in (ALL_QUEUES, queue_id):
+                self._resume_one(places, group, waiting_for, tags_code)
+
+    def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
+        """Something of the group's can be had from a queue; -1: from whichever."""
+        places = self._topics.get(topic, {})
+        for waiting_for in {ALL_QUEUES, queue_id}:
+            self._resume_one(places, group, waiting_for, None)
+
+    def wake_any(self, topic: str, group: str) -> None:
+        """Something of the group's came into a retry topic, which pops of every queue look into."""
+        places = self._topics.get(topic, {})
+        for waiting_group, waiting_for in list(places):
+            if waiting_group == group:
+                self._resume_one(places, group, waiting_for, None)
+
+    def channel_closed(self, channel: Any) -> None:
+        """Forget those of a connection that is gone."""
+        for pop in self._all():
+            if pop.channel is channel:
+                self._remove(pop)
+
+    def release_all(self) -> None:
+        """Resume all: the broker stops."""
+        for pop in self._all():
+            self._remove(pop)
+            _resume(pop)
+
+    def _resume_one(
+        self, places: dict[tuple[str, int], list[HeldPop]], group: str, queue_id: int, tags_code: int | None
+    ) -> None:
+        waiting = places.get((group, queue_id), ())
+        passing = [pop for pop in waiting if tags_code is None or pop.tag_codes is None or tags_code in pop.tag_codes]
+        if passing:
+            self._leave(min(passing, key=lambda pop: pop.deadline_ms))
+
+    def _all(self) -> list[HeldPop]:
+        return [pop for places in self._topics.values() for waiting in places.values() for pop in waiting]
+
+    def _leave(self, pop: HeldPop) -> None:
+        if self._remove(pop):
+            self._call_later(0, _resume, pop)  # it appends to the log, which is just being read
+
+    def _remove(self, pop: HeldPop) -> bool:
+        places = self._topics.get(pop.topic, {})
+        place = (pop.group, pop.queue_id)
+        waiting = places.get(place, [])
+        if pop not in waiting:
+            return False
+        waiting.remove(pop)
+        self._count -= 1
+        if not waiting:
+            del places[place]
+            if not places:
+                del self._topics[pop.topic]
+        if pop.timer is not None:
+            pop.timer.cancel()
+        return True
+
+
+def _resume(pop: HeldPop) -> None:
+    if not pop.channel.closed:
+        pop.resume()

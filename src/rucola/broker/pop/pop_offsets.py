@@ -1,0 +1,100 @@
+"""How far each group has popped each queue. Event loop only.
+
+What is popped counts as consumed once its checkpoint is on the disk: then whatever happens, the messages are
+acknowledged or come again through the revive topic. Until then the broker remembers it. After a crash the newest
+checkpoints say how far it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.pop.revive_log import ReviveLog
+from rucola.formats.pop import PopAck
+from rucola.store.message_store import MessageStore
+
+IN_ORDER: Final = -1
+"""Start offset in acknowledgements of messages that were popped in order, which have no checkpoint."""
+
+
+class PoppedQueue(NamedTuple):
+    """A queue as a group sees it."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+class PopOffsets:
+    """See the module.
+
+    Args:
+        offsets: keeps what is on the disk.
+    """
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._popped: dict[PoppedQueue, int] = {}
+        self._marks: deque[tuple[int, PoppedQueue, int]] = deque()
+        """Offsets that count once the log is on the disk up to a physical offset, which comes first."""
+
+    def query(self, queue: PoppedQueue) -> int | None:
+        """The queue offset to pop next, None when the group never had anything from the queue."""
+        committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+        popped = self._popped.get(queue)
+        if committed is None or popped is None:
+            return popped if committed is None else committed
+        return max(popped, committed)
+
+    def commit(self, queue: PoppedQueue, queue_offset: int) -> None:
+        """Set the offset; nothing has to be on the disk for it."""
+        self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset)
+
+    def advance(self, queue: PoppedQueue, queue_offset: int, log_end: int) -> None:
+        """The queue was popped up to ``queue_offset`` by a pop whose checkpoint ends at ``log_end``."""
+        self._popped[queue] = queue_offset
+        self._marks.append((log_end, queue, queue_offset))
+
+    def forget(self, queue: PoppedQueue) -> None:
+        """The offset was set from outside."""
+        self._popped.pop(queue, None)
+        self._marks = deque(mark for mark in self._marks if mark[1] != queue)
+
+    def settle(self) -> None:
+        """Commit what is on the disk."""
+        while self._marks and self._marks[0][0] <= self._store.flushed_offset:
+            _, queue, queue_offset = self._marks.popleft()
+            if queue_offset > (self._offsets.query(queue.group, queue.topic, queue.queue_id) or 0):
+                self.commit(queue, queue_offset)
+            if self._popped.get(queue) == queue_offset:
+                del self._popped[queue]
+
+    def recover(self, log: ReviveLog, since_ms: int) -> None:
+        """After a crash: let nothing be popped again for which there is a checkpoint stored since a time.
+
+        Args:
+            since_ms: the consumer offsets on the disk are no older.
+        """
+        ends: dict[PoppedQueue, list[tuple[int, int]]] = {}
+        acknowledged: dict[PoppedQueue, set[int]] = {}
+        for record in log.newest(since_ms):
+            key = record.key
+            queue = PoppedQueue(key.topic, key.group, key.queue_id)
+            if isinstance(record, PopAck):
+                if key.start_offset == IN_ORDER:
+                    acknowledged.setdefault(queue, set()).update(record.queue_offsets)
+            elif record.distances:
+                ends.setdefault(queue, []).append((key.start_offset, record.queue_offsets[-1] + 1))
+        for queue in ends.keys() | acknowledged.keys():
+            reached = known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
+            for start_offset, end in sorted(ends.get(queue, ())):
+                # One that begins before what is known to be consumed may be a change of an invisible time.
+                if reached is None or (start_offset >= (known or 0) and end > reached):
+                    reached = end
+            while reached is not None and reached in acknowledged.get(queue, ()):
+                reached += 1
+            if reached is not None and reached != known:
+                self.commit(queue, reached)

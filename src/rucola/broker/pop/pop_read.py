@@ -1,0 +1,194 @@
+"""Reads queues for a pop and notes what it took (RocketMQ 5.3.3, ``PopMessageProcessor#popMsgFromQueue``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from rucola.broker.filter.filtered_read import read_filtered
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
+from rucola.broker.pop.receipt import PopInfo, Receipt
+from rucola.broker.pop.revive_log import ReviveLog
+from rucola.common.key_builder import is_retry_topic
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import POP_CK
+from rucola.filter.sql import SqlExpression
+from rucola.formats.message import RECORD_HEAD, decode_message, encode_message
+from rucola.formats.pop import PopCheckpoint
+from rucola.formats.properties import encode_properties, java_order
+from rucola.protocol.headers.pop import PopMessageRequestHeader
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageResult, GetMessageStatus
+
+_MAX_BYTES = 128 * 1024 * 1024
+_MOVED = {
+    GetMessageStatus.OFFSET_TOO_SMALL,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+    GetMessageStatus.OFFSET_FOUND_NULL,
+}
+_FROM_FIRST = 0
+_PARSED_CAPACITY = 128
+_QUEUE_OFFSET = [field.name for field in RECORD_HEAD.fields].index("queue_offset")
+
+
+@dataclass(slots=True)
+class Pop:
+    """A pop under way.
+
+    Attributes:
+        parts: records, as they go into the answer.
+        rest: messages that the queues hold beyond those.
+    """
+
+    header: PopMessageRequestHeader
+    pop_time_ms: int
+    revive_queue: int
+    tag_codes: Collection[int] | None
+    expression: SqlExpression | None
+    info: PopInfo = field(default_factory=PopInfo)
+    parts: list[bytes | memoryview] = field(default_factory=list)
+    count: int = 0
+    rest: int = 0
+    free_at_ms: int | None = None
+    """When the first of the queues that are blocked gives something again."""
+
+
+class PopReader:
+    """See the module. Event loop only."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        store: MessageStore,
+        log: ReviveLog,
+        offsets: ConsumerOffsetManager,
+        popped: PopOffsets,
+        orders: OrderInfoManager,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._log = log
+        self._offsets = offsets
+        self._popped = popped
+        self._orders = orders
+
+    def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
+        """Let ``pop`` take from a queue.
+
+        Raises:
+            BrokerError: the checkpoint cannot be stored.
+        """
+        header = pop.header
+        queue = PoppedQueue(topic, header.consumer_group, queue_id)
+        start = self.offset_of(queue, header.init_mode)
+        if header.order:
+            blocked_ms = self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time)
+            if blocked_ms is not None:
+                pop.free_at_ms = min(blocked_ms, pop.free_at_ms or blocked_ms)
+                return
+        if pop.count >= header.max_msg_nums:
+            pop.rest += max(self._store.max_queue_offset(topic.encode(), queue_id) - start, 0)
+            return
+        result = self._read(pop, queue, start)
+        if result.status in _MOVED:
+            start = result.next_offset
+            self._popped.forget(queue)
+            self._popped.commit(queue, start)
+            result = self._read(pop, queue, start)
+        if result.views:
+            self._take(pop, queue, start, result)
+        elif result.status is GetMessageStatus.NO_MATCHED_MESSAGE and result.next_offset > start:
+            self._popped.forget(queue)
+            self._popped.commit(queue, result.next_offset)
+        pop.rest += max(result.max_offset - max(result.next_offset, 0), 0)
+
+    def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
+        """Where the group goes on; a group that never had anything starts at an end of the queue."""
+        reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id) if self._offsets.resets else None
+        if reset is not None:
+            self._orders.forget(queue)
+            self._popped.forget(queue)
+            self._popped.commit(queue, reset)
+            return reset
+        known = self._popped.query(queue)
+        if known is not None:
+            return known
+        name = queue.topic.encode()
+        low = self._store.min_queue_offset(name, queue.queue_id)
+        if init_mode == _FROM_FIRST or is_retry_topic(queue.topic):
+            start = low
+        else:  # a queue that lost nothing yet is taken as young, so all of it is new
+            start = 0 if low == 0 else max(self._store.max_queue_offset(name, queue.queue_id) - 1, 0)
+        self._popped.commit(queue, start)
+        return start
+
+    def known_offset(self, queue: PoppedQueue) -> int | None:
+        """Where the group goes on, None when it never had anything from the queue."""
+        return self._popped.query(queue)
+
+    def _read(self, pop: Pop, queue: PoppedQueue, start: int) -> GetMessageResult:
+        where = (queue.topic.encode(), queue.queue_id, start, pop.header.max_msg_nums - pop.count)
+        if pop.expression is not None:
+            return read_filtered(self._store, pop.expression, *where, may_block=True)
+        return self._store.get_message(*where, _MAX_BYTES, pop.tag_codes)
+
+    def _take(self, pop: Pop, queue: PoppedQueue, start: int, result: GetMessageResult) -> None:
+        header = pop.header
+        records = [record for view in result.views for record in _records(view)]
+        offsets = [int(RECORD_HEAD.unpack(record)[_QUEUE_OFFSET]) for record in records]
+        times_ms = (pop.pop_time_ms, header.invisible_time)
+        receipt = Receipt(start, *times_ms, pop.revive_queue, self._broker_name)
+        if header.order:
+            self._orders.popped(queue, header.attempt_id, times_ms, offsets)
+            self._orders.describe(queue, pop.info)
+            self._popped.commit(queue, start)
+        else:
+            distances = tuple(offset - start for offset in offsets)
+            key = receipt.key(queue.topic, queue.group, queue.queue_id)
+            checkpoint = PopCheckpoint(key, header.invisible_time, distances)
+            end = self._log.put_checkpoint(checkpoint, pop.revive_queue)
+            self._popped.advance(queue, result.next_offset, end)
+        pop.info.add(queue.topic, queue.queue_id, start, offsets)
+        pop.count += len(records)
+        if queue.topic == header.topic:
+            pop.parts += result.views
+        else:
+            pop.parts += [_as_original(record, receipt, header.topic) for record in records]
+
+
+def _records(view: memoryview) -> list[memoryview]:
+    """The records that lie in ``view`` back to back."""
+    records, position = [], 0
+    while position < len(view):
+        size = int.from_bytes(view[position : position + 4], "big")
+        records.append(view[position : position + size])
+        position += size
+    return records
+
+
+def _as_original(record: memoryview, receipt: Receipt, topic: str) -> bytes:
+    """A record of a retry topic as one of the topic itself, with the receipt inside."""
+    message = decode_message(record, unpack=False)
+    text = receipt.encode(message.topic, message.queue_id, message.queue_offset)
+    properties = {POP_CK: text} | message.properties
+    return encode_message(
+        StoreMessage(
+            topic.encode(),
+            message.queue_id,
+            message.body,
+            encode_properties(java_order(properties.items(), _PARSED_CAPACITY)),
+            message.born_timestamp_ms,
+            message.born_host,
+            message.flag,
+            message.sys_flag,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.store_host,
+        ),
+        message.physical_offset,
+        message.queue_offset,
+        message.store_timestamp_ms,
+        message.store_host,
+    )

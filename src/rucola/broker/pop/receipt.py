@@ -1,0 +1,127 @@
+"""What a consumer is told of popped messages, and hands back (RocketMQ 5.3.3, ``ExtraInfoUtil``; protocol.md 2.9).
+
+A receipt, which clients call extra info, is a text of words: queue offset that was read from, time of the pop and
+invisible time in ms, revive queue, kind of the topic, broker, queue, queue offset of the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, is_retry_topic
+from rucola.errors import FormatError
+from rucola.formats.pop import PopKey
+
+ORDER_REVIVE_QUEUE: Final = 999
+"""Named by receipts of messages popped in order; it is none of the revive topic's."""
+_NORMAL, _RETRY, _RETRY_V2 = "0", "1", "2"
+
+
+def pop_retry_topic(topic: str, group: str, v2: bool) -> str:
+    """Where popped messages of ``topic`` go that ``group`` did not acknowledge in time."""
+    return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def normal_topic(topic: str, group: str) -> str:
+    """The topic that messages of a retry topic came from; any other topic comes back as it is."""
+    for v2 in (False, True):
+        prefix = pop_retry_topic("", group, v2)
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return topic
+
+
+def topic_kind(topic: str) -> str:
+    """0 an ordinary topic, 1 a retry topic, 2 a retry topic of the second kind."""
+    if not is_retry_topic(topic):
+        return _NORMAL
+    return _RETRY_V2 if "+" in topic else _RETRY
+
+
+def real_topic(topic: str, group: str, kind: str) -> str:
+    """The topic that a message of ``topic`` lies in, by its kind.
+
+    Raises:
+        FormatError: there is no such kind.
+    """
+    if kind == _NORMAL:
+        return topic
+    if kind not in (_RETRY, _RETRY_V2):
+        raise FormatError("kind of a topic", 0, "0, 1 or 2", kind[:16])
+    return pop_retry_topic(topic, group, kind == _RETRY_V2)
+
+
+class Receipt(NamedTuple):
+    """See the module."""
+
+    start_offset: int
+    pop_time_ms: int
+    invisible_ms: int
+    revive_queue: int
+    broker_name: str
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the message was popped in order."""
+        return self.revive_queue == ORDER_REVIVE_QUEUE
+
+    def key(self, topic: str, group: str, queue_id: int) -> PopKey:
+        """What the checkpoint of the pop has as well."""
+        return PopKey(topic, group, queue_id, self.start_offset, self.pop_time_ms, self.broker_name)
+
+    @classmethod
+    def decode(cls, text: str) -> Receipt:
+        """From the text.
+
+        Raises:
+            FormatError: it is no receipt.
+        """
+        words = text.split(" ")
+        numbers = words[:4]
+        if len(words) < 6 or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in numbers):
+            raise FormatError("extraInfo", 0, "what the pop answered", text[:64])
+        start_offset, pop_time_ms, invisible_ms, revive_queue = map(int, numbers)
+        return cls(start_offset, pop_time_ms, invisible_ms, revive_queue, words[5])
+
+    def encode(self, topic: str, queue_id: int, queue_offset: int) -> str:
+        """The text for a message that lies in ``topic``."""
+        return (
+            f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue} {topic_kind(topic)} "
+            f"{self.broker_name} {queue_id} {queue_offset}"
+        )
+
+
+class PopInfo:
+    """The three texts of an answer that say which messages it holds."""
+
+    def __init__(self) -> None:
+        self._starts: list[str] = []
+        self._offsets: list[str] = []
+        self._order_counts: list[str] = []
+
+    def add(self, topic: str, queue_id: int, start_offset: int, queue_offsets: Sequence[int]) -> None:
+        """Messages of a queue, in the order in which they lie in the body."""
+        head = f"{topic_kind(topic)} {queue_id}"
+        self._starts.append(f"{head} {start_offset}")
+        self._offsets.append(f"{head} {','.join(map(str, queue_offsets))}")
+
+    def add_order_count(self, topic: str, queue_id: int, count: int, queue_offset: int | None = None) -> None:
+        """How often a message of the queue was given out before; without an offset, the least that any was."""
+        queue = f"{queue_id}" if queue_offset is None else f"qo{queue_id}%{queue_offset}"
+        self._order_counts.append(f"{topic_kind(topic)} {queue} {count}")
+
+    @property
+    def start_offsets(self) -> str:
+        """``startOffsetInfo``."""
+        return ";".join(self._starts)
+
+    @property
+    def message_offsets(self) -> str:
+        """``msgOffsetInfo``."""
+        return ";".join(self._offsets)
+
+    @property
+    def order_counts(self) -> str:
+        """``orderCountInfo``."""
+        return ";".join(self._order_counts)

@@ -1,0 +1,70 @@
+"""Whether a group pulls or pops a topic (RocketMQ 5.3.3, ``MessageRequestModeManager``). Event loop only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rucola.errors import FormatError
+from rucola.formats.fastjson import dumps_pretty, loads_object
+
+PULL = "PULL"
+POP = "POP"
+_FILE = "messageRequestMode.json"
+
+
+class RequestMode(NamedTuple):
+    """``share``: how many neighbours' queues a popping consumer gets as well; below 1: every consumer gets all."""
+
+    mode: str
+    share: int = 0
+
+
+class RequestModeManager:
+    """Topic and group → :class:`RequestMode`, for those that were set.
+
+    Args:
+        persist: writes ``messageRequestMode.json``; raises ``DiskError``.
+    """
+
+    def __init__(self, persist: Callable[[bytes], None]) -> None:
+        self._persist = persist
+        self.table: dict[str, dict[str, RequestMode]] = {}
+
+    def load(self, text: bytes | None) -> None:
+        """Take over the file.
+
+        Raises:
+            FormatError: it is no such table.
+        """
+        if text is None:
+            return
+        try:
+            for topic, groups in (loads_object(text, _FILE).get("messageRequestModeMap") or {}).items():
+                self.table[topic] = {
+                    group: RequestMode(str(entry["mode"]), int(entry.get("popShareQueueNum", 0)))
+                    for group, entry in groups.items()
+                }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(_FILE, 0, "a mode for each group", repr(error)[:64]) from error
+
+    def get(self, topic: str, group: str) -> RequestMode | None:
+        """What was set; None when nothing was."""
+        return self.table.get(topic, {}).get(group)
+
+    def set(self, topic: str, group: str, mode: RequestMode) -> None:
+        """Set the mode; it is on the disk when this returns."""
+        self.table.setdefault(topic, {})[group] = mode
+        table = {
+            of_topic: {
+                of_group: {
+                    "consumerGroup": of_group,
+                    "mode": entry.mode,
+                    "popShareQueueNum": entry.share,
+                    "topic": of_topic,
+                }
+                for of_group, entry in groups.items()
+            }
+            for of_topic, groups in self.table.items()
+        }
+        self._persist(dumps_pretty({"messageRequestModeMap": table}))

@@ -1,0 +1,135 @@
+"""Checkpoints and acknowledgements on their way through the log (RocketMQ 5.3.3, ``PopMessageProcessor#buildCkMsg``).
+
+They are timed messages of the revive topic: a checkpoint is due a second before its messages become visible again, an
+acknowledgement when they do. One that comes later goes into the revive topic at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rucola.broker.timer.timer_rewrite import TIMER, TimerRewriter
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.common.message_const import REAL_TOPIC, TAGS, TIMER_DELIVER_MS, UNIQ_KEY
+from rucola.errors import BrokerError, FormatError
+from rucola.formats.message import decode_message
+from rucola.formats.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, PopAck, PopCheckpoint
+from rucola.formats.properties import encode_properties, java_order
+from rucola.protocol.codes import ResponseCode
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+_CHECKPOINT_AHEAD_MS = 1000
+_TAGS = {CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG}
+
+
+class ReviveLog:
+    """The revive topic of one broker.
+
+    Args:
+        topic: its name.
+        queues: of the topic.
+        timer: sends messages through the timer topic.
+        wall_ms: born time of the messages.
+    """
+
+    def __init__(
+        self, store: MessageStore, topic: str, queues: int, timer: TimerRewriter, wall_ms: Callable[[], int]
+    ) -> None:
+        self.topic = topic
+        self.queues = queues
+        self._name = topic.encode()
+        self._store = store
+        self._timer = timer
+        self._wall_ms = wall_ms
+
+    def put_checkpoint(self, checkpoint: PopCheckpoint, revive_queue: int) -> int:
+        """Append a checkpoint; returns the physical offset behind it.
+
+        Raises:
+            BrokerError: it was not stored; nothing may be given out.
+        """
+        due_ms = checkpoint.revive_ms - _CHECKPOINT_AHEAD_MS
+        return self._put(checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, due_ms, revive_queue)
+
+    def put_ack(self, ack: PopAck, due_ms: int, revive_queue: int) -> int:
+        """Append an acknowledgement; returns the physical offset behind it.
+
+        Raises:
+            BrokerError: it was not stored.
+        """
+        return self._put(ack.encode(), ack.tag, ack.unique_key, due_ms, revive_queue)
+
+    def max_offset(self, revive_queue: int) -> int:
+        """Queue offset behind the newest record of a queue."""
+        return self._store.max_queue_offset(self._name, revive_queue)
+
+    def min_offset(self, revive_queue: int) -> int:
+        """Queue offset of the oldest record of a queue."""
+        return self._store.min_queue_offset(self._name, revive_queue)
+
+    def read(self, revive_queue: int, queue_offset: int) -> tuple[PopCheckpoint | PopAck | None, int]:
+        """What a message of the revive topic holds, None for one that is gone or no such record; and when it came."""
+        message = read_message(self._store, self._name, revive_queue, queue_offset)
+        return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
+
+    def newest(self, since_ms: int) -> Iterator[PopCheckpoint | PopAck]:
+        """Records stored since a time, wherever they are on their way; of each queue the newest first."""
+        places = [(TIMER, 0), *((self._name, queue_id) for queue_id in range(self.queues))]
+        for topic, queue_id in places:
+            for message in newest_messages(self._store, topic, queue_id, since_ms):
+                if message.properties.get(REAL_TOPIC, message.topic) == self.topic:
+                    record = record_of(message)
+                    if record is not None:
+                        yield record
+
+    def _put(self, body: bytes, tag: str, unique_key: str, due_ms: int, revive_queue: int) -> int:
+        if not 0 <= revive_queue < self.queues:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"there is no revive queue {revive_queue}")
+        host = self._store.store_host
+        try:
+            properties = {TIMER_DELIVER_MS: str(due_ms), UNIQ_KEY: unique_key, TAGS: tag}
+            text = encode_properties(java_order(properties.items()))
+        except ValueError:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "names hold characters that no message may") from None
+        message = StoreMessage(self._name, revive_queue, body, text, self._wall_ms(), host)
+        result = self._store.put_message(self._timer.rewrite(message))
+        if result.status is not PutMessageStatus.PUT_OK:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the revive log takes nothing: {result.status.value}")
+        return result.physical_offset + result.size
+
+
+def record_of(message: MessageExt) -> PopCheckpoint | PopAck | None:
+    """The record in a message; None when it holds none."""
+    if message.tags not in _TAGS:
+        return None
+    try:
+        if message.tags == CHECKPOINT_TAG:
+            return PopCheckpoint.decode(message.body)
+        return PopAck.decode(message.body)
+    except FormatError:
+        return None
+
+
+def newest_messages(store: MessageStore, topic: bytes, queue_id: int, since_ms: int) -> Iterator[MessageExt]:
+    """Messages of a queue stored since a time, the newest first."""
+    low = store.min_queue_offset(topic, queue_id)
+    for queue_offset in range(store.max_queue_offset(topic, queue_id) - 1, low - 1, -1):
+        message = read_message(store, topic, queue_id, queue_offset)
+        if message is not None:
+            if message.store_timestamp_ms < since_ms:
+                return
+            yield message
+
+
+def read_message(store: MessageStore, topic: bytes, queue_id: int, queue_offset: int) -> MessageExt | None:
+    """The message at a queue offset, its body as it is stored; None when there is none that can be read."""
+    physical_offset, size, _ = store.queue_unit(topic, queue_id, queue_offset)
+    record = store.message_at(physical_offset) if size else None
+    if record is None:
+        return None
+    try:
+        message = decode_message(record, unpack=False)
+    except FormatError:
+        return None
+    return message if message.queue_offset == queue_offset and message.topic.encode() == topic else None

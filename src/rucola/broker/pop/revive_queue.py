@@ -1,0 +1,90 @@
+"""One queue of the revive topic: checkpoints read and not decided on, and what was acknowledged of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from rucola.formats.pop import PopAck, PopCheckpoint, PopKey
+
+
+@dataclass(slots=True)
+class WaitingCheckpoint:
+    """A checkpoint, where it lies, and the queue offsets of the messages that were not acknowledged."""
+
+    checkpoint: PopCheckpoint
+    queue_offset: int
+    open_offsets: set[int]
+
+
+@dataclass(slots=True)
+class _EarlyAck:
+    """Acknowledged, and no checkpoint is there: the timer is behind and it comes, or it was decided on before."""
+
+    queue_offset: int
+    came_ms: int
+    offsets: set[int]
+
+
+class ReviveQueue:
+    """See the module.
+
+    Attributes:
+        next_offset: queue offset to read next.
+        finished: keys of checkpoints that were decided on before the start and may come once more.
+        noted: how far the queue was worked off when that was last noted.
+    """
+
+    def __init__(self, queue_id: int, next_offset: int) -> None:
+        self.queue_id = queue_id
+        self.next_offset = next_offset
+        self.finished: set[PopKey] = set()
+        self.noted = next_offset - 1
+        self._waiting: OrderedDict[PopKey, WaitingCheckpoint] = OrderedDict()
+        self._early: dict[PopKey, _EarlyAck] = {}
+
+    def take(self, queue_offset: int, record: PopCheckpoint | PopAck | None, came_ms: int) -> None:
+        """The next record, None when there is none in the message, and when that was stored."""
+        self.next_offset = queue_offset + 1
+        if isinstance(record, PopAck):
+            self._acknowledge(queue_offset, record, came_ms)
+        elif record is not None and record.key not in self._waiting and record.key not in self.finished:
+            waiting = WaitingCheckpoint(record, queue_offset, set(record.queue_offsets))
+            early = self._early.pop(record.key, None)
+            if early is not None:
+                waiting.open_offsets -= early.offsets
+            self._waiting[record.key] = waiting
+
+    def first(self) -> WaitingCheckpoint | None:
+        """The oldest checkpoint not decided on; None as well while something older is not clear."""
+        first = next(iter(self._waiting.values()), None)
+        if first is None or any(early.queue_offset < first.queue_offset for early in self._early.values()):
+            return None
+        return first
+
+    def finish_first(self) -> None:
+        """The oldest checkpoint is decided on."""
+        self._waiting.popitem(last=False)
+
+    def drop_acks_before(self, complete_ms: int) -> None:
+        """Forget acknowledgements that came before a time: their checkpoints would be here by now."""
+        for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
+            del self._early[key]
+
+    def worked_off(self) -> int:
+        """Queue offset of the last record that is not needed any more."""
+        needed = [early.queue_offset for early in self._early.values()]
+        needed += [waiting.queue_offset for waiting in itertools.islice(self._waiting.values(), 1)]
+        return min(needed, default=self.next_offset) - 1
+
+    def _acknowledge(self, queue_offset: int, ack: PopAck, came_ms: int) -> None:
+        waiting = self._waiting.get(ack.key)
+        if waiting is not None:
+            waiting.open_offsets.difference_update(ack.queue_offsets)
+            return
+        if ack.key in self.finished:
+            return
+        early = self._early.setdefault(ack.key, _EarlyAck(queue_offset, came_ms, set()))
+        early.offsets.update(ack.queue_offsets)
+        early.came_ms = came_ms

@@ -1,0 +1,163 @@
+"""Makes popped messages visible again that nobody acknowledged in time (RocketMQ 5.3.3, ``PopReviveService``).
+
+Checkpoints and acknowledgements come into the revive topic when they are due. A checkpoint is decided on once all that
+was due with it is there: messages without an acknowledgement are stored in the retry topic of topic and group. How far
+each revive queue is worked off counts once those copies are on the disk; after a crash, copies of the last moments are
+recognised and not made twice. Event loop only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.pop.receipt import normal_topic, pop_retry_topic
+from rucola.broker.pop.retry_copy import CopyIdentity, identity_before, identity_of, retry_copy
+from rucola.broker.pop.revive_log import ReviveLog, newest_messages, read_message, record_of
+from rucola.broker.pop.revive_queue import ReviveQueue, WaitingCheckpoint
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.key_builder import is_retry_topic
+from rucola.formats.pop import REVIVE_GROUP, PopCheckpoint, PopKey
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+_log = logging.getLogger(__name__)
+_READ_AT_ONCE = 256
+
+
+class ReviveService:
+    """See the module.
+
+    Args:
+        dispatch: makes visible what was stored.
+        delivered_until_ms: timed messages due before this time are in their topics.
+        wake: called with topic and group when a message came into their retry topic.
+        retry_topic_v2: the second kind of retry topics.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: ReviveLog,
+        offsets: ConsumerOffsetManager,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        dispatch: Callable[[], None],
+        delivered_until_ms: Callable[[], int],
+        wake: Callable[[str, str], None],
+        retry_topic_v2: bool,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._dispatch = dispatch
+        self._delivered_until_ms = delivered_until_ms
+        self._wake = wake
+        self._retry_topic_v2 = retry_topic_v2
+        self._queues: list[ReviveQueue] = []
+        self._copies: Counter[CopyIdentity] = Counter()
+        """Copies that a process before this one made, perhaps without noting how far it was."""
+        self._mark: tuple[int, int] | None = None
+        """A time, and the end of the log when all that was due before it was stored."""
+        self._complete_ms = 0
+        self._done: deque[tuple[int, int, int]] = deque()
+        """Log end that must be on the disk, revive queue, and how far it is worked off then."""
+
+    def load(self, crashed_since_ms: int | None) -> None:
+        """Start where the process before stopped.
+
+        Args:
+            crashed_since_ms: after a crash, the time since which something may have happened that is not noted.
+        """
+        finished: set[PopKey] = set()
+        if crashed_since_ms is not None:
+            for topic, queue_id in self._store.queue_names():
+                if is_retry_topic(topic.decode("utf-8", "replace")):
+                    messages = newest_messages(self._store, topic, queue_id, crashed_since_ms)
+                    self._copies.update(map(identity_of, messages))
+        for queue_id in range(self._log.queues):
+            worked_off = self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id)
+            low, high = self._log.min_offset(queue_id), self._log.max_offset(queue_id)
+            first = low if worked_off is None else min(max(worked_off + 1, low), high)
+            queue = ReviveQueue(queue_id, first)
+            self._queues.append(queue)
+            if crashed_since_ms is not None:
+                # The timer may bring a checkpoint a second time that was decided on before the crash.
+                name = self._log.topic.encode()
+                for message in newest_messages(self._store, name, queue_id, crashed_since_ms):
+                    record = record_of(message)
+                    if message.queue_offset < first and isinstance(record, PopCheckpoint):
+                        finished.add(record.key)
+        for queue in self._queues:
+            queue.finished = finished
+
+    def work(self) -> bool:
+        """Read what came and decide on what can be; whether there is more to do at once."""
+        if self._mark is None:
+            self._mark = (self._delivered_until_ms(), self._store.max_offset)
+        self._dispatch()
+        unread = [queue for queue in self._queues if self._read(queue)]
+        store = self._store
+        if not unread and store.confirm_offset - store.dispatch_behind_bytes >= self._mark[1]:
+            self._complete_ms, self._mark = self._mark[0], None
+            for queue in self._queues:
+                self._decide(queue)
+        self.settle()
+        return bool(unread)
+
+    def settle(self) -> None:
+        """Note the progress whose copies are on the disk."""
+        while self._done and self._done[0][0] <= self._store.flushed_offset:
+            _, queue_id, worked_off = self._done.popleft()
+            if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:
+                self._offsets.commit(REVIVE_GROUP, self._log.topic, queue_id, worked_off)
+
+    def _read(self, queue: ReviveQueue) -> bool:
+        """Read some records; whether there are more."""
+        end = self._log.max_offset(queue.queue_id)
+        queue.next_offset = max(queue.next_offset, self._log.min_offset(queue.queue_id))
+        for queue_offset in range(queue.next_offset, min(end, queue.next_offset + _READ_AT_ONCE)):
+            queue.take(queue_offset, *self._log.read(queue.queue_id, queue_offset))
+        return queue.next_offset < end
+
+    def _decide(self, queue: ReviveQueue) -> None:
+        """Decide on the checkpoints of a queue in order, up to the first whose time is not over."""
+        queue.drop_acks_before(self._complete_ms)
+        while (waiting := queue.first()) is not None and waiting.checkpoint.revive_ms < self._complete_ms:
+            if not self._revive(waiting):
+                break
+            queue.finish_first()
+        worked_off = queue.worked_off()
+        if worked_off != queue.noted and worked_off >= 0:
+            queue.noted = worked_off
+            self._done.append((self._store.max_offset, queue.queue_id, worked_off))
+
+    def _revive(self, waiting: WaitingCheckpoint) -> bool:
+        """Store what was not acknowledged in the retry topic; False when the store takes nothing at the moment."""
+        key = waiting.checkpoint.key
+        if self._topics.get(normal_topic(key.topic, key.group)) is None or key.group not in self._groups.table:
+            return True
+        topic = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group, self._retry_topic_v2)
+        for queue_offset in sorted(waiting.open_offsets):
+            message = read_message(self._store, key.topic.encode(), key.queue_id, queue_offset)
+            if message is not None:
+                identity = identity_before(message, topic, key.pop_time_ms)
+                if self._copies[identity] > 0:
+                    self._copies[identity] -= 1
+                else:
+                    self._topics.create_for_group(topic, 1)
+                    copy = retry_copy(message, topic, key.pop_time_ms, self._store.store_host)
+                    status = self._store.put_message(copy).status
+                    if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+                        return False
+                    if status is not PutMessageStatus.PUT_OK:
+                        event(_log, logging.ERROR, "popped message cannot come again", topic=topic, error=status)
+                    self._wake(normal_topic(key.topic, key.group), key.group)
+            waiting.open_offsets.discard(queue_offset)
+        return True

@@ -1,0 +1,182 @@
+"""The parts of POP consumption, and when they work. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Any
+
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.config_files import ConfigFiles
+from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.outer_api import BrokerOuterApi
+from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.pop_hold import PopHold
+from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
+from rucola.broker.pop.pop_read import PopReader
+from rucola.broker.pop.request_mode import RequestModeManager
+from rucola.broker.pop.revive_log import ReviveLog
+from rucola.broker.pop.revive_service import ReviveService
+from rucola.broker.processor.assignment import AssignmentProcessor
+from rucola.broker.processor.pop import PopMessageProcessor
+from rucola.broker.processor.pop_ack import PopAckProcessor
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.timer.timer_delivery import TimerDelivery
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import DiskError, RucolaError
+from rucola.formats.pop import REVIVE_TOPIC_PREFIX
+from rucola.remoting.processors import ProcessorTable
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+_REVIVE_QUEUES = 8
+_UNNOTED_INTERVALS = 12
+"""Consumer offsets on the disk are taken to be no older than so many of the intervals in which they are written."""
+_AFTER_ERROR_S = 10.0
+
+
+class Popping:
+    """Life: ``load`` with the store, ``wire`` and ``start`` with the loop, ``stop``, ``persist`` for the last time.
+
+    Attributes:
+        hold: pops that wait.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        clock: Clock,
+        tables: ConfigFiles,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        timers: TimerDelivery,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._wall_ms = clock.wall_ms
+        self._tables = tables
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._timers = timers
+        self._log = ReviveLog(
+            store, REVIVE_TOPIC_PREFIX + config.broker_cluster_name, _REVIVE_QUEUES, timers.rewriter, clock.wall_ms
+        )
+        self._popped = PopOffsets(store, offsets)
+        self._orders = OrderInfoManager(tables.replacer("consumerOrderInfo.json"), clock.wall_ms, self._exists)
+        self._modes = RequestModeManager(tables.replacer("messageRequestMode.json"))
+        self._revive: ReviveService
+        self._reviving: asyncio.Task[None] | None = None
+        self._outer_api: BrokerOuterApi
+        self.hold = PopHold(self._call_later, config.max_pop_polling_size, config.pop_polling_size)
+
+    def load(self) -> None:
+        """The store and the consumer offsets are loaded.
+
+        Raises:
+            StoreDamagedError: a table cannot be read.
+        """
+        self._tables.load("consumerOrderInfo.json", self._orders.load)
+        self._tables.load("messageRequestMode.json", self._modes.load)
+        store = self._store
+        since_ms: int | None = None
+        if store.recovered:
+            since_ms = self._newest_ms() - _UNNOTED_INTERVALS * self._config.flush_consumer_offset_interval_ms
+            self._popped.recover(self._log, since_ms)
+        self._revive = ReviveService(
+            store,
+            self._log,
+            self._offsets,
+            self._topics,
+            self._groups,
+            self._dispatch,
+            self._timers.service.delivered_until_ms,
+            self.hold.wake_any,
+            self._config.enable_retry_topic_v2,
+        )
+        self._revive.load(since_ms)
+
+    def wire(self, table: ProcessorTable, waiters: FlushWaiters | None, outer_api: BrokerOuterApi) -> None:
+        """Put the processors into ``table``."""
+        self._outer_api = outer_api
+        config, store, topics, groups = self._config, self._store, self._topics, self._groups
+        reader = PopReader(config.broker_name, store, self._log, self._offsets, self._popped, self._orders)
+        PopMessageProcessor(
+            config, store, topics, groups, reader, self.hold, self._log.queues, self._wall_ms, random.randrange
+        ).register_to(table)
+        PopAckProcessor(
+            store, topics, self._offsets, self._orders, self._log, self.hold, waiters, self._wall_ms
+        ).register_to(table)
+        AssignmentProcessor(config, topics, groups, self._consumers, self._modes, self._topic_queues).register_to(table)
+
+    def start(self) -> None:
+        """Begin with whatever became due while nobody looked."""
+        self._reviving = asyncio.get_running_loop().create_task(self._revive_periodically())
+
+    def settle(self) -> None:
+        """Note what reached the disk; the consumer offsets are about to be written."""
+        self._popped.settle()
+        self._revive.settle()
+
+    def persist(self) -> None:
+        """Write the table of messages popped in order when it changed."""
+        try:
+            self._orders.persist()
+        except DiskError as error:
+            event(_log, logging.ERROR, "order of popped messages not written, tried again later", error=error)
+
+    async def stop(self) -> None:
+        """Revive nothing more, release the pops that wait."""
+        self.hold.release_all()
+        if self._reviving is not None:
+            self._reviving.cancel()
+            await asyncio.gather(self._reviving, return_exceptions=True)
+
+    async def _revive_periodically(self) -> None:
+        while True:
+            pause_s = self._config.revive_interval_ms / 1000
+            try:
+                pause_s = 0 if self._revive.work() else pause_s
+            except Exception:  # noqa: BLE001 - whatever one record holds, the others must come
+                _log.exception("popped messages cannot be made visible again, tried again later")
+                pause_s = _AFTER_ERROR_S
+            await asyncio.sleep(pause_s)
+
+    async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
+        """The queues of a topic as the name servers know them, else those of this broker."""
+        try:
+            queues = await self._outer_api.readable_queues(topic)
+        except RucolaError:
+            queues = None
+        if queues:
+            return queues
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        return [MessageQueue(topic, self._config.broker_name, queue_id) for queue_id in range(config.read_queue_nums)]
+
+    def _dispatch(self) -> None:
+        self._store.dispatch()
+
+    def _newest_ms(self) -> int:
+        """Store time of the newest message of any queue."""
+        store = self._store
+        ends = [(topic, queue_id, store.max_queue_offset(topic, queue_id)) for topic, queue_id in store.queue_names()]
+        return max((store.store_time_at(topic, queue_id, end - 1) for topic, queue_id, end in ends if end), default=0)
+
+    def _exists(self, queue: PoppedQueue) -> bool:
+        config = self._topics.get(queue.topic)
+        return config is not None and queue.queue_id < config.read_queue_nums and queue.group in self._groups.table
+
+    def _call_later(self, delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_s, callback, *arguments)

@@ -1,0 +1,100 @@
+"""Who reads which queues, and how (RocketMQ 5.3.3, ``QueryAssignmentProcessor``; requests 400 and 401)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.pop.allocate import STRATEGIES, allocate, allocate_for_pop
+from rucola.broker.pop.request_mode import POP, PULL, RequestMode, RequestModeManager
+from rucola.broker.processor.processor import success
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.key_builder import is_retry_topic
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import BrokerError
+from rucola.protocol.bodies.pop import (
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+
+
+class AssignmentProcessor:
+    """See the module.
+
+    Args:
+        topic_queues: the readable queues of a topic on all brokers; None when there is no such topic.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        modes: RequestModeManager,
+        topic_queues: Callable[[str], Awaitable[list[MessageQueue] | None]],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._modes = modes
+        self._topic_queues = topic_queues
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put the processor into ``table``."""
+        table.register(RequestCode.QUERY_ASSIGNMENT, self.query)
+        table.register(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode)
+
+    async def query(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """400."""
+        body = QueryAssignmentRequestBody.decode(command.body)
+        mode = self._modes.get(body.topic, body.consumer_group)
+        if mode is None:
+            # A consumer's own retry topic is pulled, whatever the group does with its topics.
+            usual = PULL if is_retry_topic(body.topic) else self._config.default_message_request_mode
+            mode = RequestMode(usual, self._config.default_pop_share_queue_num)
+        queues = await self._topic_queues(body.topic)
+        answer = QueryAssignmentResponseBody()
+        if queues is not None and body.message_model != BROADCASTING:
+            queues = self._allocated(body, sorted(queues), mode)
+        if queues is not None:
+            answer.message_queue_assignments = [MessageQueueAssignment(queue, mode.mode) for queue in queues]
+        return success(command, body=answer)
+
+    def set_mode(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """401.
+
+        Raises:
+            BrokerError: there is no such topic or group, or the topic is a retry topic.
+        """
+        body = SetMessageRequestModeRequestBody.decode(command.body)
+        if is_retry_topic(body.topic):
+            raise BrokerError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.get(body.topic) is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{body.topic}] not exist")
+        if self._groups.find(body.consumer_group) is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        if body.mode not in (PULL, POP):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"mode {body.mode[:32]} is neither PULL nor POP")
+        self._modes.set(body.topic, body.consumer_group, RequestMode(body.mode, body.pop_share_queue_num))
+        return success(command)
+
+    def _allocated(
+        self, body: QueryAssignmentRequestBody, queues: list[MessageQueue], mode: RequestMode
+    ) -> list[MessageQueue] | None:
+        info = self._consumers.group(body.consumer_group)
+        if info is None or body.strategy_name not in STRATEGIES:
+            return None
+        client_ids = sorted(info.client_ids())
+        if mode.mode == POP:
+            return allocate_for_pop(body.strategy_name, body.client_id, queues, client_ids, mode.share)
+        return allocate(body.strategy_name, body.client_id, queues, client_ids)

@@ -1,0 +1,199 @@
+"""Acknowledgements of popped messages, and changes of their invisible time (RocketMQ 5.3.3, ``AckMessageProcessor``,
+``ChangeInvisibleTimeProcessor``; requests 200051, 200151 and 200053).
+
+What was answered holds whatever happens: it is in the log before the answer, under SYNC_FLUSH on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
+from rucola.broker.pop.pop_hold import PopHold
+from rucola.broker.pop.pop_offsets import IN_ORDER, PoppedQueue
+from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
+from rucola.broker.pop.revive_log import ReviveLog
+from rucola.broker.processor.processor import FAQ
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.errors import BrokerError
+from rucola.formats.pop import PopAck, PopCheckpoint, PopKey
+from rucola.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.server import Channel
+from rucola.store.message_store import MessageStore
+
+_NO_REMARK = "not set any response code"
+"""What the reference says with every answer to 200053."""
+
+
+class PopAckProcessor:
+    """See the module. Event loop only.
+
+    Args:
+        waiters: answers that wait for the disk; None when none do.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        orders: OrderInfoManager,
+        log: ReviveLog,
+        hold: PopHold,
+        waiters: FlushWaiters | None,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._orders = orders
+        self._log = log
+        self._hold = hold
+        self._waiters = waiters
+        self._wall_ms = wall_ms
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put the processor into ``table``."""
+        table.register(RequestCode.ACK_MESSAGE, self.ack)
+        table.register(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack)
+        table.register(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change_invisible_time)
+
+    def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """200051."""
+        header = AckMessageRequestHeader.from_ext_fields(command.ext_fields)
+        self._check_queue(channel, header.topic, header.queue_id)
+        low, high = self._range(header.topic, header.queue_id)
+        if not low <= header.offset <= high:
+            raise BrokerError(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, commit:{header.offset}, store:{low}~{high}",
+            )
+        receipt = Receipt.decode(header.extra_info)
+        queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
+        if receipt.ordered:
+            end = self._ack_in_order(channel, queue, receipt, header.offset)
+        else:
+            ack = PopAck(receipt.key(*queue), (header.offset,))
+            end = self._log.put_ack(ack, receipt.pop_time_ms + receipt.invisible_ms, receipt.revive_queue)
+        return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
+
+    def batch_ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """200151. Messages that are gone are passed over."""
+        body = BatchAckMessageRequestBody.decode(command.body) if command.body else BatchAckMessageRequestBody()
+        if not body.acks:
+            raise BrokerError(ResponseCode.NO_MESSAGE, "")
+        end = 0
+        for batch in body.acks:
+            topic = real_topic(batch.topic, batch.consumer_group, batch.retry)
+            low, high = self._range(topic, batch.queue_id)
+            offsets = tuple(offset for offset in batch.queue_offsets() if low <= offset <= high)
+            if offsets:
+                end = max(end, self._put_batch(channel, topic, batch, body.broker_name, offsets))
+        return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
+
+    def change_invisible_time(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """200053: a new checkpoint of the one message, and an acknowledgement of the old one."""
+        header = ChangeInvisibleTimeRequestHeader.from_ext_fields(command.ext_fields)
+        try:
+            self._check_queue(channel, header.topic, header.queue_id)
+            low, high = self._range(header.topic, header.queue_id)
+            if not low <= header.offset < high:
+                raise BrokerError(ResponseCode.NO_MESSAGE, _NO_REMARK)
+        except BrokerError as refusal:
+            return command.answer(refusal.code, refusal.remark, ChangeInvisibleTimeResponseHeader().to_ext_fields())
+        receipt = Receipt.decode(header.extra_info)
+        queue = PoppedQueue(header.topic, header.consumer_group, header.queue_id)
+        if receipt.ordered:
+            answer, end = self._change_in_order(queue, receipt, header), 0
+        else:
+            # Another time than that of the pop, or both checkpoints would look the same.
+            pop_time_ms = max(self._wall_ms(), receipt.pop_time_ms + 1)
+            key = PopKey(*queue, header.offset, pop_time_ms, receipt.broker_name)
+            self._log.put_checkpoint(PopCheckpoint(key, header.invisible_time, (0,)), receipt.revive_queue)
+            ack = PopAck(receipt.key(*queue), (header.offset,))
+            end = self._log.put_ack(ack, receipt.pop_time_ms + receipt.invisible_ms, receipt.revive_queue)
+            answer = ChangeInvisibleTimeResponseHeader(pop_time_ms, header.invisible_time, receipt.revive_queue)
+        return self._when_safe(
+            channel, command, command.answer(ResponseCode.SUCCESS, _NO_REMARK, answer.to_ext_fields()), end
+        )
+
+    def _put_batch(
+        self, channel: Channel, topic: str, batch: BatchAck, broker_name: str, offsets: tuple[int, ...]
+    ) -> int:
+        queue = PoppedQueue(topic, batch.consumer_group, batch.queue_id)
+        receipt = Receipt(batch.start_offset, batch.pop_time, batch.invisible_time, batch.revive_queue_id, broker_name)
+        if batch.revive_queue_id == ORDER_REVIVE_QUEUE:
+            return max(self._ack_in_order(channel, queue, receipt, offset) for offset in offsets)
+        due_ms = batch.pop_time + batch.invisible_time
+        return self._log.put_ack(PopAck(receipt.key(*queue), offsets, batch=True), due_ms, batch.revive_queue_id)
+
+    def _ack_in_order(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> int:
+        """Move the group on; returns the end of the record that a start after a crash moves it on by."""
+        before = self._committed(queue)
+        if queue_offset < before:
+            return 0
+        following = self._orders.acknowledge(queue, queue_offset, receipt.pop_time_ms)
+        if following == ILLEGAL:
+            key = f"{queue.topic}@{queue.group}@{queue.queue_id}"
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"offset is illegal, key:{key}, old:{before}, commit:{queue_offset}, next:{following}, "
+                f"{channel.remote_address}",
+            )
+        if following < 0:
+            return 0
+        record = PopKey(*queue, IN_ORDER, receipt.pop_time_ms, receipt.broker_name)
+        end = self._log.put_ack(PopAck(record, (queue_offset,)), 0, queue.queue_id % self._log.queues)
+        if not self._offsets.reset_pending(queue.group, queue.topic, queue.queue_id):
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, following)
+        if self._orders.blocked_until_ms(queue, None, receipt.invisible_ms) is None:
+            self._hold.wake(queue.topic, queue.group, queue.queue_id)
+        return end
+
+    def _change_in_order(
+        self, queue: PoppedQueue, receipt: Receipt, header: ChangeInvisibleTimeRequestHeader
+    ) -> ChangeInvisibleTimeResponseHeader:
+        if header.offset < self._committed(queue):
+            return ChangeInvisibleTimeResponseHeader()
+        visible_ms = self._wall_ms() + header.invisible_time
+        self._orders.hide_until(queue, header.offset, receipt.pop_time_ms, visible_ms)
+        return ChangeInvisibleTimeResponseHeader(
+            receipt.pop_time_ms, visible_ms - receipt.pop_time_ms, receipt.revive_queue
+        )
+
+    def _committed(self, queue: PoppedQueue) -> int:
+        return self._offsets.query(queue.group, queue.topic, queue.queue_id) or 0
+
+    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        name = topic.encode()
+        return self._store.min_queue_offset(name, queue_id), self._store.max_queue_offset(name, queue_id)
+
+    def _check_queue(self, channel: Channel, topic: str, queue_id: int) -> None:
+        config = self._topics.get(topic)
+        if config is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{config.read_queue_nums}] consumer:[{channel.remote_address}]",
+            )
+
+    def _when_safe(
+        self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int
+    ) -> RemotingCommand | None:
+        """The answer, or None and it leaves when the log is on the disk up to ``end``."""
+        if self._waiters is None or command.is_oneway or end <= self._store.flushed_offset:
+            return answer
+        self._waiters.add(self._store.max_offset, channel, answer.encode())
+        return None

@@ -1,0 +1,188 @@
+"""Checkpoints and acknowledgements of popped messages (RocketMQ 5.3.3, ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``).
+
+They are bodies of messages in the revive topic: JSON, members in alphabetical order, null ones left out. A checkpoint
+says which messages of a queue one pop gave to a group, an acknowledgement which of them the group is done with. Two of
+them belong together when they name the same topic, group, queue, first queue offset, time of the pop and broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from rucola.errors import FormatError
+
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+"""Followed by the name of the cluster."""
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+"""Its consumer offsets say which message of the revive topic was worked off last, not which comes next."""
+CHECKPOINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+MESSAGES_MAX: Final = 32
+"""Of one pop: the checkpoint has a bit for each."""
+
+
+class PopKey(NamedTuple):
+    """What a checkpoint and its acknowledgements share."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time_ms: int
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PopCheckpoint:
+    """What one pop took from one queue.
+
+    Attributes:
+        key: ``start_offset`` is the queue offset that was read from.
+        invisible_ms: how long nobody else gets the messages.
+        distances: of the messages from ``start_offset``, ascending.
+    """
+
+    key: PopKey
+    invisible_ms: int
+    distances: tuple[int, ...]
+
+    @property
+    def revive_ms(self) -> int:
+        """When the messages that nobody acknowledged become visible again."""
+        return self.key.pop_time_ms + self.invisible_ms
+
+    @property
+    def queue_offsets(self) -> list[int]:
+        """Of the messages."""
+        return [self.key.start_offset + distance for distance in self.distances]
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY of the message that holds the checkpoint."""
+        return _unique_key(self.key, self.key.start_offset, CHECKPOINT_TAG)
+
+    def encode(self) -> bytes:
+        """The body of the message."""
+        key = self.key
+        body = {
+            "bm": 0,
+            "bn": key.broker_name,
+            "c": key.group,
+            "d": self.distances,
+            "it": self.invisible_ms,
+            "n": len(self.distances),
+            "pt": key.pop_time_ms,
+            "q": key.queue_id,
+            "reviveTime": self.revive_ms,
+            "ro": 0,
+            "so": key.start_offset,
+            "t": key.topic,
+        }
+        return orjson.dumps(body)
+
+    @classmethod
+    def decode(cls, body: bytes) -> PopCheckpoint:
+        """From the body.
+
+        Raises:
+            FormatError: it is no checkpoint.
+        """
+        members = _object(body, "checkpoint of a pop")
+        distances = members.get("d")
+        if not distances:  # as old brokers wrote it: the messages follow each other
+            distances = list(range(_number(members, "n")))
+        if not isinstance(distances, list) or not all(type(d) is int and d >= 0 for d in distances):
+            raise FormatError("checkpoint of a pop", 0, "a list of distances as d", repr(distances)[:64])
+        return cls(_key(members), _number(members, "it"), tuple(distances))
+
+
+@dataclass(frozen=True, slots=True)
+class PopAck:
+    """Messages that a group is done with: one, or with ``batch`` several in one message."""
+
+    key: PopKey
+    queue_offsets: tuple[int, ...]
+    batch: bool = False
+
+    @property
+    def tag(self) -> str:
+        """Of the message that holds it."""
+        return BATCH_ACK_TAG if self.batch else ACK_TAG
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY of the message that holds it."""
+        return _unique_key(self.key, -1 if self.batch else self.queue_offsets[0], ACK_TAG)
+
+    def encode(self) -> bytes:
+        """The body of the message."""
+        key = self.key
+        body: dict[str, Any] = {"ao": -1 if self.batch else self.queue_offsets[0]}
+        if self.batch:
+            body["aol"] = self.queue_offsets
+        body["bn"] = key.broker_name
+        body["c"] = key.group
+        body["pt"] = key.pop_time_ms
+        body["q"] = key.queue_id
+        body["so"] = key.start_offset
+        body["t"] = key.topic
+        return orjson.dumps(body)
+
+    @classmethod
+    def decode(cls, body: bytes) -> PopAck:
+        """From the body.
+
+        Raises:
+            FormatError: it is no acknowledgement.
+        """
+        members = _object(body, "acknowledgement of a pop")
+        queue_offsets = members.get("aol")
+        if queue_offsets is None:
+            return cls(_key(members), (_number(members, "ao"),))
+        if not isinstance(queue_offsets, list) or not all(type(offset) is int for offset in queue_offsets):
+            raise FormatError("acknowledgement of a pop", 0, "a list of offsets as aol", repr(queue_offsets)[:64])
+        return cls(_key(members), tuple(queue_offsets), batch=True)
+
+
+def _unique_key(key: PopKey, queue_offset: int, tag: str) -> str:
+    return f"{key.topic}@{key.queue_id}@{queue_offset}@{key.group}@{key.pop_time_ms}@{key.broker_name}@{tag}"
+
+
+def _object(body: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        members = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(what, error.pos, "JSON", error.msg) from error
+    if not isinstance(members, dict):
+        raise FormatError(what, 0, "a JSON object", type(members).__name__)
+    return members
+
+
+def _key(members: Mapping[str, Any]) -> PopKey:
+    return PopKey(
+        _text(members, "t"),
+        _text(members, "c"),
+        _number(members, "q"),
+        _number(members, "so"),
+        _number(members, "pt"),
+        str(members.get("bn") or ""),
+    )
+
+
+def _text(members: Mapping[str, Any], name: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, str) or not value:
+        raise FormatError("record of a pop", 0, f"a text as {name}", repr(value)[:64])
+    return value
+
+
+def _number(members: Mapping[str, Any], name: str) -> int:
+    value = members.get(name, 0)
+    if type(value) is not int:
+        raise FormatError("record of a pop", 0, f"a number as {name}", repr(value)[:64])
+    return value

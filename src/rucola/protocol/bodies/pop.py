@@ -1,0 +1,102 @@
+"""Bodies of 200151, 400 and 401 (``protocol.md`` 2.7 and 2.9)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import FormatError
+from rucola.protocol.bodies.body import Body
+
+_BITS_BYTES_MAX = 4096
+
+
+@dataclass(slots=True)
+class BatchAck(Body):
+    """Messages of one pop from one queue. ``bits``: base64 of a set of distances from ``start_offset``."""
+
+    json_names: ClassVar[Mapping[str, str]] = {
+        "consumer_group": "c",
+        "topic": "t",
+        "retry": "r",
+        "start_offset": "so",
+        "queue_id": "q",
+        "revive_queue_id": "rq",
+        "pop_time": "pt",
+        "invisible_time": "it",
+        "bits": "b",
+    }
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    revive_queue_id: int
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    retry: str = "0"
+    bits: str = ""
+
+    def queue_offsets(self) -> Iterator[int]:
+        """Of the messages, ascending.
+
+        Raises:
+            FormatError: ``bits`` is no such set.
+        """
+        try:
+            bits = base64.b64decode(self.bits, validate=True)
+        except (ValueError, binascii.Error):
+            bits = b""
+        if not 0 < len(bits) <= _BITS_BYTES_MAX:
+            raise FormatError("BatchAck, b", 0, f"base64 of 1 to {_BITS_BYTES_MAX} bytes", self.bits[:64])
+        for index in range(8 * len(bits)):
+            if bits[index >> 3] >> (index & 7) & 1:
+                yield self.start_offset + index
+
+
+@dataclass(slots=True)
+class BatchAckMessageRequestBody(Body):
+    """200151."""
+
+    broker_name: str = ""
+    acks: list[BatchAck] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class QueryAssignmentRequestBody(Body):
+    """400."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str = "AVG"
+    message_model: str = "CLUSTERING"
+
+
+@dataclass(slots=True)
+class MessageQueueAssignment(Body):
+    """A queue that a consumer shall read. ``mode``: PULL or POP."""
+
+    message_queue: MessageQueue
+    mode: str = "PULL"
+
+
+@dataclass(slots=True)
+class QueryAssignmentResponseBody(Body):
+    """The answer to 400; None: the consumer keeps what it has."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
+
+
+@dataclass(slots=True)
+class SetMessageRequestModeRequestBody(Body):
+    """401."""
+
+    topic: str
+    consumer_group: str
+    mode: str = "PULL"
+    pop_share_queue_num: int = 0

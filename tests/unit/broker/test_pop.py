@@ -1,0 +1,252 @@
+"""Pops of a running broker: messages, receipts, acknowledgements, and what comes again."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.brokers import Cluster, properties_text, run
+
+from rucola.common.message import MessageExt
+from rucola.formats.message import decode_messages
+from rucola.protocol import fastjson
+from rucola.protocol.command import RemotingCommand
+
+POP, ACK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = 200050, 200051, 200053, 200054, 200055, 200151
+SUCCESS, ILLEGAL, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT = 0, 13, 208, 209, 210
+QUICK = {"revive_interval_ms": 20, "pop_from_retry_probability": 0}
+RETRY = "%RETRY%cg_T"
+
+
+def pop_fields(**changes: Any) -> dict[str, str]:
+    fields = {
+        "consumerGroup": "cg",
+        "topic": "T",
+        "queueId": 0,
+        "maxMsgNums": 32,
+        "invisibleTime": 60_000,
+        "pollTime": 0,
+        "bornTime": int(time.time() * 1000),
+        "initMode": 0,
+    } | changes
+    return {name: str(value) for name, value in fields.items()}
+
+
+async def pop(cluster: Cluster, **changes: Any) -> RemotingCommand:
+    return await cluster.ask(POP, pop_fields(**changes), timeout_ms=90_000)
+
+
+def messages(answer: RemotingCommand) -> list[MessageExt]:
+    return decode_messages(answer.body)
+
+
+def receipt(answer: RemotingCommand, queue_offset: int, kind: int = 0, queue_id: int = 0) -> str:
+    fields = answer.ext_fields
+    starts = dict(entry.rsplit(" ", 1) for entry in fields["startOffsetInfo"].split(";"))
+    start = starts[f"{kind} {queue_id}"]
+    return (
+        f"{start} {fields['popTime']} {fields['invisibleTime']} {fields['reviveQid']} {kind} broker-a "
+        f"{queue_id} {queue_offset}"
+    )
+
+
+async def ack(
+    cluster: Cluster, answer: RemotingCommand, queue_offset: int, topic: str = "T", queue_id: int = 0
+) -> RemotingCommand:
+    fields = {"consumerGroup": "cg", "topic": topic, "queueId": str(queue_id), "offset": str(queue_offset)}
+    kind = int(topic != "T")
+    return await cluster.ask(ACK, fields | {"extraInfo": receipt(answer, queue_offset, kind, queue_id)})
+
+
+async def send(cluster: Cluster, count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
+        properties = properties_text(UNIQ_KEY=f"U{number}", TAGS=f"tag{number % 2}")
+        assert (await cluster.send(body=b"%d" % number, properties=properties)).code == SUCCESS
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    return [message.body for message in messages(answer)]
+
+
+async def all_that_comes(cluster: Cluster, count: int, **changes: Any) -> list[MessageExt]:
+    """Pop and acknowledge ``count`` messages, however long they take to come, and see whether more come after them."""
+    found: list[MessageExt] = []
+    while True:
+        patience_ms = 60_000 if len(found) < count else 3_000
+        answer = await pop(cluster, pollTime=patience_ms, **changes)
+        if answer.code != SUCCESS:
+            return found
+        for message in messages(answer):
+            topic = RETRY if "POP_CK" in message.properties else "T"
+            assert (await ack(cluster, answer, message.queue_offset, topic, message.queue_id)).code == SUCCESS
+            found.append(message)
+
+
+def test_a_pop_gives_messages_once(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 5)
+            first = await pop(cluster, maxMsgNums=3)
+            assert (first.code, first.remark, bodies(first)) == (SUCCESS, "FOUND", [b"0", b"1", b"2"])
+            fields = first.ext_fields
+            assert fields["startOffsetInfo"] == "0 0 0"
+            assert fields["msgOffsetInfo"] == "0 0 0,1,2"
+            assert (fields["restNum"], fields["invisibleTime"]) == ("2", "60000")
+            assert "orderCountInfo" not in fields
+            second = await pop(cluster)
+            assert bodies(second) == [b"3", b"4"]
+            assert int(second.ext_fields["reviveQid"]) == (int(fields["reviveQid"]) + 1) % 8
+            third = await pop(cluster)
+            assert (third.code, third.remark) == (POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+            assert (await ack(cluster, first, 1)).code == SUCCESS
+            assert (await ack(cluster, first, 1)).code == SUCCESS
+            refused = await ack(cluster, first, 99)
+            assert (refused.code, refused.remark) == (
+                NO_MESSAGE,
+                "offset is illegal, key:T@0, commit:99, store:0~5",
+            )
+
+    run(work())
+
+
+def test_tags_choose_messages(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 6)
+            answer = await pop(cluster, exp="tag1", expType="TAG")
+            assert bodies(answer) == [b"1", b"3", b"5"]
+            assert answer.ext_fields["msgOffsetInfo"] == "0 0 1,3,5"
+            assert (await pop(cluster, exp="tag1")).code == POLLING_TIMEOUT
+            assert (await pop(cluster, exp="a > > 2", expType="SQL92")).code == 23
+
+    run(work())
+
+
+def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 4)
+            first = await pop(cluster, invisibleTime=1000)
+            assert (await ack(cluster, first, 0)).code == SUCCESS
+            batch = {
+                "b": base64.b64encode(b"\x08").decode(), "c": "cg", "it": 1000, "pt": int(first.ext_fields["popTime"]),
+                "q": 0, "r": "0", "rq": int(first.ext_fields["reviveQid"]), "so": 0, "t": "T",
+            }  # fmt: skip
+            body = fastjson.dumps({"acks": [batch], "brokerName": "broker-a"})
+            assert (await cluster.ask(BATCH_ACK, body=body)).code == SUCCESS
+            found = await all_that_comes(cluster, 2)
+            assert [message.body for message in found] == [b"1", b"2"]
+            assert {message.reconsume_times for message in found} == {1}
+            assert {message.properties["1ST_POP_TIME"] for message in found} == {first.ext_fields["popTime"]}
+            assert {message.topic for message in found} == {"T"}
+            assert found[0].properties["POP_CK"].endswith(" 1 broker-a 0 0")
+
+    run(work())
+
+
+def test_a_changed_invisible_time_counts(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 2)
+            first = await pop(cluster, invisibleTime=60_000)
+            fields = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
+            change = {"offset": "1", "extraInfo": receipt(first, 1), "invisibleTime": "1000"}
+            answer = await cluster.ask(CHANGE, fields | change)
+            assert (answer.code, answer.ext_fields["invisibleTime"]) == (SUCCESS, "1000")
+            assert int(answer.ext_fields["popTime"]) > int(first.ext_fields["popTime"])
+            assert answer.ext_fields["reviveQid"] == first.ext_fields["reviveQid"]
+            assert [message.body for message in await all_that_comes(cluster, 1)] == [b"1"]
+            assert (await cluster.ask(CHANGE, fields | change | {"offset": "2"})).code == NO_MESSAGE
+
+    run(work())
+
+
+def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 1)
+            await pop(cluster)
+            any_queue = asyncio.create_task(pop(cluster, pollTime=20_000, queueId=-1))
+            other_tag = asyncio.create_task(pop(cluster, pollTime=20_000, exp="tag7"))
+            where = {"consumerGroup": "cg", "topic": "T"}
+            for queue_id in ("-1", "0"):
+                while (await cluster.ask(POLLING_INFO, where | {"queueId": queue_id})).ext_fields["pollingNum"] != "1":
+                    await asyncio.sleep(0.001)
+            assert (await cluster.ask(NOTIFICATION, pop_fields())).ext_fields["hasMsg"] == "false"
+            await send(cluster, 1, first=1)
+            assert bodies(await any_queue) == [b"1"]
+            assert not other_tag.done()
+            assert (await cluster.ask(NOTIFICATION, pop_fields(consumerGroup="new"))).ext_fields["hasMsg"] == "true"
+            other_tag.cancel()
+
+    run(work())
+
+
+def test_only_so_many_pops_wait(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, max_pop_polling_size=1, **QUICK) as cluster:
+            await send(cluster, 1)
+            await pop(cluster)
+            waiting = asyncio.create_task(pop(cluster, pollTime=20_000))
+            where = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
+            while (await cluster.ask(POLLING_INFO, where)).ext_fields["pollingNum"] != "1":
+                await asyncio.sleep(0.001)
+            assert (await pop(cluster, pollTime=20_000)).code == POLLING_FULL
+            waiting.cancel()
+
+    run(work())
+
+
+def crashed_copy(store: Path, target: Path) -> Path:
+    """What a killed process would leave: the files as they are, with the mark of a broker that runs."""
+    shutil.copytree(store, target)
+    return target
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_nothing_acknowledged_comes_again_after_a_crash(tmp_path: Path, sync_flush: bool) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path / "store", sync_flush, flush_consumer_offset_interval_ms=600_000, **QUICK) as first:
+            await send(first, 6)
+            answer = await pop(first, maxMsgNums=4, invisibleTime=1500)
+            for queue_offset in (0, 2):
+                assert (await ack(first, answer, queue_offset)).code == SUCCESS
+            copy = crashed_copy(tmp_path / "store", tmp_path / "copy")
+        async with Cluster(copy, **QUICK) as second:
+            found = await all_that_comes(second, 4)
+            assert sorted(message.body for message in found) == [b"1", b"3", b"4", b"5"]
+
+    run(work())
+
+
+def test_what_came_again_before_a_crash_does_not_come_twice(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path / "store", flush_consumer_offset_interval_ms=600_000, **QUICK) as first:
+            await send(first, 2)
+            await pop(first, invisibleTime=500)
+            assert len(await all_that_comes(first, 2)) == 2
+            copy = crashed_copy(tmp_path / "store", tmp_path / "copy")
+        async with Cluster(copy, **QUICK) as second:
+            assert await all_that_comes(second, 0) == []
+            assert second.broker.store.max_queue_offset(RETRY.encode(), 0) == 2
+
+    run(work())
+
+
+def test_a_stop_and_a_start_change_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as first:
+            await send(first, 3)
+            answer = await pop(first, maxMsgNums=2, invisibleTime=1000)
+            assert (await ack(first, answer, 0)).code == SUCCESS
+        async with Cluster(tmp_path, **QUICK) as second:
+            assert sorted(message.body for message in await all_that_comes(second, 5000)) == [b"1", b"2"]
+        async with Cluster(tmp_path, **QUICK) as third:
+            assert await all_that_comes(third, 0) == []
+
+    run(work())
