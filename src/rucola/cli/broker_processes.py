@@ -157,5 +157,7 @@ def configs_of(
             "listenPort": str(port),
             "namesrvAddr": namesrv,
         }
+        if values.get("aclEnable", "").strip() == "true" and not values.get("rocketmqHome"):
+            own["rocketmqHome"] = root  # the accounts are those of all
         configs[name] = {**values, **own}
     return configs

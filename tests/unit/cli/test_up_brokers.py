@@ -134,3 +134,8 @@ def test_names_ports_and_directories() -> None:
         "namesrvAddr": "127.0.0.1:9876",
     }
     assert configs_of(2, {"brokerName": "x"}, "/data", 0, "n")["x-1"]["listenPort"] == "0"
+    assert "rocketmqHome" not in configs["broker-0"]
+    guarded = configs_of(2, {"aclEnable": "true"}, "/data", 0, "n")
+    assert {entries["rocketmqHome"] for entries in guarded.values()} == {"/data"}, "one file of accounts for all"
+    elsewhere = configs_of(2, {"aclEnable": "true", "rocketmqHome": "/home"}, "/data", 0, "n")
+    assert {entries["rocketmqHome"] for entries in elsewhere.values()} == {"/home"}
