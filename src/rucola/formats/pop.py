@@ -25,6 +25,10 @@ BATCH_ACK_TAG: Final = "bAck"
 MESSAGES_MAX: Final = 32
 """Of one pop: the checkpoint has a bit for each."""
 
+IN_ORDER: Final = -1
+"""Start offset in an acknowledgement of every message up to one, by a group that pops in order; ours, not RocketMQ's,
+which finds no checkpoint for it and passes it over."""
+
 
 class PopKey(NamedTuple):
     """What a checkpoint and its acknowledgements share."""

@@ -8,15 +8,12 @@ checkpoints say how far it was.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.pop.revive_log import ReviveLog
-from rucola.formats.pop import PopAck
+from rucola.formats.pop import IN_ORDER, PopAck
 from rucola.store.message_store import MessageStore
-
-IN_ORDER: Final = -1
-"""Start offset in acknowledgements of messages that were popped in order, which have no checkpoint."""
 
 
 class PoppedQueue(NamedTuple):
@@ -79,22 +76,21 @@ class PopOffsets:
             since_ms: the consumer offsets on the disk are no older.
         """
         ends: dict[PoppedQueue, list[tuple[int, int]]] = {}
-        acknowledged: dict[PoppedQueue, set[int]] = {}
+        in_order: dict[PoppedQueue, int] = {}
         for record in log.newest(since_ms):
             key = record.key
             queue = PoppedQueue(key.topic, key.group, key.queue_id)
             if isinstance(record, PopAck):
                 if key.start_offset == IN_ORDER:
-                    acknowledged.setdefault(queue, set()).update(record.queue_offsets)
+                    in_order[queue] = max(in_order.get(queue, 0), record.queue_offsets[-1] + 1)
             elif record.distances:
                 ends.setdefault(queue, []).append((key.start_offset, record.queue_offsets[-1] + 1))
-        for queue in ends.keys() | acknowledged.keys():
+        for queue in ends.keys() | in_order.keys():
             reached = known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
             for start_offset, end in sorted(ends.get(queue, ())):
                 # One that begins before what is known to be consumed may be a change of an invisible time.
                 if reached is None or (start_offset >= (known or 0) and end > reached):
                     reached = end
-            while reached is not None and reached in acknowledged.get(queue, ()):
-                reached += 1
-            if reached is not None and reached != known:
+            reached = max(reached or 0, in_order.get(queue, 0))
+            if reached != known:
                 self.commit(queue, reached)

@@ -6,7 +6,7 @@ import itertools
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from rucola.formats.pop import PopAck, PopCheckpoint, PopKey
+from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 
 
 @dataclass(slots=True)
@@ -59,9 +59,8 @@ class ReviveQueue:
     def first(self) -> WaitingCheckpoint | None:
         """The oldest checkpoint not decided on; None as well while something older is not clear."""
         first = next(iter(self._waiting.values()), None)
-        if first is None or any(early.queue_offset < first.queue_offset for early in self._early.values()):
-            return None
-        return first
+        early = next(iter(self._early.values()), None)  # the oldest, too
+        return None if first is None or (early is not None and early.queue_offset < first.queue_offset) else first
 
     def finish_first(self) -> None:
         """The oldest checkpoint is decided on."""
@@ -74,7 +73,7 @@ class ReviveQueue:
 
     def worked_off(self) -> int:
         """Queue offset of the last record that is not needed any more."""
-        needed = [early.queue_offset for early in self._early.values()]
+        needed = [early.queue_offset for early in itertools.islice(self._early.values(), 1)]
         needed += [waiting.queue_offset for waiting in itertools.islice(self._waiting.values(), 1)]
         return min(needed, default=self.next_offset) - 1
 
@@ -83,7 +82,7 @@ class ReviveQueue:
         if waiting is not None:
             waiting.open_offsets.difference_update(ack.queue_offsets)
             return
-        if ack.key in self.finished:
+        if ack.key in self.finished or ack.key.start_offset == IN_ORDER:
             return
         early = self._early.setdefault(ack.key, _EarlyAck(queue_offset, came_ms, set()))
         early.offsets.update(ack.queue_offsets)

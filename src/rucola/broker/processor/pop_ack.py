@@ -12,13 +12,13 @@ from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
 from rucola.broker.pop.pop_hold import PopHold
-from rucola.broker.pop.pop_offsets import IN_ORDER, PoppedQueue
+from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.processor.processor import FAQ
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.errors import BrokerError
-from rucola.formats.pop import PopAck, PopCheckpoint, PopKey
+from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 from rucola.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -152,8 +152,10 @@ class PopAckProcessor:
             )
         if following < 0:
             return 0
-        record = PopKey(*queue, IN_ORDER, receipt.pop_time_ms, receipt.broker_name)
-        end = self._log.put_ack(PopAck(record, (queue_offset,)), 0, queue.queue_id % self._log.queues)
+        end = 0
+        if following > before:
+            done = PopAck(PopKey(*queue, IN_ORDER, receipt.pop_time_ms, receipt.broker_name), (following - 1,))
+            end = self._log.put_ack(done, 0, queue.queue_id % self._log.queues)
         if not self._offsets.reset_pending(queue.group, queue.topic, queue.queue_id):
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, following)
         if self._orders.blocked_until_ms(queue, None, receipt.invisible_ms) is None:
