@@ -38,7 +38,12 @@ def pool(sync: bool) -> MessageStoreConfig:
 
 
 def both(sync: bool) -> MessageStoreConfig:
-    return replace(pool(sync), store_path_commit_log="/disk1,/disk2", fast_fail_if_no_buffer_in_store_pool=True)
+    return replace(
+        pool(sync),
+        store_path_commit_log="/disk1,/disk2",
+        fast_fail_if_no_buffer_in_store_pool=True,
+        warm_maped_file_enable=True,
+    )
 
 
 def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: int = 300) -> StoreMessage:

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
+from rucola.runtime.memory import lock_memory
 
 if sys.platform == "win32":
     import msvcrt
@@ -420,6 +421,10 @@ class MappedSegment:
         """Writes at ``position`` by a call instead of through the map, which shows it as well. Other threads go on."""
         with _disk(self.path, "write"):
             _write_all(self._descriptor, content, position)
+
+    def lock(self, position: int, length: int) -> str:
+        """Keeps a part in memory until the map is closed; why the system refused, empty when it did not."""
+        return lock_memory(self.buffer, position, length)
 
     def will_need(self) -> None:
         """Tells the system that the file will be needed soon."""

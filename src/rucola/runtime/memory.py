@@ -9,8 +9,11 @@ import os
 import sys
 from typing import Any
 
+PrivateMemory = mmap.mmap
+"""What ``private_memory`` gives."""
 
-def private_memory(size: int) -> mmap.mmap:
+
+def private_memory(size: int) -> PrivateMemory:
     """Zeros of ``size`` bytes that belong to no file. Memory is taken page by page when it is stored to, or locked.
 
     Raises:

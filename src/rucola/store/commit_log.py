@@ -28,6 +28,7 @@ from rucola.store.mapped_file import MappedFile
 from rucola.store.multi_path import MultiPathMappedFileQueue
 from rucola.store.results import PutMessageStatus
 from rucola.store.transient_store_pool import PoolBuffer, TransientStorePool
+from rucola.store.warm import SegmentWarmer
 
 _log = logging.getLogger(__name__)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
@@ -70,7 +71,8 @@ class CommitLog(LogReader):
         self._clock = clock
         self._directories = queue
         self._record_crc = config.enabled_append_prop_crc
-        self._allocator = SegmentAllocator(files, queue, on_space)
+        warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
+        self._allocator = SegmentAllocator(files, queue, on_space, warmer)
         self._file: MappedFile | None = None
         self._target: MappedSegment | PoolBuffer | None = None
         self._populated_to = 0

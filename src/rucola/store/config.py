@@ -180,6 +180,19 @@ class MessageStoreConfig:
     wake_commit_when_put_message: bool = option(
         "wakeCommitWhenPutMessage", True, "Whether each append asks for a commit, instead of waiting for the interval."
     )
+    warm_maped_file_enable: bool = option(
+        "warmMapedFileEnable",
+        False,
+        "Whether the next segment of the log is written with zeros and locked in memory before it is used.",
+    )
+    flush_least_pages_when_warm_maped_file: int = option(
+        "flushLeastPagesWhenWarmMapedFile",
+        4096,
+        "With SYNC_FLUSH, sync after so many pages of such zeros.",
+        unit="pages",
+        minimum=1,
+        maximum=1 << 20,
+    )
     sync_flush_timeout_ms: int = option(
         "syncFlushTimeout",
         5000,

@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass
-from mmap import mmap
 
 from rucola.errors import DiskError
 from rucola.runtime.logs import event
-from rucola.runtime.memory import lock_memory, private_memory
+from rucola.runtime.memory import PrivateMemory, lock_memory, private_memory
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +22,7 @@ _log = logging.getLogger(__name__)
 class PoolBuffer:
     """One buffer; ``buffer`` and ``view`` as those of a mapped segment. What was in it before stays in it."""
 
-    buffer: mmap
+    buffer: PrivateMemory
     view: memoryview
 
 
