@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -24,10 +25,12 @@ from tests.brokers import Cluster, properties_text, run
 
 from rucola.broker.acl.requirements import REQUIREMENTS
 from rucola.broker.config import broker_options
+from rucola.common.columns import FrameColumn, FrameKind
 from rucola.common.message_const import DELAY, REAL_QID, REAL_TOPIC
 from rucola.errors import ConfigError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
+from rucola.protocol.frame import FrameReader
 from rucola.runtime.files import Files
 
 EXAMPLES: dict[int, tuple[dict[str, str], object]] = {
@@ -128,6 +131,31 @@ def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
                 raw.close()
             cluster.broker.store.dispatch()
             assert cluster.broker.store.max_queue_offset(b"B", 0) == 0
+
+    run(body())
+
+
+def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> None:
+    """The second lock behind the one above: rows whose topic, group or code is not that of the decoded header."""
+
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            refused: list[bytes] = []
+            channel = SimpleNamespace(attributes={}, remote_address="127.0.0.1:1", secure=False, send=refused.append)
+            send, pull = cluster.send_command("A"), cluster.pull_command("A", group="GA")
+            for command, column in ((send, "TOPIC_POS"), (send, "CODE"), (pull, "TOPIC_POS"), (pull, "GROUP_POS")):
+                for shift in (0, 1):
+                    frame = signed(command, ALICE).encode()
+                    reader = FrameReader()
+                    reader.buffer()[: len(frame)] = frame
+                    batch = reader.received(len(frame))
+                    assert batch is not None
+                    assert batch.table[FrameColumn.KIND] != FrameKind.PLAIN
+                    batch.table[FrameColumn[column]] += shift
+                    cluster.access.guard.refuse(channel, batch)
+                    assert len(refused) == shift, column
+                    assert batch.table[FrameColumn.FLAG] & 1 == shift
+                refused.clear()
 
     run(body())
 

@@ -187,6 +187,9 @@ def test_s33_a_signature_is_for_one_request_only(tmp_path: Path) -> None:
             shifted = signed_v2(cluster.send_command("A", b"body"), ALICE, now_ms(cluster))
             shifted.ext_fields["i"], shifted.body = shifted.ext_fields["i"] + "b", b"ody"
             assert (await cluster.client.invoke(cluster.broker.address, shifted)).code == DENIED
+            other_body = signed_v2(cluster.send_command("A", b"body"), ALICE, now_ms(cluster))
+            other_body.body = b"more"
+            assert (await cluster.client.invoke(cluster.broker.address, other_body)).code == DENIED
 
     run(body())
     first, second = {"a": "topicA", "b": "12"}, {"a": "topicA1", "b": "2"}

@@ -131,7 +131,8 @@ ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     [
         ALIAS_BOMB,
         "accounts: " + "[" * 5000 + "]" * 5000,
-        "accounts:\n  - accessKey: account-1\n    admin: false\n    admin: true\n",
+        "accounts: &a []\nglobalWhiteRemoteAddresses: *a",
+        "accounts:\n  - {accessKey: account-1, secretKey: a-secret-long-enough, admin: false, admin: true}\n",
         "accounts: !!python/object/apply:os.system ['true']",
         "accounts: !!set {a, b}",
         "- a list",
@@ -143,7 +144,7 @@ ALIAS_BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         "1: 2",
         "--- {}\n--- {}",
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_s17_dangerous_or_careless_yaml_is_refused(text: str) -> None:
     with pytest.raises(FormatError):
