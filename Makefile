@@ -63,6 +63,7 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.run
 	@$(BIN)/python -m tests.conformance.cluster
 	@$(BIN)/python -m tests.conformance.guarded
+	@$(BIN)/python -m tests.conformance.admin.run
 
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/import_graph.py

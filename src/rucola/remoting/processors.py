@@ -41,6 +41,11 @@ class ProcessorTable:
         """Let ``processor`` serve requests with ``code``."""
         self._processors[code] = processor
 
+    def wrap(self, code: int, around: Callable[[Processor], Processor]) -> None:
+        """Put something around the processor of ``code``, if there is one."""
+        if code in self._processors:
+            self._processors[code] = around(self._processors[code])
+
     def process_row(self, channel: Channel, batch: FrameBatch, row: int) -> None:
         """Serve frame ``row``; its bytes are copied, so a processor may keep the request.
 

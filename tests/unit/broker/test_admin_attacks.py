@@ -240,3 +240,25 @@ def test_s16_class_hints_are_data(tmp_path: Path) -> None:
             assert b"Runtime" not in (tmp_path / "config/subscriptionGroup.json").read_bytes()
 
     run(scene())
+
+
+def test_s43_who_changes_something_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        async with administered(tmp_path) as there:
+            with caplog.at_level(logging.INFO, "rucola.broker.processor.admin"):
+                await there.ask(222, topic="T_live", group="G_live", timestamp=-1, isForce="true")
+                await there.ask(207, groupName="G_live")
+                await there.ask(215, topic="T_live")
+                await there.ask(215, topic="TBW102")
+            lines = [
+                record.__dict__["rucola_fields"] for record in caplog.records if record.message == "change asked for"
+            ]
+            assert all(line["peer"].startswith("127.0.0.1:") for line in lines)
+            assert [(line["request"], line.get("topic"), line.get("groupName")) for line in lines] == [
+                ("INVOKE_BROKER_TO_RESET_OFFSET", "T_live", None),
+                ("DELETE_SUBSCRIPTIONGROUP", None, "G_live"),
+                ("DELETE_TOPIC_IN_BROKER", "T_live", None),
+                ("DELETE_TOPIC_IN_BROKER", "TBW102", None),
+            ]
+
+    run(scene())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from rucola.broker.broker_stats import BrokerStats
@@ -23,10 +24,33 @@ from rucola.broker.schedule.schedule_message_service import ScheduleMessageServi
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.topic.topic_validator import system_names
-from rucola.remoting.processors import ProcessorTable
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import Answer, Processor, ProcessorTable
+from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
+from rucola.runtime.logs import event
 from rucola.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+CHANGES = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+)
+"""Requests that change what others rely on: who asks for one is logged (S-43). Options log their changes themselves."""
+_NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup", "timestamp", "queueId", "offset")
+"""Fields that say what it is about."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +104,17 @@ class Administration:
             ),
         ):
             processor.register_to(table)
+        for code in CHANGES:
+            table.wrap(code, _logged)
+
+
+def _logged(processor: Processor) -> Processor:
+    """``processor``, with a line in the log for each of its requests, whatever becomes of it."""
+
+    def process(channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        about = {name: command.ext_fields[name] for name in _NAMES if name in command.ext_fields}
+        name = RequestCode(command.code).name
+        event(_log, logging.INFO, "change asked for", request=name, peer=channel.remote_address, **about)
+        return processor(channel, command)
+
+    return process

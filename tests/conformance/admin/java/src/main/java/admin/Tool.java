@@ -61,7 +61,7 @@ public final class Tool {
         consumed.await(60, java.util.concurrent.TimeUnit.SECONDS);
         // The offsets reach the broker with the next two rounds.
         Thread.sleep(1500);
-        out.println("ready " + ids[0] + " " + ids[1]);
+        out.println("ready " + ids[0] + " " + ids[1] + " " + consumer.buildMQClientId());
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             ByteArrayOutputStream printed = new ByteArrayOutputStream();

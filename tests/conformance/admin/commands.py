@@ -1,0 +1,260 @@
+"""The commands of the official tool and of ours, in the order in which they are run, and what of their output must be
+the same whatever servers answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Keep = Callable[[str], list[str]]
+
+_RULES = (
+    (r"\b127\.0\.0\.1:\d+", "ADDRESS"),
+    (r"\d{4}-\d\d-\d\d[ #T]\d\d:\d\d:\d\d[,:.]\d{3}", "TIME"),
+    (r"\b[0-9A-F]{32,56}\b", "ID"),
+    (r"\b\d{13}\b", "MS"),
+    (r"\d+\.\d+%?", "RATE"),
+    (r"[ \t]+", " "),
+)
+"""What differs from run to run: times, ids, rates, ports of clients."""
+
+
+def text(output: str) -> list[str]:
+    """All lines, sorted, without what differs from run to run."""
+    for pattern, word in _RULES:
+        output = re.sub(pattern, word, output)
+    return sorted(filter(None, (line.strip() for line in output.splitlines()))) or ["nothing printed"]
+
+
+def first(count: int, pattern: str = "") -> Keep:
+    """The first words of each line that matches."""
+    return lambda output: sorted({" ".join(line.split()[:count]) for line in text(output) if re.search(pattern, line)})
+
+
+def matching(pattern: str) -> Keep:
+    """Lines that match."""
+    return lambda output: [line for line in text(output) if re.search(pattern, line)]
+
+
+def found(pattern: str) -> Keep:
+    """What matches, wherever it stands."""
+    return lambda output: sorted(set(re.findall(pattern, "\n".join(text(output)))))
+
+
+def failed(output: str) -> list[str]:
+    """The exception that ended the command, with its code."""
+    return sorted(set(re.findall(r"\w+Exception|CODE: \d+", output)))
+
+
+def _shared_names(output: str) -> list[str]:
+    """Names of options or figures that every broker has."""
+    names = {re.split(r"[=:]", line)[0].strip() for line in text(output) if re.search(r"\S\s*[=:]", line)}
+    return sorted(names & SHARED)
+
+
+_NAMES = """
+    autoCreateTopicEnable brokerClusterName brokerId brokerName brokerPermission brokerRole defaultTopicQueueNums
+    deleteWhen fileReservedTime flushDiskType listenPort longPollingEnable mappedFileSizeCommitLog maxMessageSize
+    messageDelayLevel namesrvAddr storePathRootDir transactionCheckMax scanNotActiveBrokerInterval kvConfigPath
+    bindAddress bootTimestamp brokerActive brokerVersion brokerVersionDesc commitLogDirCapacity commitLogDiskRatio
+    commitLogMaxOffset commitLogMinOffset consumeQueueDiskRatio dispatchBehindBytes earliestMessageTimeStamp
+    getFoundTps getTransferredTps msgGetTotalTodayMorning msgGetTotalTodayNow msgGetTotalYesterdayMorning
+    msgPutTotalTodayMorning msgPutTotalTodayNow msgPutTotalYesterdayMorning pullThreadPoolQueueSize putMessageTimesTotal
+    putTps remainHowManyDataToFlush runtime sendThreadPoolQueueCapacity sendThreadPoolQueueSize
+"""
+SHARED = frozenset(_NAMES.split())
+"""Options and figures that our servers and the official ones have both."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command line.
+
+    Attributes:
+        words: may name NS, BROKER, CLIENT, ID and OFFSET_ID.
+        keep: what is compared.
+        code: how our tool must end; the official one always ends with 0.
+    """
+
+    words: str
+    keep: Keep = text
+    code: int = 0
+
+    def as_expected(self, output: str, code: int) -> bool:
+        """Whether the command came to the end that it should come to."""
+        return code == self.code and ("SubCommandException" not in output or self.keep is failed)
+
+    @property
+    def name(self) -> str:
+        """The command without its options."""
+        return self.words.split()[0]
+
+    def line(self, places: dict[str, str]) -> list[str]:
+        """The words with the places put in."""
+        return [places.get(word, word).replace("_SPACE_", " ") for word in self.words.split()]
+
+
+LISTED = found(r"\b(?:T_admin|T_new|BenchmarkTest|TBW102|SCHEDULE_TOPIC_XXXX|SELF_TEST_TOPIC|broker-a)\b")
+
+MESSAGE = found(r"(?:Topic|Tags|Keys|Queue ID|Queue Offset|Reconsume Times|System Flag): \S+")
+
+OFFICIAL = (
+    Command("clusterList -n NS", first(4)),
+    Command("clusterList -n NS -m", first(3)),
+    Command("topicList -n NS", LISTED),
+    Command("topicList -n NS -c", first(2, "T_admin")),
+    Command("topicRoute -n NS -t T_admin"),
+    Command("topicRoute -n NS -t T_none", failed),
+    Command("topicStatus -n NS -t T_admin"),
+    Command("topicStatus -n NS -t T_none", failed),
+    Command("topicClusterList -n NS -t T_admin"),
+    Command("updateTopic -n NS -b BROKER -t T_new -r 3 -w 2"),
+    Command("updateTopic -n NS -c DefaultCluster -t T_new -r 4 -w 4 -o true -a +message.type=FIFO"),
+    Command("updateTopic -n NS -b BROKER -t T_new -a +no.such=1", failed),
+    Command("updateTopic -n NS -b BROKER -t TBW102", failed),
+    Command("updateTopicPerm -n NS -b BROKER -t T_new -p 4"),
+    Command("topicRoute -n NS -t T_new"),
+    Command("updateOrderConf -n NS -t T_new -m get"),
+    Command("updateOrderConf -n NS -t T_new -m put -v broker-a:9"),
+    Command("updateOrderConf -n NS -t T_new -m get"),
+    Command("updateOrderConf -n NS -t T_new -m delete"),
+    Command("wipeWritePerm -n NS -b broker-a", found(r"wipe write perm of broker\[broker-a\] in name server\S* OK")),
+    Command("topicRoute -n NS -t T_admin"),
+    Command("addWritePerm -n NS -b broker-a", found(r"add write perm of broker\[broker-a\] in name server\S* OK")),
+    Command("topicRoute -n NS -t T_admin"),
+    Command("brokerStatus -n NS -b BROKER", _shared_names),
+    Command("brokerStatus -n NS -c DefaultCluster", found(r"brokerVersionDesc\s*: V5_3_3")),
+    Command("getBrokerConfig -n NS -b BROKER", _shared_names),
+    Command("updateBrokerConfig -n NS -b BROKER -k shortPollingTimeMills -v 1500"),
+    Command("getBrokerConfig -n NS -b BROKER", matching("shortPollingTimeMills")),
+    Command("updateBrokerConfig -n NS -b BROKER -k brokerConfigPath -v x", failed),
+    Command("updateSubGroup -n NS -b BROKER -g G_new -s true -r 3 -q 2"),
+    Command("updateSubGroup -n NS -c DefaultCluster -g G_new -s true -r 4 -q 2 -m true"),
+    Command("getConsumerConfig -n NS -g G_new"),
+    Command("consumerProgress -n NS -g G_admin", first(5, "^T_admin")),
+    Command("consumerProgress -n NS", first(5, "G_admin")),
+    Command("consumerProgress -n NS -g G_none", failed),
+    Command("consumerConnection -n NS -g G_admin", found(r"T_admin|%RETRY%G_admin|JAVA|V5_3_3|CLUSTERING|CONSUME_\w+")),
+    Command("consumerConnection -n NS -g G_none", failed),
+    Command("consumerStatus -n NS -g G_admin", found(r"@consumer|V5_3_3")),
+    Command("consumerStatus -n NS -g G_admin -i CLIENT", found(r"#Consumer \w+#|broker-a|T_admin|PROP_\w+")),
+    Command("producerConnection -n NS -g G_admin_P -t T_admin", found(r"@producer|JAVA|V5_3_3")),
+    Command("producerConnection -n NS -g G_none -t T_admin", failed),
+    Command("producer -n NS -b BROKER", found(r"G_admin_P|CLIENT_INNER_PRODUCER|JAVA")),
+    Command("brokerConsumeStats -n NS -b BROKER", first(7, "T_admin|Diff Total")),
+    Command("statsAll -n NS -t T_admin", first(3, "G_admin")),
+    Command(
+        "queryCq -n NS -t T_admin -q 1 -i 1 -c 2 -b BROKER -g G_admin",
+        found(r"[Qq]ueue: \S+|tagsCode=\d+|maxQueueIndex: \d+"),
+    ),
+    Command("queryMsgById -n NS -t T_admin -i OFFSET_ID", MESSAGE),
+    Command("queryMsgByUniqueKey -n NS -t T_admin -i ID", MESSAGE),
+    Command("queryMsgByKey -n NS -t T_admin -k key3"),
+    Command("queryMsgByKey -n NS -t T_admin -k none", failed),
+    Command("queryMsgByOffset -n NS -t T_admin -b broker-a -i 1 -o 2", MESSAGE),
+    Command("resetOffsetByTime -n NS -g G_new -t T_admin -s 0", found(r"broker-a \d \d+")),
+    Command("resetOffsetByTime -n NS -g G_none -t T_admin -s now", failed),
+    Command("skipAccumulatedMessage -n NS -g G_new -t T_admin", found(r"broker-a \d \d+")),
+    Command("cloneGroupOffset -n NS -s G_admin -d G_new -t T_admin -o true"),
+    Command("cloneGroupOffset -n NS -s G_admin -d G_none -t T_admin -o true", failed),
+    Command("cleanExpiredCQ -n NS -b BROKER"),
+    Command("cleanUnusedTopic -n NS -b BROKER"),
+    Command("deleteExpiredCommitLog -n NS -b BROKER"),
+    Command("getNamesrvConfig -n NS", _shared_names),
+    Command("updateNamesrvConfig -n NS -k scanNotActiveBrokerInterval -v 6000"),
+    Command("getNamesrvConfig -n NS", matching("scanNotActiveBrokerInterval")),
+    Command("updateNamesrvConfig -n NS -k kvConfigPath -v x", failed),
+    Command("updateKvConfig -n NS -s NS1 -k key1 -v value_SPACE_1"),
+    Command("deleteKvConfig -n NS -s NS1 -k key1"),
+    Command("deleteSubGroup -n NS -c DefaultCluster -g G_new -r true"),
+    Command("getConsumerConfig -n NS -g G_new"),
+    Command("deleteTopic -n NS -c DefaultCluster -t T_new"),
+    Command("topicList -n NS", LISTED),
+)
+"""Every command claimed, with the answers of success and of refusal."""
+
+OURS = (
+    Command("clusterList -n NS", found(r'"Cluster Name":"\w+"|"Broker Name":"[\w-]+"|"BID":0|"Version":"V5_3_3"')),
+    Command("clusterList -n NS -m", found(r'"Cluster Name":"\w+"|"InTotalToday"')),
+    Command("topicList -n NS", LISTED),
+    Command("topicList -n NS -c", matching("T_admin.*G_admin")),
+    Command("topicRoute -n NS -t T_admin"),
+    Command("topicRoute -n NS -t T_none", found("code 17"), 1),
+    Command("topicStatus -n NS -t T_admin"),
+    Command("topicClusterList -n NS -t T_admin"),
+    Command("updateTopic -n NS -b BROKER -t T_ours -r 3 -w 2"),
+    Command("updateTopic -n NS -c DefaultCluster -t T_ours -r 4 -w 4 -o true -a +message.type=FIFO"),
+    Command("updateTopic -n NS -b BROKER -t T_ours -a +no.such=1", found("code 1: unsupported key: no.such"), 1),
+    Command("updateTopic -n NS -b BROKER -t TBW102", found("code 29"), 1),
+    Command("updateTopicPerm -n NS -b BROKER -t T_ours -p 4"),
+    Command("topicRoute -n NS -t T_ours"),
+    Command("updateOrderConf -n NS -t T_ours -m get"),
+    Command("updateOrderConf -n NS -t T_ours -m put -v broker-a:9"),
+    Command("updateOrderConf -n NS -t T_ours -m delete"),
+    Command("updateOrderConf -n NS -t T_ours -m get"),
+    Command("wipeWritePerm -n NS -b broker-a", found('"broker":"broker-a"')),
+    Command("topicRoute -n NS -t T_admin"),
+    Command("addWritePerm -n NS -b broker-a", found('"broker":"broker-a"')),
+    Command("topicRoute -n NS -t T_admin"),
+    Command("brokerStatus -n NS -b BROKER", found('"brokerVersionDesc":"V5_3_3"|"commitLogMinOffset":"0"')),
+    Command("getBrokerConfig -n NS -b BROKER", found('"brokerName":"broker-a"|"fileReservedTime":"72"')),
+    Command("updateBrokerConfig -n NS -b BROKER -k shortPollingTimeMills -v 1600"),
+    Command("getBrokerConfig -n NS -b BROKER", found('"shortPollingTimeMills":"1600"')),
+    Command("updateBrokerConfig -n NS -b BROKER -k brokerConfigPath -v x", found("code 16"), 1),
+    Command("updateSubGroup -n NS -b BROKER -g G_ours -s true -r 3 -q 2"),
+    Command("updateSubGroup -n NS -c DefaultCluster -g G_ours -r 4 -q 2 -m true"),
+    Command("getConsumerConfig -n NS -g G_ours"),
+    Command(
+        "consumerProgress -n NS -g G_admin",
+        found(r'"Topic":"\S+?","Broker Name":"broker-a","QID":\d,"Broker Offset":\d+'),
+    ),
+    Command("consumerProgress -n NS", found(r'"Group":"G_admin","Count":1,"Version":"479","Type":"\w+","Model":"\w+"')),
+    Command("consumerProgress -n NS -g G_none", found("code 17"), 1),
+    Command(
+        "consumerConnection -n NS -g G_admin", found(r'@consumer|"Language":"JAVA"|"Topic":"\S+?"|"ConsumeType":"\w+"')
+    ),
+    Command("consumerConnection -n NS -g G_none", found("code 17"), 1),
+    Command("consumerStatus -n NS -g G_admin", found(r'@consumer|"PROP_CLIENT_VERSION":"\w+"|"QID":\d,"Topic":"\S+?"')),
+    Command("producerConnection -n NS -g G_admin_P -t T_admin", found('@producer|"Language":"JAVA"')),
+    Command("producerConnection -n NS -g G_none -t T_admin", found("is online"), 1),
+    Command("producer -n NS -b BROKER", found('"Group":"G_admin_P"|"Group":"CLIENT_INNER_PRODUCER"')),
+    Command(
+        "brokerConsumeStats -n NS -b BROKER",
+        found(r'"Topic":"\S+?","Group":"G_admin","Broker Name":"broker-a","QID":\d,"Broker Offset":\d+'),
+    ),
+    Command("statsAll -n NS -t T_admin", found('"Topic":"T_admin","Consumer Group":"G_admin","Accumulation":0')),
+    Command(
+        "queryCq -n NS -t T_admin -q 1 -i 1 -c 2 -b BROKER -g G_admin",
+        found(r'"\w+QueueIndex":\d+|"TagsCode":\d+|"subscription":"\*"'),
+    ),
+    Command(
+        "queryMsgById -n NS -t T_admin -i OFFSET_ID", found(r'"Keys":"\w+"|"Queue \w+":\d+|"Message Body":"[^"]+"')
+    ),
+    Command(
+        "queryMsgByUniqueKey -n NS -t T_admin -i ID", found(r'"Keys":"\w+"|"Queue \w+":\d+|"Message Body":"[^"]+"')
+    ),
+    Command("queryMsgByKey -n NS -t T_admin -k key3"),
+    Command("queryMsgByKey -n NS -t T_admin -k none", code=1),
+    Command("queryMsgByOffset -n NS -t T_admin -b broker-a -i 1 -o 2", found(r'"Keys":"\w+"|"Message Body":"[^"]+"')),
+    Command("queryMsgByOffset -n NS -t T_admin -b broker-a -i 1 -o 99", code=1),
+    Command("resetOffsetByTime -n NS -g G_ours -t T_admin -s 0"),
+    Command("resetOffsetByTime -n NS -g G_none -t T_admin -s now", found("code 26"), 1),
+    Command("skipAccumulatedMessage -n NS -g G_ours -t T_admin"),
+    Command("cloneGroupOffset -n NS -s G_admin -d G_ours -t T_admin"),
+    Command("cloneGroupOffset -n NS -s G_admin -d G_none -t T_admin", found("code 26"), 1),
+    Command("cleanExpiredCQ -n NS -b BROKER"),
+    Command("cleanUnusedTopic -n NS -b BROKER"),
+    Command("deleteExpiredCommitLog -n NS -b BROKER"),
+    Command("getNamesrvConfig -n NS", found('"scanNotActiveBrokerInterval":"6000"')),
+    Command("updateNamesrvConfig -n NS -k scanNotActiveBrokerInterval -v 7000"),
+    Command("getNamesrvConfig -n NS", found('"scanNotActiveBrokerInterval":"7000"')),
+    Command("updateNamesrvConfig -n NS -k kvConfigPath -v x", found("code 16"), 1),
+    Command("updateKvConfig -n NS -s NS1 -k key1 -v value_SPACE_1"),
+    Command("deleteKvConfig -n NS -s NS1 -k key1"),
+    Command("deleteSubGroup -n NS -c DefaultCluster -g G_ours -r true"),
+    Command("getConsumerConfig -n NS -g G_ours", code=1),
+    Command("deleteTopic -n NS -c DefaultCluster -t T_ours"),
+    Command("topicRoute -n NS -t T_ours", found("code 17"), 1),
+)
+"""The same with our tool, which prints JSON then; it runs after the official one."""
