@@ -179,6 +179,32 @@ def test_s39_the_end_of_a_transaction_is_its_topic_s_publisher_s(tmp_path: Path)
     run(body())
 
 
+def test_s39_popped_messages_of_a_retry_topic(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A", "B")
+            judge = cluster.access.guard.judge
+            channel = SimpleNamespace(attributes={}, remote_address="127.0.0.1:1", secure=False)
+            for name, group, allowed in (
+                ("A", "GA", True),
+                ("%RETRY%GA_A", "GA", True),
+                ("%RETRY%GA+A", "GA", True),
+                ("%RETRY%GA", "GA", True),
+                ("%RETRY%GA_B", "GA", False),
+                ("%RETRY%GB_A", "GA", False),
+                ("%RETRY%GB_A", "GB", False),
+                ("%RETRY%_A", "", False),
+                ("%RETRY%GA_", "GA", False),
+            ):
+                for code in (200051, 200053):
+                    command = RemotingCommand(code, ext_fields={"topic": name, "consumerGroup": group})
+                    assert (judge(channel, signed(command, ALICE)) == "") is allowed, (name, group)
+            read = RemotingCommand(200050, ext_fields={"topic": "%RETRY%GA_A", "consumerGroup": "GA"})
+            assert judge(channel, signed(read, ALICE)), "could be the retry topic of group GA_A"
+
+    run(body())
+
+
 def test_s40_a_code_without_a_rule_is_for_administrators(tmp_path: Path) -> None:
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:

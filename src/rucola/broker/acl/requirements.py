@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rucola.broker.acl.permission import ANY, NOTHING, PUB, SUB, Resource, group, topic
+from rucola.broker.acl.permission import ANY, NOTHING, PUB, RETRY_PREFIX, SUB, Resource, group, topic
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode
@@ -63,6 +63,30 @@ class Group:
 
     def __str__(self) -> str:
         return f"SUB on group `{self.field}`" + (" if given" if self.optional else "")
+
+
+@dataclass(frozen=True, slots=True)
+class PoppedTopic:
+    """The ext field ``topic`` names where a popped message lies, be it the group's retry topic of another topic.
+
+    Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be that of another group's retry topic:
+    this is for requests that only change what the group popped.
+    """
+
+    def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
+        """The topic that the message was sent to."""
+        name = command.ext_fields.get("topic", "")
+        prefix = RETRY_PREFIX + command.ext_fields.get("consumerGroup", "")
+        if name.startswith((f"{prefix}_", f"{prefix}+")):
+            name = name[len(prefix) + 1 :]
+        yield topic(name, SUB) if name else NOTHING
+
+    def example(self) -> tuple[Resource, ...]:
+        """What a usual request needs, for the documentation."""
+        return (topic("example", SUB),)
+
+    def __str__(self) -> str:
+        return "SUB on topic `topic`, of a retry topic of popped messages on the topic they come from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +178,12 @@ def _text(body: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-Need = Topic | Group | MessageAt | InBody
+Need = Topic | PoppedTopic | Group | MessageAt | InBody
 ADMIN: None = None
 """Entry of codes that only administrators may send; the same as no entry, but said on purpose."""
 
 _PULL = (Topic("topic", SUB), Group("consumerGroup"))
+_POPPED = (PoppedTopic(), Group("consumerGroup"))
 
 REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.SEND_MESSAGE: (Topic("topic", PUB),),
@@ -173,8 +198,8 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.POP_MESSAGE: _PULL,
     RequestCode.PEEK_MESSAGE: _PULL,
-    RequestCode.ACK_MESSAGE: _PULL,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _PULL,
+    RequestCode.ACK_MESSAGE: _POPPED,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
     RequestCode.NOTIFICATION: _PULL,
     RequestCode.POLLING_INFO: _PULL,
     RequestCode.BATCH_ACK_MESSAGE: (InBody(_acks, "SUB on every group and topic of its acknowledgements"),),
