@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
-from bench import delay, gather, kernels, receive, scan, send, start, store
+from bench import delay, gather, kernels, memory, receive, scan, send, start, store
 from bench import filter as sql_filter
 from bench.context import Context
 from bench.figure import Figure
@@ -43,6 +43,8 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "pull": receive.measure,
     "gather": gather.measure,
     "send-sync": send.measure_sync,
+    "memory": memory.measure,
+    "queues": memory.measure_queues,
 }
 
 

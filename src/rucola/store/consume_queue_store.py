@@ -10,6 +10,7 @@ import threading
 from array import array
 from collections.abc import Iterator
 
+from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.consume_queue import ConsumeQueue
 from rucola.store.log_reader import LogReader
@@ -73,9 +74,14 @@ class ConsumeQueueStore:
             StoreDamagedError: a topic has queues of another kind than its type says.
         """
         self.factory.check_types()
-        self.file_count = sum(
-            1 for topic, queue_id in self.names() if self._files.list_files(self.factory.directory(topic, queue_id))
-        )
+        files, first = self._files, segment_name(0)
+        self.file_count, last, path = 0, b"", ""
+        for topic, queue_id in self.names():
+            if topic != last:
+                last, path = topic, self.factory.topic_directory(topic)
+            # Most queues still have their first segment, and asking for it takes a third of the time of a list.
+            found = files.exists(f"{path}/{queue_id}/{first}") or files.list_files(f"{path}/{queue_id}")
+            self.file_count += bool(found)
 
     def check(self) -> None:
         """Looks at the names and lengths of all queue files, without opening or changing one.

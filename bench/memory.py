@@ -1,0 +1,236 @@
+"""What a broker holds in memory while it serves a large store, and how fast it opens one with very many queues.
+
+    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES     fills a store with messages of 1 KiB, then ends
+
+Memory is what ``/proc/PID/status`` calls RssAnon and RssShmem: what only this process needs. RssFile are pages of the
+store's files, which the system keeps as page cache and takes back when it likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tools.peers.packages import ROOT, PeerError
+
+from bench.context import Context
+from bench.figure import Budget, Figure
+from bench.program import scratch_directory
+from bench.samples import HOST, send_batch
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.data_version import DataVersion
+from rucola.common.topic_config import TopicConfig
+from rucola.formats.tables import encode_topics
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+GROUP = "broker over a large store, messages of 1 KiB"
+QUEUES_GROUP = "broker with very many queues"
+STORE_BYTES = 20 << 30
+QUICK_STORE_BYTES = 2 << 30
+TOPICS = 1000
+QUEUES = 4
+MANY_QUEUES = 200
+QUICK_MANY_QUEUES = 20
+BODY_BYTES = 1024
+BATCH = 64
+PLACES = (0.0, 0.5, 0.9)
+"""Parts of a queue from whose beginning pulls go on."""
+PULLS = 4
+"""Pulls at each place."""
+IN_FLIGHT = 64
+ROUNDS = 4
+FILL_TIMEOUT_S = 1800.0
+BUDGET_MB = 150.0
+START_BUDGET_S = 3.0
+SUBSCRIPTION = 4
+UNITS_OF_MANY = 100
+"""Units of a queue file where there are very many: a file of the default length for each would be 1.2 TB of holes."""
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """A store of many gigabytes, pulled from everywhere."""
+    size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
+    text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
+    with scratch_directory() as directory:
+        context.show(f"memory: writing {text}")
+        _fill(directory, TOPICS, QUEUES, size)
+        context.show("memory: pulling from every queue")
+        with _broker(directory) as (process, address, _):
+            idle = _memory(process)
+            taken, peak = asyncio.run(_pull_all(process, address, TOPICS, QUEUES))
+    yield _figure(GROUP, f"{text}, started", idle["own"], BUDGET_MB)
+    yield _figure(GROUP, f"{text}, {taken:,} messages pulled from all queues, most", peak["own"], BUDGET_MB)
+    yield _figure(GROUP, "the same, mapped pages of the store's files", peak["file"])
+
+
+def measure_queues(context: Context) -> Iterator[Figure]:
+    """Start with very many queues, each with messages, and memory once all were asked for their offsets."""
+    queues = QUICK_MANY_QUEUES if context.quick else MANY_QUEUES
+    text = f"{TOPICS * queues:,} queues"
+    with scratch_directory() as directory:
+        context.show(f"memory: making {text}")
+        _fill(directory, TOPICS, queues, 0)
+        context.show(f"memory: starting with {text}")
+        with _broker(directory, queues) as (process, address, seconds):
+            idle = _memory(process)
+            taken, peak = asyncio.run(_pull_all(process, address, TOPICS, queues))
+    yield Figure(QUEUES_GROUP, f"start with {text}", "s", seconds, budgets=(Budget("ours", "max", START_BUDGET_S),))
+    yield _figure(QUEUES_GROUP, f"memory with {text}, started", idle["own"])
+    yield _figure(QUEUES_GROUP, f"memory with {text}, {taken:,} messages pulled from all, most", peak["own"])
+
+
+def _figure(group: str, what: str, megabytes: float, budget: float | None = None) -> Figure:
+    budgets = () if budget is None else (Budget("ours", "max", budget),)
+    return Figure(group, what, "MB", megabytes, budgets=budgets)
+
+
+# -- the broker -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _broker(directory: str, many: int = 0) -> Iterator[tuple[int, str, float]]:
+    """``rucola broker`` on the store: process id, address, and seconds until it was ready."""
+    settings = {"listenPort": 0, "namesrvAddr": "", "storePathRootDir": f"{directory}/store"} | _geometry(many)
+    conf = Path(directory) / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "rucola", "broker", "--config", str(conf), "--json"]
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise PeerError(f"rucola broker ended with {process.wait()}")
+            yield process.pid, json.loads(line)["brokers"][0], time.perf_counter() - begin
+        finally:
+            process.terminate()
+
+
+def _geometry(many: int) -> dict[str, object]:
+    return {"mappedFileSizeConsumeQueue": UNITS_OF_MANY * 20} if many else {}
+
+
+def _memory(process: int) -> dict[str, float]:
+    """Megabytes: ``own`` and ``file``."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    anonymous, shared, file = (int(fields[name].split()[0]) * 1024 / 1e6 for name in ("RssAnon", "RssShmem", "RssFile"))
+    return {"own": anonymous + shared, "file": file}
+
+
+async def _pull_all(process: int, address: str, topics: int, queues: int) -> tuple[int, dict[str, float]]:
+    """Messages pulled, from several places of each queue, and the most memory seen meanwhile."""
+    client = RemotingClient(ClientOptions())
+    peak = _memory(process)
+    waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])
+
+    async def pull_some() -> int:
+        taken = 0
+        for topic, queue in waiting:
+            taken += await _pull(client, address, topic, queue)
+            now = _memory(process)
+            peak.update({name: max(value, now[name]) for name, value in peak.items()})
+        return taken
+
+    try:
+        counts = await asyncio.gather(*(pull_some() for _ in range(IN_FLIGHT)))
+    finally:
+        await client.close()
+    return sum(counts), peak
+
+
+async def _pull(client: RemotingClient, address: str, topic: str, queue: int) -> int:
+    """Messages pulled from one queue."""
+    taken, end = 0, 0
+    for place in PLACES:
+        queue_offset = int(end * place)
+        for _ in range(PULLS):
+            header = PullMessageRequestHeader(
+                "bench", topic, queue, queue_offset, 32, SUBSCRIPTION, 0, 0, 0, "*", "TAG"
+            )
+            request = RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=header.to_ext_fields())
+            answer = await client.invoke(address, request, 30_000)
+            if answer.code != ResponseCode.SUCCESS:
+                break
+            facts = PullMessageResponseHeader.from_ext_fields(answer.ext_fields)
+            taken += facts.next_begin_offset - queue_offset
+            queue_offset, end = facts.next_begin_offset, facts.max_offset
+    if not taken:
+        raise PeerError(f"{topic}, queue {queue}: nothing could be pulled")
+    return taken
+
+
+# -- the store --------------------------------------------------------------------------------------------------------
+
+
+def _fill(directory: str, topics: int, queues: int, size: int) -> None:
+    """In a process of its own, whose memory is gone afterwards."""
+    command = [sys.executable, "-m", "bench.memory", directory, str(topics), str(queues), str(size)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=FILL_TIMEOUT_S)
+
+
+def _topic(number: int) -> str:
+    return f"bench_{number:04d}"
+
+
+def main(directory: str, topics: str, queues: str, size: str) -> None:
+    """In each round every topic gets its share, one batch at least; a queue is synced once in a round or so."""
+    names = [_topic(number) for number in range(int(topics))]
+    root = Path(directory) / "store"
+    many = int(queues) > QUEUES
+    config = MessageStoreConfig(
+        store_path_root_dir=str(root),
+        flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+        mapped_file_size_consume_queue=UNITS_OF_MANY * 20
+        if many
+        else MessageStoreConfig().mapped_file_size_consume_queue,
+    )
+    # Nothing here is measured: no wait for the disk.
+    os.fsync = _no_sync  # type: ignore[assignment]
+    files = Files()
+    files.data_sync = _no_sync
+    store = MessageStore(config, files, SystemClock())
+    store.load()
+    store.start()
+    batch = send_batch(max(BATCH, int(queues)), BODY_BYTES)
+    for row in range(batch.count):
+        batch.table[row * ROW_WIDTH + FrameColumn.QUEUE_ID] = row % int(queues)
+    share = int(size) // ROUNDS // len(names)
+    for _ in range(ROUNDS if share else 1):
+        for name in names:
+            end = store.max_offset + share
+            while True:
+                status = store.append_rows(batch.source, batch.view, batch.table, 0, batch.count, name.encode(), HOST)
+                if status is not PutMessageStatus.PUT_OK:
+                    raise SystemExit(f"append: {status.name}")
+                store.dispatch()
+                if store.max_offset >= end:
+                    break
+    store.shutdown()
+    table = {name: TopicConfig(name, int(queues), int(queues)) for name in names}
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_bytes(encode_topics(DataVersion(0, 0, 1), table))
+
+
+def _no_sync(_descriptor: object, /) -> None:
+    """In place of the system's."""
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
