@@ -32,7 +32,7 @@ TARGETS = ("rucola", "java")
 ELSEWHERE = ("cluster_two_brokers",)
 """Scenarios that need other servers: see ``tests.conformance.cluster``."""
 FEATURES = (
-    *("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction"),
+    *("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction", "pop"),
     *("crash", "cluster"),
 )
 """What the part of a scenario's name before the first underscore says it is about."""

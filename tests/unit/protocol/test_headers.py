@@ -33,6 +33,13 @@ from rucola.protocol.headers.offset import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from rucola.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rucola.protocol.headers.query import (
     QueryMessageRequestHeader,
@@ -97,6 +104,9 @@ REQUESTS: dict[int, type[CommandHeader]] = {
     361: PullMessageRequestHeader,
     901: BrokerMemberGroupRequestHeader,
     904: BrokerHeartbeatRequestHeader,
+    200050: PopMessageRequestHeader,
+    200051: AckMessageRequestHeader,
+    200053: ChangeInvisibleTimeRequestHeader,
 }
 RESPONSES: dict[int, type[CommandHeader]] = {
     10: SendMessageResponseHeader,
@@ -115,6 +125,8 @@ RESPONSES: dict[int, type[CommandHeader]] = {
     322: QueryDataVersionResponseHeader,
     325: SendMessageResponseHeader,
     361: PullMessageResponseHeader,
+    200050: PopMessageResponseHeader,
+    200053: ChangeInvisibleTimeResponseHeader,
 }
 # What hooks, access control and newer clients add (protocol.md 1.4), and fields for features we do not have.
 OTHERS = {

@@ -11,6 +11,7 @@ from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.receipt import PopInfo, Receipt
 from rucola.broker.pop.revive_log import ReviveLog
+from rucola.broker.stored_copy import own_properties
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import POP_CK
@@ -172,7 +173,7 @@ def _as_original(record: memoryview, receipt: Receipt, topic: str) -> bytes:
     """A record of a retry topic as one of the topic itself, with the receipt inside."""
     message = decode_message(record, unpack=False)
     text = receipt.encode(message.topic, message.queue_id, message.queue_offset)
-    properties = {POP_CK: text} | message.properties
+    properties = {POP_CK: text} | own_properties(message)
     return encode_message(
         StoreMessage(
             topic.encode(),

@@ -29,6 +29,7 @@ public final class Scenario {
         Timing.register(ALL);
         Filtering.register(ALL);
         Transacting.register(ALL);
+        Popping.register(ALL);
         Splitting.register(ALL);
         Clustering.register(ALL);
     }
