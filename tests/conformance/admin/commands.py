@@ -158,6 +158,8 @@ OFFICIAL = (
     Command("skipAccumulatedMessage -n NS -g G_new -t T_admin", found(r"broker-a \d \d+")),
     Command("cloneGroupOffset -n NS -s G_admin -d G_new -t T_admin -o true"),
     Command("cloneGroupOffset -n NS -s G_admin -d G_none -t T_admin -o true", failed),
+    Command("sendMessage -n NS -t T_admin -p hello -k adm -c TagA -b broker-a -i 0", found("broker-a 0 SEND_OK")),
+    Command("printMsg -n NS -t T_admin", found(r"KEYS=\w+|BODY: [\w ]+")),
     Command("cleanExpiredCQ -n NS -b BROKER"),
     Command("cleanUnusedTopic -n NS -b BROKER"),
     Command("deleteExpiredCommitLog -n NS -b BROKER"),

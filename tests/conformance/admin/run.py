@@ -12,6 +12,7 @@ import base64
 import io
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -21,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 from tests.conformance.admin.commands import OFFICIAL, OURS, Command
-from tools.peers.packages import PEERS, SERVER_VERSION, PeerError, java_program, need
+from tools.peers.packages import SERVER_VERSION, PeerError, java_program, need
 from tools.peers.servers import Servers, servers
 from tools.peers.wire import make_topic
 
@@ -66,14 +67,14 @@ class OfficialTool:
 
 @contextmanager
 def official_tool(target: Servers, home: Path) -> Iterator[OfficialTool]:
-    """The tool, with the messages sent and consumed."""
+    """The tool, with the messages sent and consumed. ``home``: a directory for what it writes."""
     make_topic(target.namesrv, target.broker, TOPIC, 2)
     classpath = java_program(HERE / "java", SERVER_VERSION)
     java = need("java", "install Java 17 to run the official administration tool")
     options = ["-Xmx512m", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-Drocketmq.client.logLevel=ERROR"]
     command = [java, *options, "-cp", classpath, "admin.Tool", target.namesrv, TOPIC, GROUP]
     with subprocess.Popen(
-        command, cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         timer = threading.Timer(TOOL_TIMEOUT_S, process.kill)
         timer.start()
@@ -104,11 +105,13 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     console = Console()
     ended: dict[str, list[list[Ended]]] = {"mqadmin 5.3.3": [], "rucola mqadmin": []}
-    home = PEERS / "admin-home"
-    home.mkdir(parents=True, exist_ok=True)
     try:
         for name in TARGETS:
-            with servers(name) as target, official_tool(target, home) as tool:
+            with (
+                tempfile.TemporaryDirectory(prefix="rucola-mqadmin-") as home,
+                servers(name) as target,
+                official_tool(target, Path(home)) as tool,
+            ):
                 console.print(f"{target.name}: name server {target.namesrv}, broker {target.broker}")
                 ended["mqadmin 5.3.3"].append([tool.run(command) for command in OFFICIAL])
                 ended["rucola mqadmin"].append([our_tool(command, tool.places) for command in OURS])

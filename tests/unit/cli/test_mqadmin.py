@@ -116,7 +116,7 @@ def test_groups_and_their_progress(tmp_path: Path, capsys: Capture) -> None:
         assert [row["Diff"] for row in rows[:-1]] == [2, 2] and rows[-1]["diffTotal"] == 4
         everyone = await shell.rows("consumerProgress")
         assert [(row["Group"], row["Count"], row["Diff Total"]) for row in everyone] == [("G_live", 1, 4)]
-        await shell("cloneGroupOffset -s G_live -d G1 -t T_live")
+        await shell("cloneGroupOffset -s G_live -d G1 -t T_live -o true")
         assert there.cluster.broker.offsets.table["T_live@G1"] == {0: 2, 1: 2}
         assert [row["offset"] for row in await shell.rows("resetOffsetByTime -g G1 -t T_live -s 0")] == [0, 0]
         assert [row["offset"] for row in await shell.rows("skipAccumulatedMessage -g G1 -t T_live")] == [4, 4]

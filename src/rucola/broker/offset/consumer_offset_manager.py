@@ -123,6 +123,14 @@ class ConsumerOffsetManager:
         """Topics that a group has consumed."""
         return [key.rpartition("@")[0] for key in self.table if key.rpartition("@")[2] == group]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Topics that each group has consumed."""
+        topics: dict[str, list[str]] = {}
+        for key in self.table:
+            topic, _, group = key.rpartition("@")
+            topics.setdefault(group, []).append(topic)
+        return topics
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Let group ``target`` be as far in ``topic`` as ``source`` is."""
         for queue_id, consumer_offset in self.table.get(topic_at_group(topic, source), {}).items():

@@ -48,11 +48,8 @@ class OffsetManageProcessor:
 
     def all_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """43."""
-        topics: dict[str, list[str]] = {}
-        for key in self._offsets.table:
-            topic, _, group = key.rpartition("@")
-            topics.setdefault(group, []).append(topic)
-        body = ConsumerOffsetSerializeWrapper(dict(self._offsets.table), self._offsets.data_version, topics)
+        offsets = self._offsets
+        body = ConsumerOffsetSerializeWrapper(dict(offsets.table), offsets.data_version, offsets.topics_by_group())
         return success(command, None, body)
 
     def delay_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

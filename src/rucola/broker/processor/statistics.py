@@ -110,9 +110,10 @@ class StatisticsProcessor:
         """317."""
         ordered_only = GetConsumeStatsInBrokerHeader.from_ext_fields(command.ext_fields).is_order
         result = ConsumeStatsList(broker_addr=self._address)
+        topics = self._offsets.topics_by_group()
         for group in self._groups.table:
             listed = []
-            for name in self._offsets.topics_of(group):
+            for name in topics.get(group, ()):
                 topic = self._topics.get(name)
                 if topic is None or (ordered_only and not topic.order) or not self._consumers.reads(group, name):
                     continue
@@ -146,7 +147,8 @@ class StatisticsProcessor:
         name = header.topic.encode("utf-8", "surrogateescape")
         if header.index < 0 or header.count < 0:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "index and count: numbers from 0 on")
-        if (name, header.queue_id) not in self._store.queue_names():
+        topic = self._topics.get(header.topic)
+        if topic is None or not 0 <= header.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
         minimum = self._store.min_queue_offset(name, header.queue_id)
         maximum = self._store.max_queue_offset(name, header.queue_id)

@@ -108,8 +108,12 @@ def clone_group_offset(
     source: Annotated[str, typer.Option("-s", "--srcGroup", help="Group to copy from.", show_default=False)],
     target: Annotated[str, typer.Option("-d", "--destGroup", help="Group to copy to.", show_default=False)],
     topic: Topic,
+    offline: Annotated[
+        Switch, typer.Option("-o", "--offline", help="true or false; as with RocketMQ's tool it changes nothing.")
+    ] = None,
 ) -> None:
     """Let a group be as far as another one."""
+    switch("-o", offline, False)
 
     async def work(admin: AdminClient) -> None:
         count = await admin.clone_offsets(source, target, topic)
