@@ -2,6 +2,7 @@
 # make test    the tests
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
 # make crash   100,000 power cuts, failing calls and kills (STATES=N for more or fewer), 500 hostile directories
+# make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make docs    rewrites what is generated: the import graph, the sync face, the access table
 
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint crash bench conformance docs clean
+.PHONY: demo test check lint crash fuzz bench conformance docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -53,6 +54,11 @@ STATES ?= 100000
 crash: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.explore --states $(STATES)
 	@$(BIN)/python -m tests.crash.hostile --variants 500
+
+INPUTS ?= 10000000
+
+fuzz: $(VENV)/.dev
+	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run

@@ -4,6 +4,7 @@ DefaultMQPullConsumer and PullAPIWrapper.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -14,14 +15,16 @@ from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
-from rucola.common.sysflag import PullSysFlag
-from rucola.errors import ClientError, RemotingError, RucolaError
+from rucola.common.sysflag import MessageSysFlag, PullSysFlag
+from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
+from rucola.formats.compression import decompress
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.logs import event
 
 T = TypeVar("T")
 
@@ -31,6 +34,8 @@ _STATUS = {
     int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MSG,
     int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
 }
+logger = logging.getLogger(__name__)
+
 _OFFSET_ID_BYTES = (16, 28)
 """Address, port and physical offset: of IPv4 and IPv6."""
 _FOREVER_MS = (1 << 63) - 1
@@ -121,11 +126,13 @@ class PullConsumer:
             suspend_timeout_ms: how long the broker may hold the answer back while there is no message; 0 for not.
 
         Raises:
-            FormatError: a record does not follow its format or fails its checksum.
+            FormatError: a record does not follow its format or fails its checksum. A compressed body that cannot be
+                unpacked is none: it comes as stored, and the log says so.
         """
         raw = await self.pull_raw(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)
-        messages = decode_messages(raw.body)
+        messages = decode_messages(raw.body, unpack=False)
         for message in messages:
+            _unpack(message)
             message.broker_name = queue.broker_name
         if "*" not in expression:
             wanted = {tag.strip() for tag in expression.split("||")}
@@ -255,8 +262,9 @@ class PullConsumer:
         messages: list[MessageExt] = []
         for broker_name in sorted({queue.broker_name for queue in route.subscribe_queues}):
             records = await self._instance.api.query_message(routes.broker(broker_name), header)
-            found = [message for message in decode_messages(records) if message.topic == header.topic]
+            found = [message for message in decode_messages(records, unpack=False) if message.topic == header.topic]
             for message in found:
+                _unpack(message)
                 message.broker_name = broker_name
             messages += found
         return sorted(messages, key=lambda message: message.store_timestamp_ms)
@@ -285,3 +293,21 @@ class PullConsumer:
     def _check_running(self) -> None:
         if not self._instance.running:
             raise ClientError("the pull consumer is not started, or is shut down")
+
+
+def _unpack(message: MessageExt) -> None:
+    """The body as it was sent. One that cannot be unpacked stays as stored: who sent it must not stop a whole queue."""
+    if not message.sys_flag & MessageSysFlag.COMPRESSED:
+        return
+    try:
+        message.body = decompress(message.body, message.sys_flag)
+    except FormatError as error:
+        event(
+            logger,
+            logging.WARNING,
+            "body cannot be unpacked",
+            topic=message.topic,
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+            error=error,
+        )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rucola.common.java import read_int64
+
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
@@ -32,4 +34,8 @@ class DataVersion:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DataVersion:
         """From RocketMQ's JSON; absent fields (``stateVersion`` in 4.9) count as 0."""
-        return cls(int(data.get("stateVersion", 0)), int(data.get("timestamp", 0)), int(data.get("counter", 0)))
+        return cls(
+            read_int64(data.get("stateVersion", 0)),
+            read_int64(data.get("timestamp", 0)),
+            read_int64(data.get("counter", 0)),
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 INT32_MAX: Final = 0x7FFFFFFF
 INT32_MIN: Final = -0x80000000
@@ -19,6 +19,31 @@ def to_int64(value: int) -> int:
     """``value`` wrapped to a signed 64-bit integer, as the cast ``(long)`` does."""
     value &= 0xFFFFFFFFFFFFFFFF
     return value - 0x10000000000000000 if value & 0x8000000000000000 else value
+
+
+def read_int32(value: Any) -> int:
+    """``value``, a number or its text, as an int32.
+
+    Raises:
+        ValueError: it is no number, or none that fits.
+        TypeError: it is neither number nor text.
+    """
+    return _within(value, 31)
+
+
+def read_int64(value: Any) -> int:
+    """``value``, a number or its text, as an int64; raises like ``read_int32``."""
+    return _within(value, 63)
+
+
+def _within(value: Any, bits: int) -> int:
+    try:
+        number = int(value)
+    except OverflowError:  # an infinite float
+        raise ValueError(f"a number of {bits + 1} bits expected, got {value}") from None
+    if not -(1 << bits) <= number < 1 << bits:
+        raise ValueError(f"a number of {bits + 1} bits expected, got {str(value)[:40]}")
+    return number
 
 
 def string_hash(text: str) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rucola.common.java import read_int32, read_int64
+
 
 def _customized() -> dict[str, Any]:
     return {"type": "CUSTOMIZED"}
@@ -74,14 +76,14 @@ class SubscriptionGroupConfig:
             consume_from_min_enable=bool(data.get("consumeFromMinEnable", True)),
             consume_broadcast_enable=bool(data.get("consumeBroadcastEnable", True)),
             consume_message_orderly=bool(data.get("consumeMessageOrderly", False)),
-            retry_queue_nums=int(data.get("retryQueueNums", 1)),
-            retry_max_times=int(data.get("retryMaxTimes", 16)),
+            retry_queue_nums=read_int32(data.get("retryQueueNums", 1)),
+            retry_max_times=read_int32(data.get("retryMaxTimes", 16)),
             group_retry_policy=dict(data.get("groupRetryPolicy") or _customized()),
-            broker_id=int(data.get("brokerId", 0)),
-            which_broker_when_consume_slowly=int(data.get("whichBrokerWhenConsumeSlowly", 1)),
+            broker_id=read_int64(data.get("brokerId", 0)),
+            which_broker_when_consume_slowly=read_int64(data.get("whichBrokerWhenConsumeSlowly", 1)),
             notify_consumer_ids_changed_enable=bool(data.get("notifyConsumerIdsChangedEnable", True)),
-            group_sys_flag=int(data.get("groupSysFlag", 0)),
-            consume_timeout_minute=int(data.get("consumeTimeoutMinute", 15)),
+            group_sys_flag=read_int32(data.get("groupSysFlag", 0)),
+            consume_timeout_minute=read_int32(data.get("consumeTimeoutMinute", 15)),
             subscription_data_set=None if subscriptions is None else list(subscriptions),
             attributes=dict(data.get("attributes") or {}),
         )

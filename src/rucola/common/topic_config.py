@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from rucola.common.java import read_int32
 from rucola.common.sysflag import PermName
 
 
@@ -64,11 +65,11 @@ class TopicConfig:
         """
         return cls(
             topic_name=str(data.get("topicName", "")),
-            read_queue_nums=int(data.get("readQueueNums", 16)),
-            write_queue_nums=int(data.get("writeQueueNums", 16)),
-            perm=int(data.get("perm", PermName.READ | PermName.WRITE)),
+            read_queue_nums=read_int32(data.get("readQueueNums", 16)),
+            write_queue_nums=read_int32(data.get("writeQueueNums", 16)),
+            perm=read_int32(data.get("perm", PermName.READ | PermName.WRITE)),
             topic_filter_type=TopicFilterType(data.get("topicFilterType", "SINGLE_TAG")),
-            topic_sys_flag=int(data.get("topicSysFlag", 0)),
+            topic_sys_flag=read_int32(data.get("topicSysFlag", 0)),
             order=bool(data.get("order", False)),
             attributes=dict(data.get("attributes") or {}),
         )

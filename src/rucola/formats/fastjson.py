@@ -14,6 +14,8 @@ import orjson
 
 from rucola.errors import FormatError
 
+DEPTH_MAX: Final = 32
+"""Objects and arrays within each other; the tables have five."""
 _STRING_OR_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 _ESCAPES: Final = {
@@ -29,7 +31,8 @@ def loads_object(text: bytes, what: str) -> dict[str, Any]:
         what: the file, for the error.
 
     Raises:
-        FormatError: ``text`` is not a JSON object in this dialect, or holds a reference to nowhere.
+        FormatError: ``text`` is not a JSON object in this dialect, has more than ``DEPTH_MAX`` levels, or holds a
+            reference to nowhere.
     """
     try:
         value = orjson.loads(_STRING_OR_KEY.sub(_quote_key, text))
@@ -37,7 +40,18 @@ def loads_object(text: bytes, what: str) -> dict[str, Any]:
         raise FormatError(what, error.pos, "JSON", error.msg) from error
     if not isinstance(value, dict):
         raise FormatError(what, 0, "a JSON object", type(value).__name__)
+    _check_depth(value, what)
     return _resolve(value, value, what) if b'"$ref"' in text else value
+
+
+def _check_depth(value: dict[str, Any], what: str) -> None:
+    level: list[Any] = [value]
+    for _ in range(DEPTH_MAX):
+        objects = [outer.values() if isinstance(outer, dict) else outer for outer in level]
+        level = [member for members in objects for member in members if isinstance(member, dict | list)]
+        if not level:
+            return
+    raise FormatError(what, 0, f"at most {DEPTH_MAX} levels", "more")
 
 
 def _quote_key(match: re.Match[bytes]) -> bytes:

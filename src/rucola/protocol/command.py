@@ -7,6 +7,7 @@ space behind the object (``protocol.md`` 1.2).
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,8 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 """Largest whole frame (RocketMQ: ``com.rocketmq.remoting.frameMaxLength``)."""
 
 _HEADER_BYTES_MAX = (1 << 24) - 1
+HEADER_BYTES_READ_MAX = 256 * 1024
+"""Largest header of a peer that is decoded: properties of 32,767 bytes, each escaped in six, and the other fields."""
 _LANGUAGES = {language.name: language for language in LanguageCode}
 _LANGUAGE_CODES = {int(language): language for language in LanguageCode}
 
@@ -130,8 +133,10 @@ def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingC
         body: put into the command as it is.
 
     Raises:
-        FormatError: the header is not one.
+        FormatError: the header is not one, names a field twice or is larger than any request needs.
     """
+    if len(header) > HEADER_BYTES_READ_MAX:
+        raise FormatError("header", 0, f"at most {HEADER_BYTES_READ_MAX} bytes", str(len(header)))
     if serialize == BINARY:
         decoded = header_binary.decode(header)
         return RemotingCommand(
@@ -153,12 +158,15 @@ def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingC
         raise FormatError("JSON header", 0, "an object", type(fields).__name__)
     remark = fields.get("remark")
     language = fields.get("language")
+    ext_fields = _texts(fields.get("extFields"))
+    if header.count(b'"') != _quotes(fields):
+        _refuse_duplicates(header)
     return RemotingCommand(
         _int32(fields, "code", None),
         _int32(fields, "opaque", 0),
         _int32(fields, "flag", 0),
         remark if type(remark) is str else "",
-        _texts(fields.get("extFields")),
+        ext_fields,
         body,
         _LANGUAGES.get(language, LanguageCode.OTHER) if type(language) is str else LanguageCode.OTHER,
         _int32(fields, "version", 0),
@@ -179,6 +187,29 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
     if frame[4] > 1 or header_end == 8 or header_end > len(frame):
         raise FormatError("frame", 4, "a header within the frame", frame[4:8].hex())
     return decode_header(frame[8:header_end], frame[4], frame[header_end:])
+
+
+def _quotes(fields: dict[str, Any]) -> int:
+    """Quotation marks in a header that names no field twice, holds none in a text, and has no object but extFields."""
+    texts = list(fields.values())
+    keys = len(fields)
+    ext_fields = fields.get("extFields")
+    if ext_fields is not None:
+        texts += ext_fields.values()
+        keys += len(ext_fields)
+    return 2 * (keys + sum([type(text) is str for text in texts]))
+
+
+def _refuse_duplicates(header: bytes) -> None:
+    try:
+        json.loads(header, object_pairs_hook=_unique, parse_int=str, parse_float=str)
+    except RecursionError:
+        raise FormatError("JSON header", 0, "fewer objects within each other", "too many") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise FormatError("JSON header", 0, "each field once", ", ".join(name for name, _ in pairs)[:200])
 
 
 def _int32(fields: dict[str, Any], name: str, default: int | None) -> int:

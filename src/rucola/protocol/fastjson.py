@@ -7,6 +7,7 @@ identifiers become texts; a bean becomes a tuple of its (name, value) pairs, sor
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -19,6 +20,8 @@ DEPTH_MAX = 32
 """Objects and arrays within each other."""
 BYTES_MAX = 16 * 1024 * 1024
 """A body cannot be longer than a frame."""
+_RESOLVED_MAX = 1 << 20
+"""Members on one level of a body with references: a few hundred bytes of them can stand for more than fits anywhere."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -35,7 +38,8 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
     """The value in ``source``.
 
     Raises:
-        FormatError: not JSON in this dialect, not UTF-8, nested too deep, or longer than a frame.
+        FormatError: not JSON in this dialect, not UTF-8, nested too deep, longer than a frame, with a key twice in an
+            object, or with references that enclose themselves or grow beyond all bounds.
     """
     source = bytes(source)
     if len(source) > BYTES_MAX:
@@ -46,6 +50,7 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
         value = _Parser(source).document()
     else:
         _check_depth(value)
+        json.loads(source, object_pairs_hook=_unique, parse_int=str, parse_float=str)
     return _resolve(value) if b"$ref" in source else value
 
 
@@ -79,13 +84,20 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: Any, members_max: int = BYTES_MAX) -> None:
     level = [value]
     for _ in range(DEPTH_MAX + 1):
+        if sum([len(outer) for outer in level if isinstance(outer, (dict, list))]) > members_max:
+            raise FormatError("JSON body", 0, f"at most {members_max} members on a level", "more")
         level = [member for outer in level if isinstance(outer, (dict, list)) for member in _members(outer)]
         if not level:
             return
     raise FormatError("JSON body", 0, f"at most {DEPTH_MAX} levels", "more")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise FormatError("JSON body", 0, "each key once", ", ".join([name for name, _ in pairs])[:200])
 
 
 def _members(value: dict[Any, Any] | list[Any]) -> list[Any]:
@@ -140,6 +152,8 @@ class _Parser:
             key = self._key()
             if not self._take(":"):
                 raise self._error("':'")
+            if key in members:
+                raise self._error(f"each key once, not {str(key)[:64]} again")
             members[key] = self._value()
             if self._take("}"):
                 return members
@@ -215,8 +229,11 @@ class _Parser:
         if match is not None:
             if match.end() - self._at > 64:
                 raise self._error("a number of at most 64 characters")
+            number = float(match[0]) if match[1] or match[2] else int(match[0])
+            if type(number) is int and not -(1 << 63) <= number < 1 << 64:
+                raise self._error("an integer of at most 64 bits")
             self._at = match.end()
-            return float(match[0]) if match[1] or match[2] else int(match[0])
+            return number
         match = _IDENTIFIER.match(self._text, self._at)
         if match is None or match[0] not in _LITERALS:
             raise self._error("a value")
@@ -260,6 +277,7 @@ def _resolve(root: Any) -> Any:
         targets.append(target)
     for (container, key, _, _), target in zip(places, targets, strict=True):
         container[key] = target
+    _check_depth(root, _RESOLVED_MAX)
     return root
 
 

@@ -90,7 +90,8 @@ class PullConsumer:
             suspend_timeout_ms: how long the broker may hold the answer back while there is no message; 0 for not.
 
         Raises:
-            FormatError: a record does not follow its format or fails its checksum.
+            FormatError: a record does not follow its format or fails its checksum. A compressed body that cannot be
+                unpacked is none: it comes as stored, and the log says so.
         """
         return self._loop.run(
             self._async.pull(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)

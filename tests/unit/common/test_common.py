@@ -13,6 +13,8 @@ from rucola.common.java import (
     format_properties,
     hash_map_order,
     parse_properties,
+    read_int32,
+    read_int64,
     string_hash,
     to_int32,
     to_int64,
@@ -34,6 +36,16 @@ class TestJava:
 
     def test_int64(self) -> None:
         assert [to_int64(value) for value in (2**63, -(2**63) - 1, 2**64 + 7)] == [-(2**63), 2**63 - 1, 7]
+
+    def test_numbers_of_peers(self) -> None:
+        assert [read_int32(value) for value in (7, "7", 7.0, -(2**31), "2147483647")] == [7, 7, 7, -(2**31), 2**31 - 1]
+        assert read_int64("-9223372036854775808") == -(2**63)
+        for value in (2**31, -(2**31) - 1, "2147483648", 1e300, float("inf"), float("nan"), "x", "", "9" * 5000):
+            with pytest.raises(ValueError):
+                read_int32(value)
+        for value in (2**63, "9" * 30, 1e300, float("inf")):
+            with pytest.raises(ValueError, match="64 bits"):
+                read_int64(value)
 
     @given(st.text(st.characters(blacklist_categories=[])))
     def test_string_hash(self, text: str) -> None:

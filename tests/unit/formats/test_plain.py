@@ -246,6 +246,15 @@ class TestFastjson:
         with pytest.raises(FormatError, match=r"test\.json"):
             fastjson.loads_object(text, "test.json")
 
+    @pytest.mark.parametrize("levels", [32, 300, 900, 1020, 100_000])
+    def test_s56_a_table_that_is_too_deep(self, levels: int) -> None:
+        text = b'{"a":{"$ref":"$.b"},"b":' + b'{"c":' * levels + b"1" + b"}" * levels + b"}"
+        with pytest.raises(FormatError):
+            fastjson.loads_object(text, "test")
+        shallow = b'{"a":{"$ref":"$.b"},"b":' + b'{"c":' * 31 + b"1" + b"}" * 31 + b"}"
+        value = fastjson.loads_object(shallow, "test")
+        assert value["a"] == value["b"]
+
     def test_keys_within_strings_stay(self) -> None:
         assert fastjson.loads_object(b'{"{1:2,3:4}":"{5 : 6}", 7 : 8}', "test") == {"{1:2,3:4}": "{5 : 6}", "7": 8}
 
