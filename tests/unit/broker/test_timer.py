@@ -33,7 +33,14 @@ GOLDEN = {
 class Life:
     """A store and the timers over it, dispatching at once; ``stop`` is clean, ``kill`` is not."""
 
-    def __init__(self, root: Path, clock: ManualClock, roll_window_ms: int = 172_800_000, **options: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        clock: ManualClock,
+        roll_window_ms: int = 172_800_000,
+        timers: TimerGeometry = TimerGeometry(65_536),  # noqa: B008 - a tuple of numbers
+        **options: int,
+    ) -> None:
         self.clock = clock
         self.root = root
         geometry = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 400, **options}
@@ -44,7 +51,7 @@ class Life:
         self.store.store_host = bytes(8)
         self.store.load()
         self.store.start()
-        self.timers = TimerStore(Files(), self.store.root, TimerGeometry(65_536))
+        self.timers = TimerStore(Files(), self.store.root, timers)
         self.service = TimerMessageService(self.store, self.timers, roll_window_ms, clock.wall_ms)
         self.service.load()
 
@@ -275,12 +282,13 @@ def test_restart(tmp_path, clock, ended):
 
 def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
     """The reference loses what became due more than seven days before its start (store.md 10.2, 10)."""
-    life = Life(tmp_path, clock)
-    life.wait(b"old", clock.wall_ms() + 3_600_000)
+    two_hours = TimerGeometry(65_536, 1000, 7200)
+    life = Life(tmp_path, clock, timers=two_hours)
+    life.wait(b"old", clock.wall_ms() + 1_800_000)
     life.work()
     life.stop()
     clock.set_wall_ms(clock.wall_ms() + 40 * 86_400_000)
-    life = Life(tmp_path, clock)
+    life = Life(tmp_path, clock, timers=two_hours)
     life.wait(b"new", clock.wall_ms() + 1000)
     life.work()
     assert life.bodies() == [b"old"]
@@ -384,33 +392,38 @@ def test_units_of_records_that_are_gone(tmp_path, clock):
         (tmp_path / name).unlink()
     (tmp_path / "abort").write_bytes(b"")
     life = Life(tmp_path, clock)
-    life.wait(b"new one", start + 5000)
+    life.wait(b"new", start + 8000)  # where the lost one was
     life.work()
     clock.advance(6000)
     life.work()
-    assert life.bodies() == [b"kept", b"new one"]
+    assert life.bodies() == [b"kept"]
+    clock.advance(3000)
+    life.work()
+    assert life.bodies() == [b"kept", b"new"]
     life.stop()
 
 
 def test_segments_of_the_timer_log(tmp_path, clock):
     """Chains over several segments; those whose records have expired go."""
-    life = Life(tmp_path, clock)
+    short = TimerGeometry(5200)
+    life = Life(tmp_path, clock, timers=short)
     start = clock.wall_ms()
-    count = 65_536 // 52 * 2 + 100
+    count = 99 * 2 + 20
     for number in range(count):
         life.wait(b"%d" % number, start + 1000 + 1000 * (number % 2))
     life.work()
     names = sorted(path.name for path in (tmp_path / "timerlog").iterdir())
-    assert names == [f"{at:020d}" for at in (0, 65_536, 131_072)]
+    assert names == [f"{at:020d}" for at in (0, 5200, 10_400)]
     life.stop()
-    life = Life(tmp_path, clock)
+    remove_wheel(tmp_path)
+    life = Life(tmp_path, clock, timers=short)
     clock.advance(3000)
     life.work()
     assert life.store.max_queue_offset(b"T", 1) == count
-    life.timers.remove_expired(life.store.queue_unit(TIMER, 0, 65_536 // 52 + 10)[0])
+    life.timers.remove_expired(life.store.queue_unit(TIMER, 0, 99 + 10)[0])
     assert sorted(path.name for path in (tmp_path / "timerlog").iterdir()) == names[1:]
     life.stop()
-    life = Life(tmp_path, clock)
+    life = Life(tmp_path, clock, timers=short)
     life.wait(b"last", clock.wall_ms())
     life.work()
     clock.advance(1000)

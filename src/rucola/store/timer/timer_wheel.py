@@ -7,13 +7,14 @@ leads to what a power cut takes. The event loop's thread reads and changes; any 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from rucola.formats.timer import TIMER_SLOT, TimerSlot, is_beyond
 from rucola.runtime.files import Files, MappedSegment
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
 
 
 class TimerWheel:
@@ -86,19 +87,23 @@ class TimerWheel:
 
     def is_beyond(self, log_end: int) -> bool:
         """Whether a slot leads to ``log_end`` or behind it."""
-        for first, last in self.segment.data_ranges(0):
-            for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):
-                # Read, not mapped: pages of a map that were looked at once stay in the memory of the process.
-                piece = self._files.read_at(self.path, start, _PIECE_BYTES)
-                if is_beyond(piece, 0, len(piece), log_end):
-                    return True
-        return False
+        return any(is_beyond(piece, 0, len(piece), log_end) for _, piece in self._used())
 
     def clear(self) -> None:
         """Empties all slots."""
-        view = self.segment.view
-        for start, end in self.segment.data_ranges(0):
-            view[start:end] = bytes(end - start)
+        for start, piece in self._used():
+            self.segment.view[start : start + len(piece)] = bytes(len(piece))
+
+    def _used(self) -> Iterator[tuple[int, bytes]]:
+        """Pieces of the file that are not empty, with their positions.
+
+        They are read, not mapped: pages of a map that were looked at once stay in the memory of the process.
+        """
+        for first, last in self.segment.data_ranges(0):
+            for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):
+                piece = self._files.read_at(self.path, start, _PIECE_BYTES)
+                if piece.count(0) != len(piece):
+                    yield start, piece
 
     def close(self) -> None:
         """Gives up the map."""
