@@ -99,11 +99,11 @@ final class Grouping {
         int taken;
         try {
             taken = 8 - until("queues for the third member", () -> held(peer, members) <= 6 ? held(peer, members) : null);
-            for (int i = 0; all.size() + victims.size() < 81 || victims.isEmpty(); i++) {
-                check(i < 2000, "the third member got nothing");
-                sent(producer.send(peer.message("TagA", "key" + i, "message " + i)));
-                Thread.sleep(10);
-            }
+            int[] sent = {0};
+            until("messages at each member", () -> {
+                sent(producer.send(peer.message("TagA", "key", "message " + sent[0]++)));
+                return sent[0] >= 80 && victims.size() > 0 && orders.stream().noneMatch(Map::isEmpty) ? true : null;
+            });
         } finally {
             victim.destroyForcibly().waitFor();
         }

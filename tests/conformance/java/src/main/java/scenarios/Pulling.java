@@ -146,8 +146,9 @@ final class Pulling {
     }
 
     /**
-     * A seek does not call back the pull under way: when that is answered at this moment, the client puts its messages
-     * behind the seek. So before each seek everything there is has been polled, and the pull is one that is held.
+     * The client's seek races with its pull task: one that is just between two pulls takes the new offset for itself and
+     * is cancelled then, and the seek is lost. So before each seek everything there is has been polled, and the task waits
+     * in a pull that the broker holds.
      */
     private static Map<String, Object> liteAssign(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
