@@ -18,7 +18,8 @@ import traceback
 from collections.abc import Iterator
 
 from tests.fuzz.live import CONNECTIONS, FRAMES_MAX, run_life
-from tests.fuzz.targets import TARGETS, Failure, run_round
+from tests.fuzz.rounds import Failure, run_round
+from tests.fuzz.targets import TARGETS
 from tests.kernels import FORMS
 
 LIVE = "live"

@@ -21,7 +21,8 @@ from typing import Any
 from tests.attack.guarded import ADMIN, ALICE, Guarded, signed
 from tests.brokers import Cluster
 from tests.fuzz.mutation import Mutator
-from tests.fuzz.targets import Failure, recorded_frames, refused
+from tests.fuzz.rounds import Failure
+from tests.fuzz.targets import recorded_frames, refused
 
 from rucola.formats.message import decode_messages
 from rucola.protocol.command import RemotingCommand, decode_frame

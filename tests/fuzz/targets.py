@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from random import Random
 from typing import Any
 
 import orjson
@@ -474,29 +473,3 @@ TARGETS = {
     "yaml": Target(2, 100, yaml_files, check_yaml),
     "broker.conf": Target(5, 100, broker_confs, check_broker_conf),
 }
-
-
-def run_round(name: str, seed: int, count: int) -> None:
-    """``count`` inputs of one seed; the first that fails is raised as ``Failure``."""
-    target = TARGETS[name]
-    mutator = mutator_of(name)
-    random = Random(f"{name} {seed}")
-    for number in range(count):
-        data = mutator.draw(random)
-        try:
-            target.check(data, number)
-        except Exception as error:
-            raise Failure(name, seed, number, data) from error
-
-
-@cache
-def mutator_of(name: str) -> Mutator:
-    return TARGETS[name].mutator()
-
-
-class Failure(AssertionError):  # noqa: N818 - what it says
-    """An input that must not do what it did."""
-
-    def __init__(self, name: str, seed: int, number: int, data: bytes) -> None:
-        super().__init__(f"target {name!r}, seed {seed}, input {number}: {data!r}")
-        self.name, self.seed, self.number, self.data = name, seed, number, data

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.fuzz.__main__ import LIVE, main, plan
 from tests.fuzz.live import run_life
-from tests.fuzz.targets import TARGETS, Failure, Target, run_round
+from tests.fuzz.rounds import Failure, run_round
+from tests.fuzz.targets import TARGETS, Target
 
 from rucola.broker.processor.client_manage import ClientManageProcessor
 from rucola.protocol import command

@@ -1,0 +1,35 @@
+"""Rounds: the inputs that a seed stands for, given to a target."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.targets import TARGETS
+
+
+def run_round(name: str, seed: int, count: int) -> None:
+    """``count`` inputs of one seed; the first that fails is raised as ``Failure``."""
+    target = TARGETS[name]
+    mutator = mutator_of(name)
+    random = Random(f"{name} {seed}")
+    for number in range(count):
+        data = mutator.draw(random)
+        try:
+            target.check(data, number)
+        except Exception as error:
+            raise Failure(name, seed, number, data) from error
+
+
+@cache
+def mutator_of(name: str) -> Mutator:
+    return TARGETS[name].mutator()
+
+
+class Failure(AssertionError):  # noqa: N818 - what it says
+    """An input that must not do what it did."""
+
+    def __init__(self, name: str, seed: int, number: int, data: bytes) -> None:
+        super().__init__(f"target {name!r}, seed {seed}, input {number}: {data!r}")
+        self.name, self.seed, self.number, self.data = name, seed, number, data
