@@ -37,6 +37,23 @@ class MappedFileQueue:
         scattered, on_map: see ``MappedFile``.
     """
 
+    # A store may have hundreds of thousands of queues.
+    __slots__ = (
+        "_allocate_whole",
+        "_empty",
+        "_files",
+        "_on_map",
+        "_scattered",
+        "_staging",
+        "_writable",
+        "full_paths",
+        "path",
+        "paths",
+        "segment_bytes",
+        "segments",
+        "writable_paths",
+    )
+
     def __init__(
         self,
         files: Files,
@@ -51,13 +68,13 @@ class MappedFileQueue:
     ) -> None:
         self.path = path
         self.paths: tuple[str, ...] = (path,)
-        self.writable_paths: tuple[str, ...] = (path,)
+        self.writable_paths = self.paths
         self.full_paths: frozenset[str] = frozenset()
         self.segment_bytes = segment_bytes
         self.segments: list[MappedFile] = []
         self._files = files
         self._writable = writable
-        self._staging = staging if staging is not None else f"{path}-"
+        self._staging = staging
         self._allocate_whole = allocate_whole
         self._scattered = scattered
         self._on_map = on_map
@@ -147,7 +164,7 @@ class MappedFileQueue:
 
     def _make(self, start: int, name: str) -> str:
         """Makes the file of a segment that is not there."""
-        return self._make_in(self.path, name, self._staging)
+        return self._make_in(self.path, name, f"{self.path}-" if self._staging is None else self._staging)
 
     def _make_in(self, directory: str, name: str, staging: str) -> str:
         path = f"{directory}/{name}"

@@ -48,7 +48,6 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         )
         self.paths = tuple(known)
         self.writable_paths = tuple(sorted(set(paths) - set(read_only)))
-        self._staging_beside = staging is not None
 
     @classmethod
     def of(cls, files: Files, config: MessageStoreConfig, root: str) -> MultiPathMappedFileQueue:
@@ -90,7 +89,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return self._make_there(last, name)
 
     def _make_there(self, directory: str, name: str) -> str:
-        if self._staging_beside:
+        if self._staging is not None:
             return self._make_in(directory, name, self._staging)
         # Gone at once: RocketMQ 4.9 does not load a log with a directory in it.
         staging = f"{directory}/{_STAGING}"
