@@ -68,7 +68,7 @@ class MappedFileQueue:
     ) -> None:
         self.path = path
         self.paths: tuple[str, ...] = (path,)
-        self.writable_paths = self.paths
+        self.writable_paths: tuple[str, ...] = self.paths
         self.full_paths: frozenset[str] = frozenset()
         self.segment_bytes = segment_bytes
         self.segments: list[MappedFile] = []
