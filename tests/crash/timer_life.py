@@ -190,8 +190,8 @@ class TimerExplorer:
         life = TimerLife(SimulatedDisk.of(state.image), self._sync, ManualClock(now_ms), promises.copy())
         life.open()
         early = life.came()
-        for _ in range(16):
-            life.turn(5 * STEP_MS)
+        for _ in range(6):
+            life.turn(10 * STEP_MS)
         came = life.came()
         life.stop()
         check(promises, early, came)
