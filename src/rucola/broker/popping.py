@@ -101,7 +101,6 @@ class Popping:
             self._groups,
             self._dispatch,
             self._timers.service.delivered_until_ms,
-            self.hold.wake_any,
             self._config.enable_retry_topic_v2,
         )
         self._revive.load(since_ms)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.brokers import Cluster, properties_text, run
+from tests.unit.broker.test_disk_trouble import Disk
 
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_messages
@@ -21,6 +22,7 @@ POP, ACK, CHANGE, NOTIFICATION, POLLING_INFO, BATCH_ACK = 200050, 200051, 200053
 SUCCESS, ILLEGAL, NO_MESSAGE, POLLING_FULL, POLLING_TIMEOUT = 0, 13, 208, 209, 210
 QUICK = {"revive_interval_ms": 20, "pop_from_retry_probability": 0}
 RETRY = "%RETRY%cg_T"
+FIELDS = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
 
 
 def pop_fields(**changes: Any) -> dict[str, str]:
@@ -127,9 +129,10 @@ def test_tags_choose_messages(tmp_path: Path) -> None:
     run(work())
 
 
-def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, sync_flush: bool) -> None:
     async def work() -> None:
-        async with Cluster(tmp_path, **QUICK) as cluster:
+        async with Cluster(tmp_path, sync_flush, **QUICK) as cluster:
             await send(cluster, 4)
             first = await pop(cluster, invisibleTime=1000)
             assert (await ack(cluster, first, 0)).code == SUCCESS
@@ -202,6 +205,26 @@ def test_only_so_many_pops_wait(tmp_path: Path) -> None:
     run(work())
 
 
+def test_under_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_disk(tmp_path: Path) -> None:
+    async def work() -> None:
+        disk = Disk()
+        async with Cluster(tmp_path, sync_flush=True, files=disk.files(), **QUICK) as cluster:
+            await send(cluster, 2)
+            answer = await pop(cluster)
+            changes = {"offset": "1", "extraInfo": receipt(answer, 1), "invisibleTime": "9000"}
+            with disk.waiting():
+                waiting = [
+                    asyncio.create_task(ack(cluster, answer, 0)),
+                    asyncio.create_task(cluster.ask(CHANGE, FIELDS | changes)),
+                ]
+                for _ in range(3):
+                    assert (await cluster.ask(POLLING_INFO, FIELDS)).code == SUCCESS
+                assert not any(task.done() for task in waiting)
+            assert [(await task).code for task in waiting] == [SUCCESS, SUCCESS]
+
+    run(work())
+
+
 def crashed_copy(store: Path, target: Path) -> Path:
     """What a killed process would leave: the files as they are, with the mark of a broker that runs."""
     shutil.copytree(store, target)
@@ -245,7 +268,7 @@ def test_a_stop_and_a_start_change_nothing(tmp_path: Path) -> None:
             answer = await pop(first, maxMsgNums=2, invisibleTime=1000)
             assert (await ack(first, answer, 0)).code == SUCCESS
         async with Cluster(tmp_path, **QUICK) as second:
-            assert sorted(message.body for message in await all_that_comes(second, 5000)) == [b"1", b"2"]
+            assert sorted(message.body for message in await all_that_comes(second, 2)) == [b"1", b"2"]
         async with Cluster(tmp_path, **QUICK) as third:
             assert await all_that_comes(third, 0) == []
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rucola.broker.longpolling.pull_request_hold import Timer
+from rucola.broker.pop.receipt import pop_retry_topic
+from rucola.common.key_builder import is_retry_topic
 
 ALL_QUEUES = -1
 
@@ -67,25 +69,19 @@ class PopHold:
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
         """A message came; ``tags_code`` is None when several did."""
-        places = self._topics.get(topic.decode("utf-8", "replace"))
-        if places is None:
-            return
+        name = topic.decode("utf-8", "replace")
+        places = self._topics.get(name, {})
         for group, waiting_for in list(places):
             if waiting_for in (ALL_QUEUES, queue_id):
                 self._resume_one(places, group, waiting_for, tags_code)
+        if is_retry_topic(name):
+            self._retry_arrived(name)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
         """Something of the group's can be had from a queue; -1: from whichever."""
         places = self._topics.get(topic, {})
         for waiting_for in {ALL_QUEUES, queue_id}:
             self._resume_one(places, group, waiting_for, None)
-
-    def wake_any(self, topic: str, group: str) -> None:
-        """Something of the group's came into a retry topic, which pops of every queue look into."""
-        places = self._topics.get(topic, {})
-        for waiting_group, waiting_for in list(places):
-            if waiting_group == group:
-                self._resume_one(places, group, waiting_for, None)
 
     def channel_closed(self, channel: Any) -> None:
         """Forget those of a connection that is gone."""
@@ -98,6 +94,13 @@ class PopHold:
         for pop in self._all():
             self._remove(pop)
             _resume(pop)
+
+    def _retry_arrived(self, retry_topic: str) -> None:
+        """A message came into a retry topic, which pops of every queue of the topic and the group look into."""
+        for topic, places in list(self._topics.items()):
+            for group, waiting_for in list(places):
+                if retry_topic in (pop_retry_topic(topic, group, False), pop_retry_topic(topic, group, True)):
+                    self._resume_one(places, group, waiting_for, None)
 
     def _resume_one(
         self, places: dict[tuple[str, int], list[HeldPop]], group: str, queue_id: int, tags_code: int | None

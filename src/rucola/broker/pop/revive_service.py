@@ -35,7 +35,6 @@ class ReviveService:
     Args:
         dispatch: makes visible what was stored.
         delivered_until_ms: timed messages due before this time are in their topics.
-        wake: called with topic and group when a message came into their retry topic.
         retry_topic_v2: the second kind of retry topics.
     """
 
@@ -48,7 +47,6 @@ class ReviveService:
         groups: SubscriptionGroupManager,
         dispatch: Callable[[], None],
         delivered_until_ms: Callable[[], int],
-        wake: Callable[[str, str], None],
         retry_topic_v2: bool,
     ) -> None:
         self._store = store
@@ -58,7 +56,6 @@ class ReviveService:
         self._groups = groups
         self._dispatch = dispatch
         self._delivered_until_ms = delivered_until_ms
-        self._wake = wake
         self._retry_topic_v2 = retry_topic_v2
         self._queues: list[ReviveQueue] = []
         self._copies: Counter[CopyIdentity] = Counter()
@@ -158,6 +155,5 @@ class ReviveService:
                         return False
                     if status is not PutMessageStatus.PUT_OK:
                         event(_log, logging.ERROR, "popped message cannot come again", topic=topic, error=status)
-                    self._wake(normal_topic(key.topic, key.group), key.group)
             waiting.open_offsets.discard(queue_offset)
         return True
