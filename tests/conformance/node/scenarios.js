@@ -6,7 +6,7 @@ const assert = require('assert');
 const { Producer, Consumer, Message } = require('ali-ons');
 
 const [ nameSrv, prefix, ...wanted ] = process.argv.slice(2);
-const PATIENCE_MS = 30000;
+const PATIENCE_MS = 75000; // the client looks for the route of a retry topic every 30 s
 // Only asked when no name server address is given.
 const httpclient = { request() { throw new Error('no address service in these scenarios'); } };
 const warnings = [];
