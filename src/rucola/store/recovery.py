@@ -207,8 +207,7 @@ class Recovery:
             self._write_again(end.physical_offset)
         for file in log.queue.segments:
             file.sync()
-        if self.unclean:
-            self._sync_directories()
+        self._sync_directories()
 
     def follow(self, end: LogEnd) -> int:
         """Brings queues and index to the end of the log; returns the number of records looked at."""
@@ -302,9 +301,12 @@ class Recovery:
 
     def _sync_directories(self) -> None:
         """What was created by a process that was killed before it could sync the directory is there for certain."""
-        directories = [*self._log.queue.paths, *self._queues.directories()]
-        if self._index is not None:
-            directories.append(self._index.path)
+        directories = list(self._log.queue.paths)
+        # The first segment is made before the mark that tells a start of a crash.
+        if self.unclean:
+            directories += self._queues.directories()
+            if self._index is not None:
+                directories.append(self._index.path)
         for directory in directories:
             if self._files.exists(directory):
                 self._files.sync_directory(directory)
