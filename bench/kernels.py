@@ -28,6 +28,7 @@ from bench.samples import (
 )
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
+from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
 from rucola.protocol.answers import SendAnswers
 
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
@@ -162,6 +163,17 @@ def _encode_send_answers(module: ModuleType) -> Callable[[], object]:
     return partial(module.encode_send_answers, batch.source, batch.table, 0, COUNT, out, 0, *constants)
 
 
+def _chain_units(module: ModuleType) -> Callable[[], object]:
+    """The units of messages that are due at one time, the newest first."""
+    log = b"".join(
+        TIMER_UNIT.struct.pack(TIMER_UNIT_BYTES, (number - 1) * TIMER_UNIT_BYTES, 0, 0, 0, number * 1400, 1400, 0, 0)
+        for number in range(COUNT)
+    )
+    out = array("q", bytes(4 * 8 * COUNT))
+    assert module.chain_units(log, 0, (COUNT - 1) * TIMER_UNIT_BYTES, out) == (COUNT, -1)
+    return partial(module.chain_units, log, 0, (COUNT - 1) * TIMER_UNIT_BYTES, out)
+
+
 def _walked() -> tuple[bytearray, Any]:
     segment, end = records(COUNT, BODY_BYTES)
     table = new_table(COUNT)
@@ -181,4 +193,5 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._index_cy", "put_record_keys", _put_record_keys),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
+    ("rucola.formats._timer_cy", "chain_units", _chain_units),
 )

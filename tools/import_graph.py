@@ -41,7 +41,7 @@ def edges() -> set[tuple[str, str]]:
 
 
 def package(module: str) -> str:
-    """``rucola.store.flush`` -> ``store``; empty for the root package and test helpers."""
+    """``rucola.store.log.flush`` -> ``store``; empty for the root package and test helpers."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 and parts[1] not in ("testing", "__main__") else ""
 

@@ -14,19 +14,20 @@ from unittest.mock import patch
 
 from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
-from rucola.store import commit_log, recovery
-from rucola.store.consume_queue import ConsumeQueue
-from rucola.store.consume_queue_store import ConsumeQueueStore
-from rucola.store.flush import FlushService
-from rucola.store.index_service import IndexService
+from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
-from rucola.store.mapped_file import MappedFile
-from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.log import commit_log
+from rucola.store.log.flush import FlushService
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.message_store import MessageStore
-from rucola.store.quarantine import Quarantine
-from rucola.store.recovery import LogEnd, Recovery
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.recovery import recovery
+from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.watermark import Watermark
 from rucola.store.results import StoreState
-from rucola.store.watermark import Watermark
 
 Defect = Callable[[], AbstractContextManager[Any]]
 

@@ -38,7 +38,7 @@ def test_both_happen() -> None:
 
 
 def test_a_lost_byte_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rucola.store.recovery.Recovery._set_aside", lambda *_: None)
+    monkeypatch.setattr("rucola.store.recovery.recovery.Recovery._set_aside", lambda *_: None)
     with pytest.raises(Violation, match="is gone"):
         for seed in range(1, 100):
             check(variant(seed), tmp_path / str(seed))

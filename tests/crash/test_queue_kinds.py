@@ -11,7 +11,7 @@ from tests.crash.workloads import HOST, config, message
 from rucola.common.message import StoreMessage
 from rucola.store.config import MessageStoreConfig
 from rucola.store.results import PutMessageStatus
-from rucola.store.verify import verify
+from rucola.store.verify.check import verify
 from rucola.testing.crash_states import CrashState, crash_states
 from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.simulated_os import files_on

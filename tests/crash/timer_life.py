@@ -31,7 +31,7 @@ ROLL_MS = 20 * STEP_MS
 GEOMETRY = TimerGeometry(log_segment_bytes=480, precision_ms=STEP_MS, slots=256)
 """Eight units a segment, a wheel of two pages that goes round in four minutes."""
 _TIMER = b"rmq_sys_wheel_timer"
-_WORKERS = ("rucola.store.allocate", "rucola.store.flush", "rucola.store.keeper")
+_WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.keeper")
 
 
 class Broken(AssertionError):  # noqa: N818 - reads as what was found

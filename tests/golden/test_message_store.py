@@ -22,7 +22,7 @@ from rucola.formats.message import decode_message, decode_messages
 from rucola.runtime.files import Files
 from rucola.store.config import FlushDiskType
 from rucola.store.message_store import MessageStore
-from rucola.store.offline import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.testing.clock import ManualClock
 
 NOT_WRITTEN = {

@@ -23,8 +23,8 @@ from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.consume_queue import read_units
 from rucola.formats.index_file import INDEX_HEADER
 from rucola.formats.message import BLANK, MAGIC_BLANK, decode_message, decode_messages
-from rucola.store.consume_queue_store import QUEUE_ID_MAX
 from rucola.store.message_store import MessageStore
+from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX
 from rucola.store.results import Boundary, PutMessageStatus
 
 CLOCK_STEPS = "index_clock"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.golden.loader import STORES, unpack
 
-from rucola.store.verify import verify
+from rucola.store.verify.check import verify
 
 CASES = tuple(sorted(path.name.removesuffix(".tar.xz") for path in STORES.glob("*.tar.xz")))
 Expected = list[tuple[str, str, int, int]]

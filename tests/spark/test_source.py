@@ -19,7 +19,7 @@ from rucola.spark.options import parse_options
 from rucola.spark.schema import all_columns
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
-from rucola.store.offline import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -32,7 +32,7 @@ def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
         ("store/message_store.py", "import rucola.protocol.frame", "The store knows nothing"),
         ("remoting/server.py", "import rucola.store.message_store", "Layers"),
         ("formats/message.py", "import time", "Codecs and value types"),
-        ("store/commit_log.py", "import os", "The store reaches disk"),
+        ("store/log/commit_log.py", "import os", "The store reaches disk"),
         ("broker/broker.py", "import mmap", "Files are opened"),
     ],
 )

@@ -14,7 +14,7 @@ from rucola.common import columns
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import consume_queue, index_file, message, properties, timer
-from rucola.store import log_reader
+from rucola.store.log import log_reader
 
 ROOT = Path(__file__).parents[2]
 PREFIXES: dict[str, type[IntEnum]] = {

@@ -167,7 +167,7 @@ def store_command(context: typer.Context) -> int:
 )
 def mqadmin_command(context: typer.Context) -> int:
     """Administer a cluster with RocketMQ's mqadmin commands."""
-    from rucola.cli.mqadmin.app import run as run_mqadmin
+    from rucola.cli.mqadmin.run import run as run_mqadmin
 
     return run_mqadmin(context.args)
 

@@ -20,12 +20,12 @@ from rucola.cli import store_output as output
 from rucola.cli.exit_codes import ExitCode
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
-from rucola.store.findings import Findings
-from rucola.store.hexdump import Hexdump
-from rucola.store.inspect import queue_infos, queue_ranges, store_info
-from rucola.store.offline import OfflineStore
-from rucola.store.search import MessageQuery, has_index, search_index, search_log
-from rucola.store.verify import verify as verify_store
+from rucola.store.offline.hexdump import Hexdump
+from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.offline.search import MessageQuery, has_index, search_index, search_log
+from rucola.store.verify.check import verify as verify_store
+from rucola.store.verify.findings import Findings
 
 app = typer.Typer(
     name="store",

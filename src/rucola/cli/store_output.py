@@ -19,11 +19,11 @@ from rich.table import Table
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.formats.annotate import AnnotatedField
-from rucola.store.findings import Finding
-from rucola.store.hexdump import Dump
-from rucola.store.inspect import QueueInfo, StoreInfo
-from rucola.store.search import unpacked_body
-from rucola.store.verify import VerifyReport
+from rucola.store.offline.hexdump import Dump
+from rucola.store.offline.inspect import QueueInfo, StoreInfo
+from rucola.store.offline.search import unpacked_body
+from rucola.store.verify.check import VerifyReport
+from rucola.store.verify.findings import Finding
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BODY_SHOWN_MAX = 2000

@@ -24,7 +24,7 @@ def event(logger: logging.Logger, level: int, text: str, /, **fields: object) ->
 
 
 class KeyValueFormatter(logging.Formatter):
-    """``2026-01-31T12:00:00.000Z INFO rucola.store.recovery "text" key=value ...``; one event never spans two lines."""
+    """``2026-01-31T12:00:00.000Z INFO rucola.broker.broker "text" key=value ...``; one event never spans two lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line for ``record``; a traceback follows as the field ``trace``, its line ends escaped."""

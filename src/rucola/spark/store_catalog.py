@@ -24,7 +24,7 @@ from rucola.spark.ranges import (
     split_log_span,
     split_queue_ranges,
 )
-from rucola.store.offline import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore
 
 REFRESH_S = 0.1
 """How old the picture of a live directory may be; an idle stream asks some 75 times a second."""

@@ -10,10 +10,10 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.message import encode_message, fill_row
-from rucola.store.assign_offset import OffsetAssigner
-from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
-from rucola.store.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
+from rucola.store.log.commit_log import CommitLog
+from rucola.store.queue.assign_offset import OffsetAssigner
+from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
 from rucola.store.results import PutMessageResult, PutMessageStatus
 
 _OK = PutMessageStatus.PUT_OK

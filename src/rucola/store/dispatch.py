@@ -15,12 +15,12 @@ from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
-from rucola.store.consume_queue import ConsumeQueue, DispatchRequest
-from rucola.store.consume_queue_store import ConsumeQueueStore
-from rucola.store.index_service import IndexService
-from rucola.store.log_reader import LogReader
-from rucola.store.mapped_file import MappedFile
-from rucola.store.multi_dispatch import MultiDispatch
+from rucola.store.index.index_service import IndexService
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512

@@ -16,12 +16,12 @@ from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
-from rucola.store.consume_queue_store import ConsumeQueueStore
 from rucola.store.dispatch import Dispatcher
-from rucola.store.flush import FlushService
-from rucola.store.index_service import IndexService
+from rucola.store.index.index_service import IndexService
+from rucola.store.log.flush import FlushService
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.retention import Retention
-from rucola.store.watermark import Watermark, WatermarkFile
 
 _log = logging.getLogger(__name__)
 _THOROUGH_BYTES = 256 << 20

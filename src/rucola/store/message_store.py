@@ -20,21 +20,23 @@ from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
 from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
 from rucola.store.append import MessageAppender, refuse_rows
-from rucola.store.commit_log import CommitLog
 from rucola.store.config import MessageStoreConfig
-from rucola.store.consume_queue import ConsumeQueue
-from rucola.store.consume_queue_ext import BitMap
-from rucola.store.consume_queue_store import MAPS_MAX, ConsumeQueueStore
 from rucola.store.dispatch import Dispatcher, OnArrival
-from rucola.store.flush import FlushService
-from rucola.store.index_service import IndexService
+from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
-from rucola.store.log_walk import records_of_kind
-from rucola.store.mend import mend_layout
-from rucola.store.quarantine import Gap, Quarantine
-from rucola.store.queue_factory import IsBatchTopic, QueueOptions
+from rucola.store.log.commit_log import CommitLog
+from rucola.store.log.flush import FlushService
+from rucola.store.log.log_reader import Gap
+from rucola.store.log.log_walk import records_of_kind
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.consume_queue_ext import BitMap
+from rucola.store.queue.consume_queue_store import MAPS_MAX, ConsumeQueueStore
+from rucola.store.queue.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
-from rucola.store.recovery import LogEnd, Recovery
+from rucola.store.recovery.mend import mend_layout
+from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import (
     Boundary,
     GetMessageResult,
@@ -46,7 +48,6 @@ from rucola.store.results import (
 from rucola.store.retention import Retention
 from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
-from rucola.store.watermark import WatermarkFile
 
 _log = logging.getLogger(__name__)
 _FOREVER_MS = (1 << 63) - 1

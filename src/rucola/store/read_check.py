@@ -15,10 +15,9 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
 from rucola.runtime.logs import event
-from rucola.store.cold_read import FindPart, LogPart
 from rucola.store.config import CheckOnRead
-from rucola.store.log_reader import CHECK_ALL, LogReader
-from rucola.store.quarantine import Gap
+from rucola.store.log.cold_read import FindPart, LogPart
+from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
 from rucola.store.stats import StoreStats
 
 _log = logging.getLogger(__name__)

@@ -11,13 +11,12 @@ from collections.abc import Collection
 
 from rucola.common.columns import RecordColumn
 from rucola.formats.consume_queue import UNIT_BYTES
-from rucola.store.cold_read import Copies, FindPart
 from rucola.store.config import DamagedMessage, MessageStoreConfig
-from rucola.store.consume_queue import ConsumeQueue
-from rucola.store.consume_queue_store import ConsumeQueueStore
-from rucola.store.index_service import IndexService
-from rucola.store.log_reader import CHECK_ALL, LogReader
-from rucola.store.quarantine import Gap
+from rucola.store.index.index_service import IndexService
+from rucola.store.log.cold_read import Copies, FindPart
+from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
 from rucola.store.stats import StoreStats
@@ -156,7 +155,7 @@ class MessageReader:
             copies = Copies()
             copies.take(chosen, count, log.queue.find, may_block)
             if copies.cold is not None:
-                return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold)
+                return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold.fetch)
             find, complete = copies.find, copies.complete
         if chosen[0] < self.check.below or not complete:
             kept, stop = self._checked(queue, queue_offset, count, find)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-
-from rucola.store.cold_read import ColdRead
 
 
 class PutMessageStatus(Enum):
@@ -79,7 +78,7 @@ class GetMessageResult:
         message_count: records in ``views``.
         message_bytes: their size.
         suggest_slave: the messages asked for are so old that they are not taken to be in memory.
-        cold: what has to come from the disk first; nothing else counts then.
+        cold: to be called first, on any thread: it reads what is not in memory; nothing else counts then.
     """
 
     status: GetMessageStatus
@@ -90,7 +89,7 @@ class GetMessageResult:
     message_count: int = 0
     message_bytes: int = 0
     suggest_slave: bool = False
-    cold: ColdRead | None = None
+    cold: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)

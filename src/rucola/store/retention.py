@@ -28,10 +28,10 @@ from rucola.runtime.clock import Clock, local_time_digits
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
-from rucola.store.consume_queue import ConsumeQueue
-from rucola.store.consume_queue_store import ConsumeQueueStore
-from rucola.store.index_service import IndexService
-from rucola.store.log_reader import LogReader
+from rucola.store.index.index_service import IndexService
+from rucola.store.log.log_reader import LogReader
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.stats import StoreStats
 
 _log = logging.getLogger(__name__)

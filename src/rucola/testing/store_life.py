@@ -31,7 +31,7 @@ from rucola.testing.store_model import (
 )
 
 ROOT = "/store"
-_WORKERS = ("rucola.store.allocate", "rucola.store.commit", "rucola.store.flush", "rucola.store.keeper")
+_WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
 _ENTRY = Struct(">iqii")
 _PASS_MS = 1000
 _COMMIT_MS = 200

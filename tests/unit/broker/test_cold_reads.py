@@ -10,7 +10,7 @@ from tests.brokers import Cluster, run
 
 from rucola.formats.message import decode_messages
 from rucola.runtime.files import MappedSegment
-from rucola.store.cold_read import ColdRead
+from rucola.store.log.cold_read import ColdRead
 
 
 class Disk:

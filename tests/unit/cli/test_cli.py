@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from rucola.runtime.files import Files
-from rucola.store.watermark import Watermark, WatermarkFile
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 
 SOURCE = Path(__file__).parents[3] / "src"
 FREE_PORTS = ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0"]

@@ -13,7 +13,7 @@ from tests.brokers import run
 from tests.unit.broker.administered import CLIENT_ID, Administered, administered
 
 from rucola.cli.main import main
-from rucola.cli.mqadmin.app import app
+from rucola.cli.mqadmin.run import app
 
 Capture = pytest.CaptureFixture[str]
 

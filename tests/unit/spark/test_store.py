@@ -27,7 +27,7 @@ from rucola.spark.store_catalog import StoreCatalog
 from rucola.spark.store_scan import scan_log, scan_queue
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
-from rucola.store.offline import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.testing.clock import ManualClock
 
 COUNT = 600

@@ -87,7 +87,7 @@ def test_what_is_not_is_told_and_read_by_who_may_wait(
     told = get(store, may_block=False)
     assert told.cold is not None
     assert (told.views, told.next_offset) == ([], 0)
-    told.cold.fetch()
+    told.cold()
     assert offsets(get(store)) == list(range(COUNT // 2))
     store.shutdown()
 
@@ -110,7 +110,7 @@ def test_what_the_disk_cannot_read_costs_that_message_only(
     unreadable(monkeypatch, places[6] + 10)
     told = get(store, may_block=False)
     assert told.cold is not None
-    told.cold.fetch()
+    told.cold()
     assert offsets(get(store)) == [number for number in range(COUNT // 2) if number != 3]
     assert offsets(get(store, queue_id=1)) == list(range(COUNT // 2))
     assert store.stats.damaged_messages == 1

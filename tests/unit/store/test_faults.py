@@ -23,8 +23,8 @@ from tests.unit.store.stores import (
 from rucola.errors import DiskFullError
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
+from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
-from rucola.store.watermark import WatermarkFile
 from rucola.testing.clock import ManualClock
 
 T = b"TopicTest"

@@ -13,10 +13,10 @@ from tests.golden.opening import config_of
 from rucola.common.columns import RecordColumn
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, IndexHeader, index_file_bytes, put_key
 from rucola.runtime.files import Files
-from rucola.store.index_audit import sound_files
-from rucola.store.index_service import IndexService
-from rucola.store.log_reader import LogReader
-from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.index.index_audit import sound_files
+from rucola.store.index.index_service import IndexService
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.testing.clock import ManualClock
 
 

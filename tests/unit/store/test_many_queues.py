@@ -9,10 +9,10 @@ import pytest
 from tests.unit.store.stores import crashed, everything, fill, message, opened, read
 
 from rucola.runtime.files import Files, MappedSegment
-from rucola.store.consume_queue import ConsumeQueue
-from rucola.store.mapped_file import MappedFile
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
-from rucola.store.verify import verify
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.verify.check import verify
 
 MAPS_MAX = 8
 QUEUES = 50

@@ -14,12 +14,12 @@ from rucola.errors import ConfigError, DiskFullError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
-from rucola.store.hexdump import Hexdump
+from rucola.store.log.multi_path import MultiPathMappedFileQueue
 from rucola.store.message_store import MessageStore
-from rucola.store.multi_path import MultiPathMappedFileQueue
-from rucola.store.offline import OfflineStore
+from rucola.store.offline.hexdump import Hexdump
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import PutMessageStatus
-from rucola.store.verify import verify
+from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
 
 

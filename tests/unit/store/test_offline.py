@@ -9,7 +9,7 @@ import pytest
 from tests.unit.store.stores import SEGMENT, contents, everything, fill, message, opened, snapshot
 
 from rucola.errors import StoreDamagedError
-from rucola.store.offline import OfflineStore, QueueRange
+from rucola.store.offline.offline_store import OfflineStore, QueueRange
 from rucola.store.results import Boundary
 
 

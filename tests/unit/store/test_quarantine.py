@@ -14,12 +14,12 @@ from tests.unit.store.stores import SEGMENT, config, contents, crashed, fill, me
 from rucola.errors import StoreDamagedError
 from rucola.formats.message import decode_message
 from rucola.runtime.files import Files
-from rucola.store.mend import FILLER_BYTES_MIN, filler
+from rucola.store.log.log_reader import Gap
 from rucola.store.message_store import MessageStore
-from rucola.store.offline import OfflineStore
-from rucola.store.quarantine import Gap
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.recovery.mend import FILLER_BYTES_MIN, filler
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus
-from rucola.store.watermark import Watermark, WatermarkFile
 from rucola.testing.clock import ManualClock
 
 COUNT = 900

@@ -17,9 +17,9 @@ from rucola.formats.message import decode_messages
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
-from rucola.store.offline import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
-from rucola.store.verify import verify
+from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
 
 BATCH = b"BatchTopic"

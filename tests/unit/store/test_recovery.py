@@ -15,8 +15,8 @@ from rucola.errors import StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
-from rucola.store.recovery import Recovery
-from rucola.store.watermark import Watermark, WatermarkFile
+from rucola.store.recovery.recovery import Recovery
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.testing.clock import ManualClock
 
 COUNT = 700
@@ -405,7 +405,7 @@ from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
-from rucola.store.recovery import Recovery
+from rucola.store.recovery.recovery import Recovery
 try:
     MessageStore(MessageStoreConfig(store_path_root_dir=sys.argv[1]), Files(), SystemClock()).load()
 except StoreLockedError as error:

@@ -14,7 +14,7 @@ from rucola.runtime.clock import local_time_digits
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
-from rucola.store.verify import verify
+from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 

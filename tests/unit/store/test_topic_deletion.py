@@ -13,7 +13,7 @@ from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus
 from rucola.store.topic_deletion import FILE_NAME
-from rucola.store.verify import verify
+from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 

@@ -12,16 +12,16 @@ from tests.unit.store.stores import SEGMENT, config, contents, everything, fill,
 from rucola.errors import ConfigError, DiskError, DiskFullError
 from rucola.runtime import memory
 from rucola.runtime.files import Files
-from rucola.store import transient_store_pool
-from rucola.store.commit import CommitService
 from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.log import transient_store_pool
+from rucola.store.log.commit import CommitService
+from rucola.store.log.transient_store_pool import TransientStorePool
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState
-from rucola.store.transient_store_pool import TransientStorePool
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 
-WORKERS = ("rucola.store.allocate", "rucola.store.commit", "rucola.store.flush", "rucola.store.keeper")
+WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
 FULL_SEGMENTS = 300
 """Messages of ``fill`` that take more than one segment and less than two."""
 

@@ -17,10 +17,10 @@ from rucola.formats.consume_queue import UNIT
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 from rucola.formats.message import RECORD_HEAD
 from rucola.runtime.files import Files
-from rucola.store.findings import LISTED_MAX, FindingKind, Findings
-from rucola.store.mapped_file import MappedFile
-from rucola.store.verify import VerifyReport, verify
-from rucola.store.verify_index import index_geometry
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.verify.check import VerifyReport, verify
+from rucola.store.verify.findings import LISTED_MAX, FindingKind, Findings
+from rucola.store.verify.index import index_geometry
 
 SMALL_SEGMENT = {"mapped_file_size_commit_log": 8192}
 COUNT = 120

@@ -13,13 +13,13 @@ from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime import files as runtime_files
 from rucola.runtime.files import Files, MappedSegment
-from rucola.store import warm
 from rucola.store.config import FlushDiskType
+from rucola.store.log import warm
 from rucola.store.message_store import MessageStore
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 
-WORKERS = ("rucola.store.allocate", "rucola.store.flush", "rucola.store.keeper")
+WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.keeper")
 HALF = 130
 """Messages of ``fill`` that take more than half a segment and less than one."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rucola.runtime.files import Files
-from rucola.store.watermark import FILE_NAME, Watermark, WatermarkFile
+from rucola.store.recovery.watermark import FILE_NAME, Watermark, WatermarkFile
 
 OLD, NEW = Watermark(100, 50), Watermark(300, 200, 300, 7)
 

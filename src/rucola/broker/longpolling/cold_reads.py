@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from rucola.broker.longpolling.pull_request_hold import PullRequest
-from rucola.store.cold_read import ColdRead
 
 _THREADS = 4
 """Reads the disk is asked for at once. Consumers far behind read on in their files, which the system reads ahead."""
@@ -28,9 +27,9 @@ class ColdReads:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, request: PullRequest, cold: ColdRead, may_wait: bool) -> None:
-        """Fetch what ``request`` needs, then resume it."""
-        future = asyncio.get_running_loop().run_in_executor(self._threads, cold.fetch)
+    def start(self, request: PullRequest, fetch: Callable[[], None], may_wait: bool) -> None:
+        """Call ``fetch`` for what ``request`` needs, then resume it."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         self._running.add(future)
 
         def fetched(done: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch
 from rucola.client.admin import AdminClient
 from rucola.protocol.codes import RequestCode
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Broker, Namesrv, Topic, administer, app
+from rucola.cli.mqadmin.command import Broker, Namesrv, Topic, administer, app
 from rucola.client.admin import AdminClient, unless
 from rucola.common.mq_version import version_name
 from rucola.errors import ClientError

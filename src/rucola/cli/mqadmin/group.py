@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Broker, Cluster, Group, Namesrv, Switch, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import Broker, Cluster, Group, Namesrv, Switch, administer, app, one_of, switch
 from rucola.client.admin import AdminClient
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.errors import ClientError

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Namesrv, Topic, administer, app
+from rucola.cli.mqadmin.command import Namesrv, Topic, administer, app
 from rucola.client.admin import AdminClient
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Namesrv, administer, app
+from rucola.cli.mqadmin.command import Namesrv, administer, app
 from rucola.client.admin import AdminClient, unless
 from rucola.common.key_builder import is_dlq_topic, is_retry_topic, is_system_topic
 from rucola.protocol.codes import ResponseCode

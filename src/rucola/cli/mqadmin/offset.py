@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Namesrv, Switch, Topic, administer, app, switch
+from rucola.cli.mqadmin.command import Namesrv, Switch, Topic, administer, app, switch
 from rucola.client.admin import AdminClient, unless
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, is_retry_topic
 from rucola.common.message_queue import MessageQueue

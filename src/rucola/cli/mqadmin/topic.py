@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.app import Broker, Cluster, Namesrv, Switch, Topic, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, Topic, administer, app, one_of, switch
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError

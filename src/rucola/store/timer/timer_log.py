@@ -20,8 +20,8 @@ from rucola.formats.timer import (
     scan_units,
 )
 from rucola.runtime.files import Files, MappedSegment
-from rucola.store.mapped_file import MappedFile
-from rucola.store.mapped_file_queue import MappedFileQueue
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file_queue import MappedFileQueue
 
 _CHAIN_STEP = 4096
 _PIECE_UNITS = 20_000

@@ -1,0 +1,36 @@
+"""The command ``rucola mqadmin``: all its families, how one command runs, how it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from rucola.cli.exit_codes import ExitCode
+from rucola.cli.mqadmin import broker, connection, group, message, namesrv, offset, output, topic
+from rucola.cli.mqadmin.command import app
+from rucola.errors import ConfigError, RucolaError
+
+FAMILIES = (broker, connection, group, message, namesrv, offset, topic)
+"""Each registers its commands when it is imported."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run one ``rucola mqadmin`` command; returns the exit code.
+
+    Raises:
+        ConfigError: an option is not what it must be.
+    """
+    try:
+        result = typer.main.get_command(app)(arguments, prog_name="rucola mqadmin", standalone_mode=False)
+        sys.stdout.flush()
+    except ConfigError:
+        raise
+    except RucolaError as error:
+        print(f"rucola: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201 - the one line
+        return ExitCode.FAILED
+    except (BrokenPipeError, output.OutputClosedError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.CLEAN
+    return result if isinstance(result, int) else ExitCode.CLEAN

@@ -1,0 +1,1 @@
+"""The index files: messages by key."""

@@ -1,0 +1,191 @@
+"""Which index files of a store of unknown history can be kept: those in which nothing differs from what its log says.
+
+The keys of the log are put once more, into a scratch file of one slot, and its entries compared with the next ones of
+the files, as columns. So hash, place and time of every entry are compared, that none is missing, and that every chain
+is whole. A file that knows more than the log, or that follows one which was found wrong, is wrong too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from rucola.common.columns import WalkStop, new_table
+from rucola.common.ids import PhysicalOffset
+from rucola.formats.checksum import crc32
+from rucola.formats.index_file import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    IndexHeader,
+    find_broken_chain,
+    index_file_bytes,
+    put_rows,
+)
+from rucola.formats.message import walk_records
+from rucola.store.index.index_service import IndexFile
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file import MappedFile
+
+_ROWS_MAX = 512
+_SCRATCH_ENTRIES = 8192
+# Its first entry would set the time that seconds are counted from: it is never used.
+_SCRATCH_FIRST = 2
+_SCRATCH_AT = INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size * _SCRATCH_FIRST
+_WORDS = INDEX_ENTRY.size // 4
+_SECONDS_WORD = 3
+_offset_of = INDEX_ENTRY.struct.unpack_from
+
+
+def sound_files(files: Iterable[IndexFile], log: LogReader) -> list[IndexFile]:
+    """The files that agree with the log up to its end, oldest records first. Changes nothing.
+
+    Entries of records that have expired are taken as they are.
+    """
+    waiting = sorted(files, key=lambda file: (file.header().begin_physical_offset, file.name))
+    audits = (_FileAudit(file, log) for file in waiting)
+    sound: list[IndexFile] = []
+    current = _next(audits, None)
+    for segment, table, rows in _batches(log):
+        row = done = 0
+        while current is not None and row < rows:
+            if current.left == 0:
+                sound.append(current.file)
+                current = _next(audits, current)
+                continue
+            step = current.match(segment, table, row, rows, done)
+            if step is None:
+                return sound
+            row, done = step
+        if current is None:
+            return sound
+    while current is not None and current.left == 0:
+        sound.append(current.file)
+        current = _next(audits, current)
+    return sound
+
+
+class _FileAudit:
+    """One file, compared entry by entry.
+
+    Attributes:
+        left: number of its entries not compared yet.
+    """
+
+    def __init__(self, file: IndexFile, log: LogReader) -> None:
+        self.file = file
+        self.header = file.header()
+        self._log = log
+        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
+        self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
+        self._view = memoryview(self._scratch)
+        # What the seconds of the first entry were counted from, beside its own time.
+        self._first_from_ms = 0
+        self.left = 0
+
+    def begin(self, previous: IndexHeader | None) -> bool:
+        """Looks at header and chains, and goes to the first record that there is; whether all that is right."""
+        header, log = self.header, self._log
+        if not self.file.plausible:
+            return False
+        heads = array("i", bytes(INDEX_SLOT.size * self.file.slot_count))
+        if find_broken_chain(self.file.view, self.file.slot_count, self.file.entry_max, heads) >= 0:
+            return False
+        end = (header.end_timestamp_ms, header.end_physical_offset)
+        if header.index_count == 1:
+            inherited = (0, 0) if previous is None else (previous.end_timestamp_ms, previous.end_physical_offset)
+            return end in ((0, 0), inherited) and end == (header.begin_timestamp_ms, header.begin_physical_offset)
+        self._first_from_ms = 0 if previous is None else previous.end_timestamp_ms
+        ends = (
+            (1, header.begin_timestamp_ms, header.begin_physical_offset),
+            (header.index_count - 1, *end),
+        )
+        for number, timestamp_ms, physical_offset in ends:
+            expired = physical_offset < log.min_offset
+            if self._offset(number) != physical_offset or not (
+                expired or log.store_timestamp(physical_offset) == timestamp_ms
+            ):
+                return False
+        numbers = range(1, header.index_count)
+        self.left = len(numbers) - bisect_left(numbers, log.min_offset, key=self._offset)
+        return True
+
+    def match(self, segment: MappedFile, table: array[int], row: int, rows: int, done: int) -> tuple[int, int] | None:
+        """Compares the keys of records, ``done`` of the first one's left out, with the next entries.
+
+        Returns:
+            The first row not completed and the number of its keys that are; None when an entry differs.
+        """
+        # RocketMQ from 5.4.0 on also puts the tags; the change may lie within these rows.
+        for last in (rows, row + 1):
+            for tags in (False, True):
+                step = self._match(segment, table, row, last, done, tags)
+                if step is not None:
+                    return step
+        return None
+
+    def _match(
+        self, segment: MappedFile, table: array[int], first: int, last: int, done: int, tags: bool
+    ) -> tuple[int, int] | None:
+        head = IndexHeader(self.header.begin_timestamp_ms, 0, PhysicalOffset(0), PhysicalOffset(0), 0, _SCRATCH_FIRST)
+        self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head.encode() + bytes(INDEX_SLOT.size)
+        limit = min(_SCRATCH_ENTRIES, _SCRATCH_FIRST + self.left)
+        source = segment.segment.buffer
+        row, done = put_rows(self._scratch, 1, limit, source, table, first, last, segment.start, 0, done, tags)
+        count = IndexHeader.decode(self._scratch).index_count - _SCRATCH_FIRST
+        number = self.header.index_count - self.left
+        ours = self._view[_SCRATCH_AT : _SCRATCH_AT + INDEX_ENTRY.size * count].cast("I")
+        at = self._entries_at + INDEX_ENTRY.size * number
+        theirs = self.file.view[at : at + INDEX_ENTRY.size * count].cast("I")
+        for word in range(_SECONDS_WORD):
+            if ours[word::_WORDS].tobytes() != theirs[word::_WORDS].tobytes():
+                return None
+        known = 1 if number == 1 and count and self._first_seconds_right() else 0
+        from_word = _SECONDS_WORD + _WORDS * known
+        if ours[from_word::_WORDS].tobytes() != theirs[from_word::_WORDS].tobytes():
+            return None
+        self.left -= count
+        return row, done
+
+    def _first_seconds_right(self) -> bool:
+        """The first entry may count its time from the end of the file before (5.3.3, ``IndexFile#putKey``)."""
+        begin_ms, from_ms = self.header.begin_timestamp_ms, self._first_from_ms
+        seconds: int = _offset_of(self.file.view, self._entries_at + INDEX_ENTRY.size)[2]
+        return seconds == (max(begin_ms - from_ms, 0) // 1000 if from_ms > 0 else 0)
+
+    def _offset(self, number: int) -> int:
+        physical_offset: int = _offset_of(self.file.view, self._entries_at + INDEX_ENTRY.size * number)[1]
+        return physical_offset
+
+
+def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAudit | None:
+    """The next file to compare; None when there is none, or it is wrong without a look at the log."""
+    audit = next(audits, None)
+    if audit is None or not audit.begin(None if previous is None else previous.header):
+        return None
+    return audit
+
+
+def _batches(log: LogReader) -> Iterator[tuple[MappedFile, array[int], int]]:
+    """All records: a segment, a table, and the number of its rows; the table is overwritten by the next batch."""
+    table, physical_offset = new_table(_ROWS_MAX), log.min_offset
+    while physical_offset < log.max_offset:
+        file = log.queue.find(physical_offset)
+        if file is None:
+            return
+        rows, position, stop = walk_records(
+            file.segment.buffer,
+            file.segment.view,
+            physical_offset - file.start,
+            min(log.max_offset - file.start, file.size),
+            file.start,
+            table,
+            _ROWS_MAX,
+            crc32,
+            0,
+        )
+        yield file, table, rows
+        if stop == WalkStop.TORN:
+            return
+        physical_offset = file.end if stop == WalkStop.BLANK else file.start + position

@@ -1,0 +1,391 @@
+"""Finds messages by key: index files of fixed length, newest last (``formats.index_file``, RocketMQ 5.3.3
+``IndexService``).
+
+The name of a file is the time of its creation. Where the reference would give one name to two files, or a name that
+sorts before an older file, the next free name is taken. The slots of a file are allocated when it is made, its entries
+step by step. The event loop's thread puts and queries; the keeper's thread syncs.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+
+from rucola.common.columns import ROW_WIDTH
+from rucola.common.ids import PhysicalOffset
+from rucola.errors import StoreDamagedError
+from rucola.formats.index_file import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    IndexHeader,
+    index_file_bytes,
+    key_hash,
+    put_rows,
+    query,
+)
+from rucola.runtime.clock import Clock, local_time_digits
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log.mapped_file import MappedFile
+
+_log = logging.getLogger(__name__)
+_NAME_DIGITS = 17
+_SECOND_MS = 1000
+_FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
+
+
+class IndexFile:
+    """One index file; its header fields are read from the map, where the kernel keeps them.
+
+    Attributes:
+        name: 17 digits.
+        slot_count, entry_max: its geometry.
+    """
+
+    __slots__ = ("_entries_at", "_file", "entry_max", "name", "slot_count")
+
+    def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
+        self.name = name
+        self.slot_count = config.max_hash_slot_num
+        self.entry_max = config.max_index_num
+        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
+        size = index_file_bytes(self.slot_count, self.entry_max)
+        self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0, scattered=True)
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return self._file.path
+
+    @property
+    def buffer(self) -> object:
+        """The map, for the kernel."""
+        return self._file.segment.buffer
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes."""
+        return self._file.segment.view
+
+    def header(self) -> IndexHeader:
+        """As the file has it now."""
+        return IndexHeader.decode(self._file.segment.view)
+
+    @property
+    def plausible(self) -> bool:
+        """Whether the header can be that of a file of this geometry; a file in use has counted at least to 1.
+
+        It may end before it begins, where the clock of whoever wrote it stepped back.
+        """
+        begin_ms, end_ms, begin, end, slots_used, count = INDEX_HEADER.unpack(self._file.segment.view)
+        sound = min(begin_ms, end_ms, slots_used) >= 0 and 0 <= begin <= end and 1 <= count <= self.entry_max
+        return bool(sound)
+
+    def begin(self) -> None:
+        """Allocates header and slots; the next entry is number 1."""
+        self._file.allocated = 0
+        self._file.allocate_to(self._entries_at)
+        self._file.segment.view[: INDEX_HEADER.size] = _FRESH.encode()
+
+    def room(self, entries: int) -> int:
+        """Allocates blocks for ``entries`` more entries at least, as far as the file reaches.
+
+        Returns:
+            The number of entries the file may hold now, at most ``maxIndexNum``.
+        """
+        # Once per read of a socket: the one field, not the whole header.
+        count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
+        used = self._entries_at + INDEX_ENTRY.size * count
+        self._file.allocated = max(self._file.allocated, used)
+        needed = min(used + INDEX_ENTRY.size * entries, self._file.size)
+        if needed > self._file.allocated:
+            self._file.allocate_to(needed)
+        return (self._file.allocated - self._entries_at) // INDEX_ENTRY.size
+
+    def inherit(self, previous: IndexFile) -> None:
+        """Begin and end of a file that follows a full one are that one's end until its first entry (5.3.3)."""
+        _, end, _, end_offset, _, _ = previous.header()
+        self._file.segment.view[: INDEX_HEADER.size] = IndexHeader(end, end, end_offset, end_offset, 0, 1).encode()
+
+    def query(self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[PhysicalOffset]:
+        """Physical offsets of the entries with this hash, newest first; candidates, since only the hash is compared.
+
+        The file cuts times to seconds, so that records up to a second too old may be among them, and none is missed.
+        """
+        view = self._file.segment.view
+        return query(view, self.slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms)
+
+    def keys_at_end(self) -> int:
+        """How many keys of the record with the newest key there are: the file may have become full within it."""
+        header, view = self.header(), self._file.segment.view
+        last = min(header.index_count, self.entry_max) - 1
+        done = 0
+        while done < last:
+            position = self._entries_at + INDEX_ENTRY.size * (last - done)
+            if INDEX_ENTRY.struct.unpack_from(view, position)[1] != header.end_physical_offset:
+                break
+            done += 1
+        return done
+
+    def sync(self) -> None:
+        """Syncs the file."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Gives up the map."""
+        self._file.close()
+
+
+class IndexService:
+    """The index files of a store.
+
+    Attributes:
+        files: oldest first.
+        full_timestamp_ms: end time of the newest file that is full and synced, for the checkpoint.
+        sync_when_full: a file that is full is synced before the next one is made, as recovery needs it: another crash
+            must be able to trust every file but the newest.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, path: str, config: MessageStoreConfig, writable: bool = True
+    ) -> None:
+        self.path = path
+        self.files: list[IndexFile] = []
+        self.full_timestamp_ms = 0
+        self.sync_when_full = False
+        self._files = files
+        self._clock = clock
+        self._config = config
+        self._writable = writable
+        self._end_offset = 0
+        self._keys_done = 0
+        self._dirty = False
+        self._unsynced: list[IndexFile] = []
+
+    def load(self) -> None:
+        """Takes up the files; strange names are passed over.
+
+        Raises:
+            StoreDamagedError: a file has not the length that the configured slots and entries give.
+        """
+        size = index_file_bytes(self._config.max_hash_slot_num, self._config.max_index_num)
+        self.files = []
+        for name in self._files.list_files(self.path):
+            if not (len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()):
+                event(_log, logging.WARNING, "not an index file", path=f"{self.path}/{name}")
+                continue
+            length = self._files.size(f"{self.path}/{name}")
+            if length != size:
+                raise StoreDamagedError(
+                    f"{self.path}/{name}",
+                    min(length, size),
+                    f"the file has {length} bytes, an index file with maxHashSlotNum="
+                    f"{self._config.max_hash_slot_num} and maxIndexNum={self._config.max_index_num} {size}",
+                    "set the numbers the store was made with, or move the file away",
+                )
+            self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
+        # The newest by name need not know the newest record: the clock may have stepped back.
+        self._find_end()
+
+    def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:
+        """Removes the files that know records behind the end of the log, and those that may be damaged.
+
+        A file is removed whole: its keys are put again.
+
+        Args:
+            physical_end: end of the log.
+            unclean: there was a crash: the newest file may be damaged.
+            synced_end: the keys of all records below are on the disk; after a crash an older file is kept only if it
+                is full of such keys.
+
+        Returns:
+            Physical offset of the first record whose keys may be missing now.
+        """
+        # Behind a file that cannot be one, keys are put again from the end of the file before it.
+        trusted = 0
+        while trusted < len(self.files) and self.files[trusted].plausible:
+            trusted += 1
+        dropped = self.files[trusted:]
+        for file in self.files[:trusted]:
+            header = file.header()
+            behind = header.end_physical_offset >= physical_end
+            synced = header.index_count >= self._config.max_index_num and header.end_physical_offset < synced_end
+            if behind or (unclean and (file is self.files[-1] or not synced)):
+                dropped.append(file)
+        # A header may be damaged as well; its begin only lowers the offset where keys are put again.
+        begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
+        self._remove(dropped)
+        self._find_end(*begins)
+        return self._end_offset
+
+    def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
+        """Removes all files but those that agree with the log, as far as they are on the disk; see ``drop``.
+
+        Args:
+            sound: those that agree, oldest records first.
+            unclean: there was a crash: only what was synced is kept, and never the newest file.
+            synced_ms: full files that end at this time or before were synced.
+        """
+        kept = sound
+        if unclean:
+            kept = []
+            for file in sound[:-1] if len(sound) == len(self.files) else sound:
+                header = file.header()
+                if header.index_count < self._config.max_index_num or header.end_timestamp_ms > synced_ms:
+                    break
+                kept.append(file)
+        self._remove([file for file in self.files if file not in kept])
+        self._find_end()
+        return self._end_offset
+
+    def _remove(self, dropped: list[IndexFile]) -> None:
+        self.files = [file for file in self.files if file not in dropped]
+        for file in dropped:
+            file.close()
+            self._files.remove(file.path)
+        if dropped:
+            self._files.sync_directory(self.path)
+
+    def _find_end(self, *begins: int) -> None:
+        """Where keys go on: at the newest record known, the first keys of which are there, or at the lowest begin.
+
+        Full files that are there now were synced when they were full.
+        """
+        ends = [file.header().end_physical_offset for file in self.files]
+        end = max(ends, default=0)
+        self._end_offset = min([end, *begins])
+        self._keys_done = 0
+        if self._end_offset == end:
+            # Two files share the record whose keys did not fit into the first of them.
+            self._keys_done = sum(
+                file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
+            )
+        headers = (file.header() for file in self.files)
+        full = (header.end_timestamp_ms for header in headers if header.index_count >= self._config.max_index_num)
+        self.full_timestamp_ms = max(full, default=0)
+
+    @property
+    def plausible(self) -> bool:
+        """Whether the header of every file can be one."""
+        return all(file.plausible for file in self.files)
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the newest record with a key, or just behind it; 0 without one."""
+        return self._end_offset
+
+    def put_rows(self, source: object, table: array[int], rows: int, base_offset: int) -> None:
+        """Puts the keys of records into the index.
+
+        Args:
+            source: the segment the records lie in.
+            table: their rows; ``base_offset`` is the physical offset of byte 0 of the segment.
+
+        Raises:
+            DiskFullError: no space; calling again with the same rows goes on where it stopped.
+        """
+        if not rows:
+            return
+        row = self._first_row(table, rows, base_offset)
+        file = self.files[-1] if self.files else self._next_file()
+        config = self._config
+        self._dirty = True
+        while True:
+            # Allocated for one key a record; more are asked for when they are met.
+            limit = file.room(rows + 1)
+            row, done = put_rows(
+                file.buffer,
+                config.max_hash_slot_num,
+                limit,
+                source,
+                table,
+                row,
+                rows,
+                base_offset,
+                self._end_offset,
+                self._keys_done,
+            )
+            if row == rows:
+                self._end_offset = max(self._end_offset, base_offset + table[(rows - 1) * ROW_WIDTH] + 1)
+                self._keys_done = 0
+                return
+            self._end_offset, self._keys_done = base_offset + table[row * ROW_WIDTH], done
+            if limit >= config.max_index_num:
+                file = self._next_file()
+
+    def _first_row(self, table: array[int], rows: int, base_offset: int) -> int:
+        """The record some keys of which are there already, if it is among the rows; else the first one."""
+        if self._keys_done:
+            for row in range(rows):
+                if base_offset + table[row * ROW_WIDTH] == self._end_offset:
+                    return row
+            self._keys_done = 0
+        return 0
+
+    def detach_before(self, min_offset: int) -> list[IndexFile]:
+        """Takes the leading files that know no record from ``min_offset`` on out of the list; their files stay.
+
+        Never the last one, and none that is not on the disk yet (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
+        """
+        count, unsynced = 0, list(self._unsynced)
+        while count < len(self.files) - 1 and self.files[count] not in unsynced:
+            if self.files[count].header().end_physical_offset >= min_offset:
+                break
+            count += 1
+        detached, self.files = self.files[:count], self.files[count:]
+        return detached
+
+    def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets of candidates, newest first; the caller compares topic and key with the record."""
+        wanted_hash = key_hash(topic, key)
+        found: list[int] = []
+        for file in reversed(self.files):
+            header = file.header()
+            # The reference stops at a file that begins too early; after a clock stepped back older files may match.
+            if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
+                found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms)
+                if len(found) >= count_max:
+                    break
+        return found
+
+    def newest(self) -> tuple[int, int]:
+        """Physical offset and store time of the newest record with a key, zeros without one."""
+        if not self.files:
+            return 0, 0
+        header = self.files[-1].header()
+        return header.end_physical_offset, header.end_timestamp_ms
+
+    def sync(self) -> None:
+        """Syncs what was written since the last call; called by the keeper's thread, or when it has ended."""
+        if not self._dirty:
+            return
+        self._dirty = False
+        unsynced, self._unsynced = self._unsynced, []
+        for file in unsynced:
+            file.sync()
+            self.full_timestamp_ms = file.header().end_timestamp_ms
+        if self.files:
+            self.files[-1].sync()
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for file in self.files:
+            file.close()
+
+    def _next_file(self) -> IndexFile:
+        if self.sync_when_full and self.files:
+            self.files[-1].sync()
+        self._files.make_directory(self.path)
+        name = local_time_digits(self._clock.wall_ms())
+        if self.files and name <= self.files[-1].name:
+            name = f"{int(self.files[-1].name) + 1:0{_NAME_DIGITS}d}"
+        file = IndexFile(self._files, self.path, name, self._config, True)
+        self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, 0)
+        file.begin()
+        if self.files:
+            self._unsynced.append(self.files[-1])
+            file.inherit(self.files[-1])
+        self.files.append(file)
+        return file

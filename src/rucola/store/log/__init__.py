@@ -1,0 +1,1 @@
+"""The commit log: its segments, how they are made, read and written."""

@@ -1,0 +1,109 @@
+"""Makes the next commit-log segment before it is needed (RocketMQ's ``AllocateMappedFileService``)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from rucola.errors import DiskError
+from rucola.runtime.background import Worker
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.warm import SegmentWarmer, Step
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 1.0
+
+
+class SegmentAllocator:
+    """A thread that creates the segment that was asked for, and tries again every second while the disk refuses.
+
+    Args:
+        files: door to the disk.
+        queue: where the segment goes; its list is not changed here.
+        on_space: called in the thread when an allocation succeeds after one had failed.
+        warmer: warms new segments up; None = they stay as they are.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        queue: MappedFileQueue,
+        on_space: Callable[[], None],
+        warmer: SegmentWarmer | None = None,
+    ) -> None:
+        self._files = files
+        self._queue = queue
+        self._on_space = on_space
+        self._warmer = warmer
+        self._lock = threading.Lock()
+        self._wanted: int | None = None
+        self._made: str | None = None
+        self._made_start = 0
+        self._ended = False
+        self._failed = False
+        self._worker = Worker("rucola-allocate", self._work, _RETRY_S)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._worker.start()
+
+    def want(self, start: int) -> None:
+        """Asks for the segment that starts at offset ``start``."""
+        self._wanted = start
+        self._worker.wake()
+
+    def take(self, start: int) -> None:
+        """Makes sure that the file of the segment at ``start`` exists; waits for the thread if it is at it.
+
+        Raises:
+            DiskError: it cannot be made; the thread goes on trying.
+        """
+        with self._lock:
+            try:
+                self._queue.create(start)
+            except DiskError:
+                self._wanted, self._failed = start, True
+                raise
+            self._wanted = self._made = None
+
+    def stop(self) -> None:
+        """Ends the thread and removes a segment that nobody took."""
+        self._ended = True
+        self._worker.stop()
+        if self._warmer is not None:
+            self._warmer.close()
+        if self._made is not None and self._files.exists(self._made):
+            self._files.remove(self._made)
+            self._files.sync_directory(self._made.rpartition("/")[0])
+            self._made = None
+
+    def _work(self) -> None:
+        with self._lock:
+            start = self._wanted
+            if start is None:
+                return
+            try:
+                self._made = made = self._queue.create(start)
+                self._made_start = start
+            except DiskError as error:
+                if not self._failed:
+                    event(_log, logging.ERROR, "next segment cannot be allocated", start=start, error=error)
+                self._failed = True
+                return
+            self._wanted = None
+            recovered, self._failed = self._failed, False
+        if recovered:
+            self._on_space()
+        if self._warmer is not None:
+            self._warmer.warm(made, self._while_free)
+
+    def _while_free(self, step: Step) -> bool:
+        """Does a step on the segment that was made, unless it was taken or the thread shall end."""
+        with self._lock:
+            if self._ended or self._made is None or self._queue.end > self._made_start:
+                return False
+            step()
+            return True

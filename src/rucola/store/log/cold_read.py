@@ -1,0 +1,138 @@
+"""Messages that may not be in memory any more are copied from their file, not read through its map.
+
+A load through the map of a page that is gone stops the whole process until the disk has answered, and ends it when the
+disk cannot read the page. A copy tells: it is there at once, it has to be waited for, or the disk cannot read it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Protocol
+
+from rucola.errors import DiskError
+from rucola.runtime.files import Buffer
+from rucola.store.log.mapped_file import MappedFile
+
+COPY_MAX_BYTES = 8 << 20
+"""A unit that says more than this is damaged or a rare giant; it is left to the map, where only what is looked at is
+read."""
+
+
+class LogPart(Protocol):
+    """Bytes of the log from ``start`` to ``end``."""
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first byte."""
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last byte."""
+
+    @property
+    def buffer(self) -> Buffer:
+        """The bytes, for kernels."""
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes, for slices."""
+
+
+FindPart = Callable[[int], LogPart | None]
+"""The part that holds a physical offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A part of the log in memory of its own."""
+
+    start: int
+    buffer: bytearray
+    view: memoryview
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last byte."""
+        return self.start + len(self.buffer)
+
+
+class ColdRead:
+    """What the disk has to be waited for."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[MappedFile, int, int]] = []
+
+    def add(self, file: MappedFile, position: int, length: int) -> None:
+        """One more part: ``length`` bytes from ``position`` of ``file``."""
+        self._parts.append((file, position, length))
+
+    def fetch(self) -> None:
+        """Brings the parts into memory. Any thread may call it; what cannot be read tells the read that follows."""
+        for file, position, length in self._parts:
+            with suppress(DiskError):
+                file.segment.read(position, length)
+
+
+class Copies:
+    """Copies of the records of some units.
+
+    Attributes:
+        cold: what was not in memory and was not waited for, None for nothing; else it alone counts.
+        complete: whether all could be read.
+    """
+
+    def __init__(self) -> None:
+        self.cold: ColdRead | None = None
+        self.complete = True
+        self._parts: list[LogPart] = []
+
+    def take(self, chosen: array[int], count: int, find: Callable[[int], MappedFile | None], may_block: bool) -> None:
+        """Copies what ``count`` units point at, neighbours together.
+
+        Args:
+            chosen: pairs of physical offset and size.
+            find: the segment that holds a physical offset.
+            may_block: whether to wait for the disk.
+        """
+        at = 0
+        while at < count:
+            begin = end = chosen[2 * at]
+            file = find(begin)
+            while at < count and chosen[2 * at] == end:
+                end += chosen[2 * at + 1]
+                at += 1
+            if file is None or end <= begin:
+                self.complete = False
+            elif end - begin > COPY_MAX_BYTES:
+                self._parts.append(file)
+            else:
+                self._copy(file, begin, min(end, file.end), may_block)
+        self._parts.sort(key=attrgetter("start"))
+
+    def find(self, physical_offset: int) -> LogPart | None:
+        """The copy that holds ``physical_offset``; None when it could not be read."""
+        index = bisect_right(self._parts, physical_offset, key=attrgetter("start")) - 1
+        if index < 0 or physical_offset >= self._parts[index].end:
+            return None
+        return self._parts[index]
+
+    def _copy(self, file: MappedFile, begin: int, end: int, may_block: bool) -> None:
+        buffer = bytearray(end - begin)
+        view = memoryview(buffer)
+        position = begin - file.start
+        if may_block:
+            try:
+                view[:] = file.segment.read(position, len(buffer))
+            except DiskError:
+                self.complete = False
+                return
+        elif not file.segment.read_resident(position, view):
+            self.cold = self.cold or ColdRead()
+            self.cold.add(file, position, len(buffer))
+            return
+        self._parts.append(Copy(begin, buffer, view))

@@ -1,0 +1,278 @@
+"""The commit log: every message of every topic, one after the other (``formats.message``, RocketMQ 5.3.3
+``CommitLog``).
+
+One thread appends. ``max_offset`` is raised last, so that other threads (flush) see whole records only. Store times
+never decrease. A record never crosses a segment; a full segment ends with a blank record.
+
+With a pool (``transient_store_pool``) records go to memory first, and ``max_offset`` is raised by ``CommitService``
+once they are in the file. How a segment is written is decided when it is taken into use.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.errors import DiskError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import encode_rows, write_blank
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log.allocate import SegmentAllocator
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.multi_path import MultiPathMappedFileQueue
+from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
+from rucola.store.log.warm import SegmentWarmer
+from rucola.store.results import PutMessageStatus
+
+_log = logging.getLogger(__name__)
+_PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
+_RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
+_POPULATE_BYTES = 1 << 20
+"""So much of the segment ahead is brought into memory at once; takes some tenths of a millisecond."""
+_FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
+"""Most a record takes beside topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank."""
+
+
+class CommitLog(LogReader):
+    """The writer of the commit log; see ``LogReader`` for what can be read.
+
+    Attributes:
+        store_host: address and port of this broker, 8 or 20 bytes, written into each record.
+        suffix: property text that ``append_rows`` adds to each message of the fast road.
+        written_offset: physical offset behind the newest record; without a pool the same as ``max_offset``.
+        store_timestamp_ms: store time of the newest record.
+        committed_timestamp_ms: with a pool, a store time not above that of the newest record below ``max_offset``.
+        pool: gives memory to new segments; None = they are written through their maps.
+        refusal: why the last ``append_rows`` stopped early.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, config: MessageStoreConfig, root: str, on_space: Callable[[], None]
+    ) -> None:
+        queue = MultiPathMappedFileQueue.of(files, config, root)
+        super().__init__(queue)
+        self.store_host = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+        self.suffix = b""
+        self.written_offset = 0
+        self.store_timestamp_ms = 0
+        self.committed_timestamp_ms = 0
+        self.pool: TransientStorePool | None = None
+        if config.transient_store_pool_enable:
+            self.pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
+        self._direct = self.pool is None
+        self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
+        self.refusal = PutMessageStatus.PUT_OK
+        self._clock = clock
+        self._directories = queue
+        self._record_crc = config.enabled_append_prop_crc
+        warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
+        self._allocator = SegmentAllocator(files, queue, on_space, warmer)
+        self._file: MappedFile | None = None
+        self._target: MappedSegment | PoolBuffer | None = None
+        self._populated_to = 0
+        self._request_at = 0
+        self._attend_at = 0
+
+    def start(self) -> None:
+        """Makes the log ready for appends behind ``max_offset``: a segment, all its blocks, the allocating thread.
+
+        Raises:
+            DiskError: the segment cannot be made, or there is no memory for the pool.
+        """
+        if self.pool is not None:
+            self.pool.start()
+        self._directories.make_directories()
+        self.written_offset = self.max_offset
+        self.committed_timestamp_ms = self.store_timestamp_ms
+        file = self.queue.find(self.max_offset)
+        if file is None:
+            start = self.max_offset - self.max_offset % self.queue.segment_bytes
+            file = self.queue.append(start)
+            if self.pool is not None:
+                file.pending = self.pool.borrow()
+        else:
+            file.allocated = self.max_offset - file.start
+            file.segment.allocate(file.allocated, file.size - file.allocated)
+            file.allocated = file.size
+        self._use(file, self.max_offset)
+        self._allocator.start()
+
+    @property
+    def buffered(self) -> bool:
+        """Whether new records go to memory first: not in the segment that a start found, nor when no buffer is free."""
+        return self._file is not None and self._file.pending is not None
+
+    @property
+    def readable_timestamp_ms(self) -> int:
+        """A store time not above that of the newest record below the ``max_offset`` that is read next."""
+        return self.store_timestamp_ms if self._direct else self.committed_timestamp_ms
+
+    def stop(self) -> None:
+        """Ends the allocating thread; nothing may be appended any more."""
+        self._allocator.stop()
+
+    def append_rows(
+        self,
+        source: bytes | bytearray,
+        view: memoryview,
+        table: array[int],
+        first: int,
+        last: int,
+        topic: bytes,
+        queue_offsets: array[int],
+        born_host: bytes,
+        suffix: bytes,
+        together: bool = False,
+    ) -> int:
+        """Encodes rows into the log, over segment borders where needed.
+
+        Args:
+            together: all rows lie in one segment, as the members of a batch must.
+
+        Returns:
+            The first row not stored: ``last``, or an earlier one, and ``refusal`` says why.
+        """
+        now = self._clock.wall_ms()
+        now = max(now, self.store_timestamp_ms)
+        self.store_timestamp_ms = now
+        begin = first
+        while True:
+            file, target = self._file, self._target
+            assert file is not None and target is not None
+            start = file.start
+            try:
+                done = encode_rows(
+                    source,
+                    view,
+                    table,
+                    first,
+                    last,
+                    target.buffer,
+                    target.view,
+                    self.written_offset - start,
+                    file.size,
+                    start,
+                    topic,
+                    queue_offsets,
+                    born_host,
+                    self.store_host,
+                    now,
+                    suffix,
+                    crc32,
+                    self._record_crc,
+                )
+            except ValueError:
+                # Rows before the bad one were written; each tells its place, and the places of old runs are lower.
+                done = self._encoded(table, first, last)
+                self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
+                if together and done > begin:
+                    _take_back(table, begin, done, queue_offsets, file)
+                    return begin
+                self._advance(table, first, done)
+                return done
+            if done == last:
+                self._advance(table, first, done)
+                return last
+            if together:
+                _take_back(table, begin, done, queue_offsets, file)
+                done = begin
+            self._advance(table, first, done)
+            first = done
+            if not self._roll(table, first, last if together else first + 1, len(topic) + len(suffix)):
+                return first
+
+    def _advance(self, table: array[int], first: int, done: int) -> None:
+        if done > first:
+            row = (done - 1) * ROW_WIDTH
+            self.written_offset = end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            if self._direct:
+                self.max_offset = end
+            if end >= self._attend_at:
+                self._attend(end)
+
+    def _encoded(self, table: array[int], first: int, last: int) -> int:
+        expected = self.written_offset
+        for index in range(first, last):
+            row = index * ROW_WIDTH
+            if table[row + _PHYSICAL_OFFSET] != expected or table[row + _RECORD_SIZE] <= 0:
+                return index
+            expected += table[row + _RECORD_SIZE]
+        return last
+
+    def _roll(self, table: array[int], first: int, last: int, extra: int) -> bool:
+        """Goes on with the next segment; False, with ``refusal`` set, when the rows fit into none or there is none."""
+        need = 8
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
+            need += _FIXED_MAX + extra + max(table[row + FrameColumn.BODY_LEN], 0)
+            need += max(table[row + FrameColumn.PROPERTIES_LEN], 0)
+        if need > self.queue.segment_bytes:
+            # The reference answers PUT_OK, stores nothing and leaves two empty segments behind.
+            self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
+            return False
+        file, target = self._file, self._target
+        assert file is not None and target is not None
+        if self._fail_fast and self.pool is not None and not self.pool.free:
+            self.refusal = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+            return False
+        try:
+            self._allocator.take(file.end)
+            following = self.queue.append(file.end)
+        except DiskError as error:
+            event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
+            self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            return False
+        position = self.written_offset - file.start
+        if file.pending is not None:
+            # A buffer keeps what was in it when it served another segment.
+            target.view[position:] = bytes(file.size - position)
+        write_blank(target.buffer, position, file.size - position)
+        if self.pool is not None:
+            following.pending = self.pool.borrow()
+        self._use(following, following.start)
+        self.written_offset = following.start
+        if self._direct:
+            self.max_offset = following.start
+        return True
+
+    def _attend(self, end: int) -> None:
+        """Does now and then what the coming appends need: pages in memory, and the next segment."""
+        file = self._file
+        assert file is not None
+        while self._populated_to < file.end and end >= self._populated_to - _POPULATE_BYTES // 2:
+            file.segment.populate(self._populated_to - file.start, _POPULATE_BYTES)
+            self._populated_to += _POPULATE_BYTES
+        if end >= self._request_at:
+            self._allocator.want(file.end)
+            self._request_at = file.end + 1
+        self._attend_at = min(self._request_at, self._populated_to - _POPULATE_BYTES // 2)
+        if self._populated_to >= file.end:
+            self._attend_at = self._request_at
+
+    def _use(self, file: MappedFile, end: int) -> None:
+        self._file, self._target = file, file.target
+        # Half a segment is left for the thread; small stores never take a second one.
+        self._request_at = file.start + file.size // 2
+        self._populated_to = file.end if file.pending is not None else end - (end - file.start) % _POPULATE_BYTES
+        self._attend_at = end
+        if self._request_at > end:
+            self._attend(end)
+
+
+def _take_back(table: array[int], first: int, done: int, queue_offsets: array[int], file: MappedFile) -> None:
+    """Gives the queue offsets of rows back that will be encoded once more, or not at all, and erases their records.
+
+    A recovery would take a record that was left behind the end of the log for one that was stored.
+    """
+    for index in range(done - 1, first - 1, -1):
+        row = index * ROW_WIDTH
+        if table[row + FrameColumn.SYS_FLAG] & 0xC not in (4, 12):
+            queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]
+        position = table[row + _PHYSICAL_OFFSET] - file.start
+        size = table[row + _RECORD_SIZE]
+        file.target.view[position : position + size] = bytes(size)

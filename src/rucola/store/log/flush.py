@@ -1,0 +1,142 @@
+"""Brings the commit log to the disk: group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
+
+A thread of its own waits for the disk; appends and reads go on meanwhile. One sync answers everything appended before
+it began. A sync that failed is never retried into success (the kernel reports an error once and forgets it): the
+flushed offset stays where it was until the process ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rucola.errors import DiskError
+from rucola.runtime.background import Worker
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log.commit import CommitService
+from rucola.store.log.commit_log import CommitLog
+
+_log = logging.getLogger(__name__)
+_PAGE = 4096
+
+
+class FlushService:
+    """The flush thread.
+
+    Attributes:
+        flushed_offset: everything below is on the disk; the end of a record; never decreases.
+        flushed_timestamp_ms: a store time not above that of the newest record below ``flushed_offset``.
+        failed: a sync failed, or a commit.
+        wake: to be called after an append; only ``SYNC_FLUSH`` and a pool need to know.
+
+    Args:
+        on_flushed: called in a thread after ``flushed_offset`` rose, after a commit, and after a failure.
+    """
+
+    def __init__(
+        self, log: CommitLog, clock: Clock, config: MessageStoreConfig, on_flushed: Callable[[], None]
+    ) -> None:
+        self.flushed_offset = 0
+        self.flushed_timestamp_ms = 0
+        self.failed = False
+        self._log = log
+        self._clock = clock
+        self._sync_flush = config.sync_flush
+        self._least_bytes = config.flush_commit_log_least_pages * _PAGE
+        self._thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
+        self._thorough_at = 0.0
+        self._asked = False
+        self._on_flushed = on_flushed
+        interval_s = None if self._sync_flush else config.flush_interval_commit_log_ms / 1000
+        self._worker = Worker("rucola-flush", self._work, interval_s)
+        self._commit: CommitService | None = None
+        self.wake: Callable[[], None] = self._worker.wake if self._sync_flush else _nothing
+        if log.pool is not None:
+            self._commit = CommitService(log, log.pool, clock, config, self._committed)
+            if not self._sync_flush:
+                self.wake = self._commit.wake
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thorough_at = self._clock.monotonic()
+        if self._commit is not None:
+            self._commit.start()
+        self._worker.start()
+
+    def ask(self) -> None:
+        """What was appended so far shall be synced now, however little it is."""
+        self._asked = True
+        self._worker.wake()
+
+    def stop(self) -> None:
+        """Ends the threads, then brings the rest to the disk."""
+        if self._commit is not None:
+            self._commit.end()
+        self._worker.stop()
+        if not self.flush():
+            self.failed = True
+        elif self._commit is not None:
+            self._commit.stop()
+
+    def flush(self) -> bool:
+        """Syncs what was appended before the call; False when not all of that is on the disk. One thread at a time."""
+        if self.failed:
+            return False
+        committed = self._commit is None or self._commit.commit()
+        timestamp_ms = self._log.readable_timestamp_ms
+        target = self._log.max_offset
+        if target <= self.flushed_offset:
+            return committed
+        try:
+            for file in list(self._log.queue.segments):
+                if file.end > self.flushed_offset and file.start < target:
+                    file.sync()
+        except DiskError as error:
+            self.failed = True
+            event(
+                _log,
+                logging.CRITICAL,
+                "sync failed, store is read-only until a restart",
+                from_offset=self.flushed_offset,
+                to_offset=target,
+                error=error,
+            )
+            return False
+        self.flushed_offset = target
+        self.flushed_timestamp_ms = timestamp_ms
+        return committed
+
+    def _committed(self) -> None:
+        """In the commit thread."""
+        assert self._commit is not None
+        self.failed = self.failed or self._commit.failed
+        self._on_flushed()
+
+    def _work(self) -> None:
+        if self.failed or not self._is_due():
+            return
+        before = self.flushed_offset
+        if not self.flush() or self.flushed_offset > before:
+            self.failed = self.failed or (self._commit is not None and self._commit.failed)
+            self._on_flushed()
+
+    def _is_due(self) -> bool:
+        if self._sync_flush:
+            return True
+        waiting = self._log.written_offset - self.flushed_offset
+        if self._asked:
+            self._asked = False
+            return waiting > 0
+        now = self._clock.monotonic()
+        if waiting >= max(self._least_bytes, 1):
+            return True
+        if now - self._thorough_at < self._thorough_s:
+            return False
+        self._thorough_at = now
+        return waiting > 0
+
+
+def _nothing() -> None:
+    """Nobody waits for the disk."""

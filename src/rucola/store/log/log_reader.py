@@ -1,0 +1,154 @@
+"""Reads single records of a commit log; the base of the writer and of the offline reader."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from struct import Struct
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.light_queue import light_queue_offsets
+from rucola.formats.message import walk_records
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+
+CHECK_BODY_CRC = 1
+CHECK_RECORD_CRC = 2
+CHECK_PHYSICAL_OFFSET = 4
+CHECK_TORN_END = 8
+"""For what a crash may have torn: a record whose checksum was lost with its page looks like one that has none."""
+CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
+
+_I32 = Struct(">i")
+_I64 = Struct(">q")
+_SYS_FLAG_AT = 36
+_STORE_TIMESTAMP_AT = 56
+_BORN_HOST_V6 = 16
+_HOST_V6_MORE = 12
+_RECORD_MIN = 64
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A part of the log without messages: physical offsets ``start`` up to ``end``."""
+
+    start: int
+    end: int
+
+
+class LogReader:
+    """The readable part of a commit log: the segments of ``queue`` up to ``max_offset``.
+
+    Attributes:
+        queue: the segments.
+        max_offset: physical offset behind the last record.
+        gaps: parts that hold no message any more; units that point there keep their place in their queues.
+    """
+
+    def __init__(self, queue: MappedFileQueue) -> None:
+        self.queue = queue
+        self.max_offset = 0
+        self.gaps: list[Gap] = []
+        self._one_row = new_table(1)
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the oldest byte kept."""
+        return self.queue.start
+
+    def view(self, physical_offset: int, size: int) -> memoryview | None:
+        """``size`` bytes from ``physical_offset``; None when they do not lie in one segment of the log."""
+        file = self.queue.find(physical_offset)
+        if file is None or size <= 0:
+            return None
+        end = physical_offset + size
+        if end > self.max_offset or end > file.end:
+            return None
+        position = physical_offset - file.start
+        return file.segment.view[position : position + size]
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """The record that starts at ``physical_offset``; None when none does (its place and checksums are checked)."""
+        row = self.row_at(physical_offset, CHECK_ALL)
+        return None if row is None else self.view(physical_offset, row[RecordColumn.RECORD_SIZE])
+
+    def row_at(self, physical_offset: int, check: int = CHECK_PHYSICAL_OFFSET) -> array[int] | None:
+        """The columns of the record at ``physical_offset``, positions within its segment; None when there is none.
+
+        The row is overwritten by the next call.
+        """
+        file = self.queue.find(physical_offset)
+        if file is None or not self.min_offset <= physical_offset < self.max_offset:
+            return None
+        limit = min(self.max_offset - file.start, file.size)
+        segment = file.segment
+        rows, _, _ = walk_records(
+            segment.buffer,
+            segment.view,
+            physical_offset - file.start,
+            limit,
+            file.start,
+            self._one_row,
+            1,
+            crc32,
+            check,
+        )
+        return self._one_row if rows else None
+
+    def store_timestamp(self, physical_offset: int) -> int:
+        """Store time of the record at ``physical_offset`` in ms, -1 outside of the log; the record is not checked."""
+        view = self.view(physical_offset, _RECORD_MIN + _HOST_V6_MORE)
+        if view is None:
+            return -1
+        wide = _I32.unpack_from(view, _SYS_FLAG_AT)[0] & _BORN_HOST_V6
+        timestamp: int = _I64.unpack_from(view, _STORE_TIMESTAMP_AT + (_HOST_V6_MORE if wide else 0))[0]
+        return timestamp
+
+    def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Whether the record at ``physical_offset`` is entry ``queue_offset`` of that queue, ``size`` bytes long.
+
+        A light queue points at records of other topics, whose properties name it with the entry's offset.
+        """
+        if self.in_gap(physical_offset):
+            return True
+        row = self.row_at(physical_offset)
+        if row is None or row[RecordColumn.RECORD_SIZE] != size:
+            return False
+        if topic.startswith(b"%LMQ%") and (topic, queue_offset) in light_queue_offsets(
+            self.properties_of(physical_offset, row)
+        ):
+            return True
+        return (
+            row[RecordColumn.QUEUE_OFFSET] == queue_offset
+            and row[RecordColumn.QUEUE_ID] == queue_id
+            and self.topic_of(physical_offset, row) == topic
+        )
+
+    def properties_of(self, physical_offset: int, row: array[int]) -> bytes:
+        """Property text of a row whose record lies in the segment that holds ``physical_offset``."""
+        file = self.queue.find(physical_offset)
+        assert file is not None
+        position = row[RecordColumn.PROPERTIES_POS]
+        return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
+
+    def in_gap(self, physical_offset: int) -> bool:
+        """Whether there was a message that is not there any more."""
+        return any(gap.start <= physical_offset < gap.end for gap in self.gaps)
+
+    def boundary(self, physical_offset: int) -> int:
+        """The start of the gap around what was the border of two records; the border itself outside of gaps."""
+        for gap in self.gaps:
+            if gap.start < physical_offset < gap.end:
+                return gap.start
+        return physical_offset
+
+    def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
+        """Topic bytes of a row whose record lies in the segment that holds ``physical_offset``.
+
+        Args:
+            first: index in ``row`` of the row's first column, a multiple of ``ROW_WIDTH``.
+        """
+        file = self.queue.find(physical_offset)
+        assert file is not None and first % ROW_WIDTH == 0
+        position = row[first + RecordColumn.TOPIC_POS]
+        return bytes(file.segment.view[position : position + row[first + RecordColumn.TOPIC_LEN]])

@@ -1,0 +1,157 @@
+"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. Mapped when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rucola.runtime.files import Buffer, Files, MappedSegment
+from rucola.store.log.transient_store_pool import PoolBuffer
+
+ALLOCATION_STEP = 64 * 1024
+"""Blocks of a segment that grows are allocated in steps of so many bytes."""
+
+_ZEROS = bytes(ALLOCATION_STEP)
+
+
+class MappedFile:
+    """A segment of a ``MappedFileQueue``.
+
+    Attributes:
+        path: of the file.
+        start: offset of its first byte in the log it belongs to; also its name, as 20 digits.
+        size: length in bytes.
+        allocated: bytes from the start that have blocks for sure, so that a store through the map cannot fail.
+        pending: memory that its bytes go to before they are written to the file; None = straight into the map.
+
+    Args:
+        scattered: reads and stores are small and all over the file: nothing is read ahead.
+        on_map: called whenever the map was made.
+    """
+
+    __slots__ = (
+        "_files",
+        "_on_map",
+        "_parked",
+        "_scattered",
+        "_segment",
+        "_writable",
+        "allocated",
+        "path",
+        "pending",
+        "size",
+        "start",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        start: int,
+        size: int,
+        writable: bool,
+        allocated: int,
+        scattered: bool = False,
+        on_map: Callable[[], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+        self.allocated = allocated
+        self.pending: PoolBuffer | None = None
+        self._files = files
+        self._writable = writable
+        self._scattered = scattered
+        self._on_map = on_map
+        self._parked = False
+        self._segment: MappedSegment | None = None
+
+    @property
+    def end(self) -> int:
+        """Offset behind its last byte."""
+        return self.start + self.size
+
+    @property
+    def target(self) -> MappedSegment | PoolBuffer:
+        """Where new bytes go."""
+        return self.pending or self.segment
+
+    @property
+    def segment(self) -> MappedSegment:
+        """The map, made now if it is not there yet."""
+        segment = self._segment
+        if segment is None:
+            segment = self._segment = self._files.open_segment(self.path, self.size, self._writable)
+            if self._scattered:
+                segment.expect_scattered()
+            if self._on_map is not None:
+                self._on_map()
+        return segment
+
+    @property
+    def buffer(self) -> Buffer:
+        """The map, for kernels."""
+        return self.segment.buffer
+
+    @property
+    def view(self) -> memoryview:
+        """The map, for slices."""
+        return self.segment.view
+
+    def allocate_to(self, position: int) -> None:
+        """Allocates blocks beyond ``allocated`` until ``position`` is covered; bytes behind ``allocated`` are free.
+
+        Raises:
+            DiskFullError: there is no space; nothing has changed.
+        """
+        if position > self.allocated:
+            target = min(self.size, -(-position // ALLOCATION_STEP) * ALLOCATION_STEP)
+            self.segment.allocate(self.allocated, target - self.allocated)
+            self.allocated = target
+
+    def zero(self, position: int) -> bool:
+        """Zeroes everything from ``position`` to the end that is not zero; says whether there was something.
+
+        Only the blocks that hold something are written, so that holes stay holes.
+        """
+        view, changed = self.segment.view, False
+        for start, end in self._set_ranges(position):
+            view[start:end] = bytes(end - start)
+            changed = True
+        return changed
+
+    def set_end(self, position: int) -> int:
+        """Position behind the last byte from ``position`` on that is not zero; ``position`` when all are."""
+        end = position
+        for start, stop in self._set_ranges(position):
+            end = start + len(bytes(self.segment.view[start:stop]).rstrip(b"\0"))
+        return end
+
+    def _set_ranges(self, position: int) -> Iterator[tuple[int, int]]:
+        """Pieces of at most ``ALLOCATION_STEP`` bytes that hold something else than zeros."""
+        view = self.segment.view
+        for first, last in self.segment.data_ranges(position):
+            for start in range(first, last, ALLOCATION_STEP):
+                end = min(start + ALLOCATION_STEP, last)
+                if bytes(view[start:end]) != _ZEROS[: end - start]:
+                    yield start, end
+
+    def sync(self) -> None:
+        """Syncs the file if it is mapped, or was until ``park``; another that is not mapped was not written."""
+        segment = self._segment
+        if segment is not None:
+            segment.sync()
+        elif self._parked:
+            self._files.sync_file(self.path)
+        self._parked = False
+
+    def park(self) -> None:
+        """Gives up the map for a while; what was stored and not synced yet still will be. Not during a ``sync``."""
+        if self._segment is not None:
+            self._parked = True
+            self.close()
+
+    def close(self) -> None:
+        """Gives up the map; it comes back when it is needed again."""
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.close()

@@ -1,0 +1,226 @@
+"""A log cut into segments of one length, each named by the offset of its first byte (``formats.segment_name``).
+
+Rules of the names and lengths: RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. A hole between two segments is damage here;
+the reference only logs it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from rucola.errors import StoreDamagedError
+from rucola.formats.segment_name import segment_name, segment_start
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.log.mapped_file import MappedFile
+
+_log = logging.getLogger(__name__)
+
+
+class MappedFileQueue:
+    """The segments of one directory, oldest first. One thread changes the list; others may read and sync its members.
+
+    Attributes:
+        path: the directory, the first of several (``MultiPathMappedFileQueue``).
+        paths: all directories.
+        writable_paths: those that may get segments.
+        full_paths: those of them that should not; set by the thread that watches the disks.
+
+    Args:
+        files: door to the disk.
+        path: directory; need not exist.
+        segment_bytes: length of every segment.
+        writable: False = look only: nothing is created, removed or changed.
+        staging: prefix of the path under which new segments are made before they get their name.
+        allocate_whole: give all blocks to a new segment at once; else ``ALLOCATION_STEP`` by step.
+        scattered, on_map: see ``MappedFile``.
+    """
+
+    # A store may have hundreds of thousands of queues.
+    __slots__ = (
+        "_allocate_whole",
+        "_empty",
+        "_files",
+        "_on_map",
+        "_scattered",
+        "_staging",
+        "_writable",
+        "full_paths",
+        "path",
+        "paths",
+        "segment_bytes",
+        "segments",
+        "writable_paths",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        segment_bytes: int,
+        *,
+        writable: bool = True,
+        staging: str | None = None,
+        allocate_whole: bool = False,
+        scattered: bool = False,
+        on_map: Callable[[], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.paths: tuple[str, ...] = (path,)
+        self.writable_paths: tuple[str, ...] = self.paths
+        self.full_paths: frozenset[str] = frozenset()
+        self.segment_bytes = segment_bytes
+        self.segments: list[MappedFile] = []
+        self._files = files
+        self._writable = writable
+        self._staging = staging
+        self._allocate_whole = allocate_whole
+        self._scattered = scattered
+        self._on_map = on_map
+        self._empty = ""
+
+    def load(self, remove_empty: bool = True) -> None:
+        """Takes up the segments that are there; changes nothing but an empty last file, which is removed.
+
+        Args:
+            remove_empty: False leaves that to a later ``remove_empty``.
+
+        Raises:
+            StoreDamagedError: a file is not a segment, has the wrong length, or one is missing in between.
+        """
+        found = self.list_files()
+        self._empty = ""
+        if found and self._files.size("/".join(found[-1])) == 0:
+            self._empty = "/".join(found.pop())
+        segments: list[MappedFile] = []
+        for directory, name in found:
+            file = self._check(directory, name)
+            if segments and segments[-1].start == file.start:
+                raise StoreDamagedError(
+                    file.path,
+                    0,
+                    f"the same segment is {segments[-1].path}",
+                    "move the one away that is not the store's",
+                )
+            if segments and segments[-1].end != file.start:
+                raise StoreDamagedError(
+                    file.path, 0, f"the segment before it, {segment_name(segments[-1].end)}, is missing", "restore it"
+                )
+            segments.append(file)
+        self.segments = segments
+        if remove_empty:
+            self.remove_empty()
+
+    def list_files(self) -> list[tuple[str, str]]:
+        """Directory and name of each file, by name."""
+        return [(self.path, name) for name in self._files.list_files(self.path)]
+
+    def remove_empty(self) -> None:
+        """Removes the empty last file that ``load`` passed over.
+
+        The writer ended between creating the file and giving it its length (RocketMQ 5.3.3 removes it as well).
+        """
+        if self._empty and self._writable:
+            self._files.remove(self._empty)
+            self._files.sync_directory(self._empty.rpartition("/")[0])
+            event(_log, logging.WARNING, "empty segment removed", path=self._empty)
+        self._empty = ""
+
+    @property
+    def start(self) -> int:
+        """Offset of the first byte held, 0 without segments."""
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last segment, 0 without segments."""
+        return self.segments[-1].end if self.segments else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The segment that holds ``offset``; None when there is none."""
+        segments = self.segments
+        if not segments:
+            return None
+        index = (offset - segments[0].start) // self.segment_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def create(self, start: int) -> str:
+        """Makes the file of the segment that starts at ``start`` without taking it up; returns its path.
+
+        Any thread may call it. A file that is there already is kept when its length is right.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        name = segment_name(start)
+        for directory in self.paths:
+            path = f"{directory}/{name}"
+            if self._files.exists(path):
+                # Its maker may have failed to sync the directory.
+                self._files.sync_directory(directory)
+                return path
+        return self._make(start, name)
+
+    def _make(self, start: int, name: str) -> str:
+        """Makes the file of a segment that is not there."""
+        return self._make_in(self.path, name, f"{self.path}-" if self._staging is None else self._staging)
+
+    def _make_in(self, directory: str, name: str, staging: str) -> str:
+        path = f"{directory}/{name}"
+        self._files.make_directory(directory)
+        size = None if self._allocate_whole else 0
+        self._files.create_segment(path, f"{staging}{name}.tmp", self.segment_bytes, size)
+        return path
+
+    def append(self, start: int) -> MappedFile:
+        """Takes up the segment that starts at ``start``, created now if ``create`` was not called before."""
+        path = self.create(start)
+        allocated = self.segment_bytes if self._allocate_whole else 0
+        file = MappedFile(
+            self._files, path, start, self.segment_bytes, self._writable, allocated, self._scattered, self._on_map
+        )
+        self.segments.append(file)
+        return file
+
+    def remove_after(self, offset: int) -> list[str]:
+        """Removes the segments that start behind ``offset``, last first; returns the paths.
+
+        Each removal is synced before the next: a crash that kept a later one alone would leave a hole.
+        """
+        removed = []
+        while self.segments and self.segments[-1].start > offset:
+            file = self.segments.pop()
+            file.close()
+            self._files.remove(file.path)
+            self._files.sync_directory(file.path.rpartition("/")[0])
+            removed.append(file.path)
+        return removed
+
+    def detach_before(self, offset: int) -> list[MappedFile]:
+        """Takes the segments that end at or before ``offset`` out of the list, never the last; their files stay."""
+        segments = self.segments
+        count = sum(1 for file in segments[:-1] if file.end <= offset)
+        self.segments = segments[count:]
+        return segments[:count]
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for file in self.segments:
+            file.close()
+
+    def _check(self, directory: str, name: str) -> MappedFile:
+        path = f"{directory}/{name}"
+        start = segment_start(name)
+        if start is None:
+            raise StoreDamagedError(path, 0, "the name is not that of a segment (20 digits)", "move the file away")
+        length = self._files.size(path)
+        if length != self.segment_bytes:
+            raise StoreDamagedError(
+                path,
+                min(length, self.segment_bytes),
+                f"the file has {length} bytes, a segment of this store {self.segment_bytes}",
+                "restore the file, or set the segment size the store was made with",
+            )
+        # How much of the file has blocks is not known yet: what turns out to be written counts as allocated later.
+        return MappedFile(self._files, path, start, length, self._writable, 0, self._scattered, self._on_map)

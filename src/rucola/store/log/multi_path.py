@@ -1,0 +1,109 @@
+"""A commit log in several directories, perhaps of several disks (RocketMQ 5.3.3, ``MultiPathMappedFileQueue``).
+
+Segment number n, its start divided by its length, goes to the n-th of the directories that may get one, in order of
+their names and counted in a circle. May get one: those configured, without the read-only ones and without those whose
+disk is used beyond ``diskSpaceCleanForciblyRatio``; when none is left, the full ones as well. Segments are looked for
+in all of them, wherever they are.
+
+What differs from RocketMQ on purpose: when a disk turns out to have no space, the next directory in the circle is
+taken; the same segment in two directories is damage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from rucola.errors import DiskFullError
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import MessageStoreConfig, split_paths
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+
+_log = logging.getLogger(__name__)
+_STAGING = "allocating"
+
+
+class MultiPathMappedFileQueue(MappedFileQueue):
+    """The segments of several directories. All blocks of a new one are allocated at once.
+
+    Args:
+        paths: directories; need not exist.
+        read_only: directories that get no new segment, of ``paths`` or others.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        paths: Sequence[str],
+        read_only: Sequence[str],
+        segment_bytes: int,
+        *,
+        staging: str | None = None,
+        writable: bool = True,
+    ) -> None:
+        known = dict.fromkeys([*paths, *read_only])
+        super().__init__(
+            files, next(iter(known)), segment_bytes, writable=writable, staging=staging, allocate_whole=True
+        )
+        self.paths = tuple(known)
+        self.writable_paths = tuple(sorted(set(paths) - set(read_only)))
+
+    @classmethod
+    def of(cls, files: Files, config: MessageStoreConfig, root: str) -> MultiPathMappedFileQueue:
+        """The commit log of a store in ``root``."""
+        configured = split_paths(config.store_path_commit_log)
+        read_only = [files.expand(path) for path in split_paths(config.read_only_commit_log_store_paths)]
+        paths = log_directories(files, root, config.store_path_commit_log)
+        # New files are made beside the directory, which loaders other than ours also look into; inside when it may be
+        # a mount of its own.
+        staging = None if configured else f"{root}/commitlog-"
+        return cls(files, paths, read_only, config.mapped_file_size_commit_log, staging=staging)
+
+    def make_directories(self) -> None:
+        """Makes the directories that may get segments, durably."""
+        for path in self.writable_paths:
+            if self._files.exists(path) and not self._files.list_files(path):
+                self._files.sync_parent(path)
+            self._files.make_directory(path)
+            self._files.remove_tree(f"{path}/{_STAGING}")
+
+    def list_files(self) -> list[tuple[str, str]]:
+        """Directory and name of each file, by name."""
+        found = [(directory, name) for directory in self.paths for name in self._files.list_files(directory)]
+        return sorted(found, key=lambda place: (place[1], place[0]))
+
+    def candidates(self, start: int) -> list[str]:
+        """Where the segment at ``start`` goes, and where it would go if there is no space after all."""
+        paths = [path for path in self.writable_paths if path not in self.full_paths] or list(self.writable_paths)
+        first = start // self.segment_bytes % len(paths)
+        return paths[first:] + paths[:first]
+
+    def _make(self, start: int, name: str) -> str:
+        *others, last = self.candidates(start)
+        for directory in others:
+            try:
+                return self._make_there(directory, name)
+            except DiskFullError as error:
+                event(_log, logging.WARNING, "no space for a segment, next directory", path=directory, error=error)
+        return self._make_there(last, name)
+
+    def _make_there(self, directory: str, name: str) -> str:
+        if self._staging is not None:
+            return self._make_in(directory, name, self._staging)
+        # Gone at once: RocketMQ 4.9 does not load a log with a directory in it.
+        staging = f"{directory}/{_STAGING}"
+        self._files.make_directory(staging)
+        try:
+            return self._make_in(directory, name, f"{staging}/")
+        finally:
+            self._files.remove_tree(staging)
+
+
+def log_directories(files: Files, root: str, paths: str | None) -> list[str]:
+    """Directories of the commit log of the store in ``root``.
+
+    Args:
+        paths: several separated by ``,``; empty or None = that in ``root``.
+    """
+    return [files.expand(path) for path in split_paths(paths or "")] or [f"{root}/commitlog"]

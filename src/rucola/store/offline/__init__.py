@@ -1,0 +1,1 @@
+"""Reads a store directory without changing a byte of it."""

@@ -1,0 +1,219 @@
+"""The facts about a store directory that can be had without walking over its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.common.key_builder import is_light_queue
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
+from rucola.formats.checkpoint import StoreCheckpoint
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.index_file import INDEX_HEADER, IndexHeader
+from rucola.formats.segment_name import segment_start
+from rucola.runtime.files import Files
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.multi_path import log_directories
+from rucola.store.offline.offline_store import OfflineStore, QueueRange
+from rucola.store.recovery.watermark import FILE_NAME, Watermark, WatermarkFile
+from rucola.store.verify.findings import Findings
+from rucola.store.verify.index import index_geometry
+from rucola.store.verify.log import load_segments
+
+_QUEUES_OPEN_MAX = 32
+"""Queues mapped at a time, each with several files: descriptors are limited."""
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """One index file; ``slots`` and ``entries_max`` are 0 when they cannot be told."""
+
+    name: str
+    slots: int
+    entries_max: int
+    header: IndexHeader
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    """What ``store_info`` gives.
+
+    Attributes:
+        path: of the directory.
+        writer: who seems to have written it last.
+        size_bytes: lengths of all files together, with the log elsewhere.
+        min_offset: physical offset of the oldest byte of the log.
+        end_offset: physical offset behind the last whole record.
+        segments: of the log.
+        segment_bytes: length of one, 0 without one.
+        topics: with a queue.
+        queues: of them.
+        queue_segment_bytes: length of a segment of a queue, 0 without one.
+        messages: in all queues, those of lightweight topics not counted again.
+        checkpoint: None without the file.
+        watermark: None without the file, that is, in a store of RocketMQ.
+        abort: the store was not stopped, or is in use.
+        lock_held: a process is using the store.
+    """
+
+    path: str
+    writer: str
+    size_bytes: int
+    min_offset: int
+    end_offset: int
+    segments: int
+    segment_bytes: int
+    topics: int
+    queues: int
+    queue_segment_bytes: int
+    messages: int
+    index_files: list[IndexInfo]
+    checkpoint: StoreCheckpoint | None
+    watermark: Watermark | None
+    abort: bool
+    lock_held: bool
+
+
+@dataclass(frozen=True)
+class QueueInfo:
+    """A queue with the store times of its first and last message, -1 without one."""
+
+    range: QueueRange
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+
+    @property
+    def count(self) -> int:
+        """Entries."""
+        return self.range.max_offset - self.range.min_offset
+
+
+def store_info(store: OfflineStore, files: Files) -> StoreInfo:
+    """The facts about an open store."""
+    root = store.path
+    ranges = queue_ranges(store)
+    segments = store.log_segments()
+    checkpoint = files.read_file(f"{root}/checkpoint")
+    return StoreInfo(
+        path=root,
+        writer=_writer(files, root),
+        size_bytes=_directory_bytes(files, root)
+        + sum(size for path, _, size in segments if not path.startswith(f"{root}/")),
+        min_offset=store.min_offset(),
+        end_offset=store.end_offset(),
+        segments=len(segments),
+        segment_bytes=segments[0][2] if segments else 0,
+        topics=len({queue.topic for queue in ranges}),
+        queues=len(ranges),
+        queue_segment_bytes=_queue_segment_bytes(store, ranges),
+        messages=sum(queue.max_offset - queue.min_offset for queue in ranges if not is_light_queue(queue.topic)),
+        index_files=_index_files(files, f"{root}/index"),
+        checkpoint=StoreCheckpoint.decode(checkpoint) if checkpoint is not None else None,
+        watermark=WatermarkFile(files, root).read(),
+        abort=files.exists(f"{root}/abort"),
+        lock_held=files.lock_held(root),
+    )
+
+
+def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[QueueRange]:
+    """What every queue, or every queue of one topic, holds."""
+    return [info.range for info in queue_infos(store, topic, times=False)]
+
+
+def queue_infos(store: OfflineStore, topic: str | None = None, times: bool = True) -> list[QueueInfo]:
+    """The same with store times."""
+    infos: list[QueueInfo] = []
+    for name in store.topics() if topic is None else [topic]:
+        for queue_id in store.queues(name):
+            queue = store.queue_range(name, queue_id)
+            last = queue.max_offset - 1
+            wanted = (queue.min_offset, last) if times and last >= queue.min_offset else ()
+            stored = [_store_timestamp(store, name, queue_id, queue_offset) for queue_offset in wanted]
+            infos.append(QueueInfo(queue, *(stored or (-1, -1))))
+            if len(infos) % _QUEUES_OPEN_MAX == 0:
+                store.release_queues()
+    return infos
+
+
+def _store_timestamp(store: OfflineStore, topic: str, queue_id: int, queue_offset: int) -> int:
+    for _, physical_offset, _, _ in store.units(topic, queue_id, queue_offset, queue_offset + 1):
+        return store.store_timestamp(physical_offset)
+    return -1
+
+
+def _queue_segment_bytes(store: OfflineStore, ranges: list[QueueRange]) -> int:
+    for queue in ranges:
+        for _, _, units in store.queue_files(queue.topic, queue.queue_id):
+            return units * UNIT_BYTES
+    return 0
+
+
+def _index_files(files: Files, directory: str) -> list[IndexInfo]:
+    infos = []
+    for name in files.list_files(directory):
+        size = files.size(f"{directory}/{name}")
+        if len(name) == 17 and name.isascii() and name.isdigit() and size >= INDEX_HEADER.size:
+            file = MappedFile(files, f"{directory}/{name}", 0, size, False, 0)
+            slots, entries_max = index_geometry(file) or (0, 0)
+            infos.append(IndexInfo(name, slots, entries_max, IndexHeader.decode(file.segment.view)))
+            file.close()
+    return infos
+
+
+def _writer(files: Files, root: str) -> str:
+    if files.exists(f"{root}/{FILE_NAME}"):
+        return "Rucola"
+    if files.exists(f"{root}/rocksdbstore"):
+        return "RocketMQ 5.4 or later"
+    if files.exists(f"{root}/timerwheel") or files.exists(f"{root}/compaction"):
+        return "RocketMQ 5"
+    return "RocketMQ"
+
+
+def _directory_bytes(files: Files, path: str) -> int:
+    total = sum(files.size(f"{path}/{name}") for name in files.list_files(path))
+    return total + sum(_directory_bytes(files, f"{path}/{name}") for name in files.list_directories(path))
+
+
+def log_file(files: Files, root: str, physical_offset: int, commit_log_path: str | None = None) -> MappedFile | None:
+    """The segment of the log that holds ``physical_offset``, whatever else is wrong with the log."""
+    directory, *others = log_directories(files, root, commit_log_path)
+    for file in load_segments(files, directory, Findings(root), others=others):
+        if file.start <= physical_offset < file.end:
+            return file
+    return None
+
+
+def queue_file(files: Files, root: str, topic: str, queue_id: int, queue_offset: int) -> MappedFile | None:
+    """The segment of a queue that has the place of entry ``queue_offset``."""
+    return _file_at(files, f"{root}/consumequeue/{topic}/{queue_id}", queue_offset * UNIT_BYTES)
+
+
+def ext_file(files: Files, root: str, topic: str, queue_id: int, position: int) -> MappedFile | None:
+    """The segment of a queue's extension that holds ``position``."""
+    return _file_at(files, f"{root}/consumequeue_ext/{topic}/{queue_id}", position)
+
+
+def batch_unit_place(
+    files: Files, root: str, topic: str, queue_id: int, queue_offset: int
+) -> tuple[MappedFile, int] | None:
+    """Segment of a batch consume queue, and position in it of the unit whose record holds ``queue_offset``."""
+    directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
+    for name in reversed(files.list_files(directory)):
+        start, size = segment_start(name), files.size(f"{directory}/{name}")
+        if start is None:
+            continue
+        file = MappedFile(files, f"{directory}/{name}", start, size, False, 0)
+        for position in range(0, size - size % BATCH_UNIT_BYTES, BATCH_UNIT_BYTES):
+            unit = decode_batch_unit(file.segment.view, position)
+            if unit.valid and unit.base_offset <= queue_offset < unit.next_offset:
+                return file, position
+        file.close()
+    return None
+
+
+def _file_at(files: Files, directory: str, position: int) -> MappedFile | None:
+    for name in files.list_files(directory):
+        start, size = segment_start(name), files.size(f"{directory}/{name}")
+        if start is not None and start <= position < start + size:
+            return MappedFile(files, f"{directory}/{name}", start, size, False, 0)
+    return None

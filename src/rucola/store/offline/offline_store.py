@@ -1,0 +1,245 @@
+"""Reads a store directory without changing a byte of it, also while a broker is using it.
+
+For ``rucola store`` and for Spark: ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
+sent to other processes, which then map the files themselves. Under a running broker everything below ``end_offset`` is
+final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rucola.common.columns import RecordColumn
+from rucola.common.message import MessageExt
+from rucola.errors import StoreDamagedError
+from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.message import decode_message
+from rucola.formats.segment_name import segment_start
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log.log_reader import CHECK_ALL, CHECK_TORN_END, LogReader
+from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
+from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
+from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.queue.queue_factory import QueueOptions
+from rucola.store.recovery.recovery import scan
+from rucola.store.recovery.watermark import WatermarkFile
+from rucola.store.results import Boundary
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """What a queue holds.
+
+    Attributes:
+        min_offset: queue offset of the oldest message.
+        max_offset: queue offset behind the newest.
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+class OfflineStore:
+    """A store directory, opened for looking. Segment lengths are taken from the files.
+
+    Args:
+        path: the directory.
+        files: door to the disk.
+        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
+
+    Raises:
+        StoreDamagedError: the directory holds no store, or a segment of the log is not one.
+    """
+
+    def __init__(self, path: str, files: Files | None = None, commit_log_path: str | None = None) -> None:
+        self._files = files = files if files is not None else Files()
+        self.path = path = files.expand(path)
+        directories = log_directories(files, path, commit_log_path)
+        if not any(files.exists(part) for part in (*directories, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
+            raise StoreDamagedError(path, 0, "no store here: neither commitlog nor consumequeue", "name a store")
+        lengths = (self._segment_bytes(directory, 0) for directory in directories)
+        segment_bytes = next(filter(None, lengths), 1 << 30)
+        self._log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
+        self._log.queue.load()
+        self._log.max_offset = self._find_end()
+        self._queues = ConsumeQueueStore(files, path, self._queue_options(), self._log, writable=False)
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def log_segments(self) -> list[tuple[str, int, int]]:
+        """Path, physical offset of the first byte, and length of each segment, oldest first."""
+        return [(file.path, file.start, file.size) for file in self._log.queue.segments]
+
+    def min_offset(self) -> int:
+        """Physical offset of the oldest byte."""
+        return self._log.min_offset
+
+    def end_offset(self) -> int:
+        """Physical offset behind the last whole, undamaged record when the store was opened or last refreshed."""
+        return self._log.max_offset
+
+    def refresh(self) -> int:
+        """Looks for what a running broker has added; returns the new end offset."""
+        known = self._log.max_offset
+        self._log.queue.close()
+        self._log.queue.load()
+        self._log.max_offset = self._find_end(known)
+        self._queues.close()
+        return self._log.max_offset
+
+    def message_at(self, physical_offset: int) -> MessageExt | None:
+        """The message whose record starts at ``physical_offset``, None when none does."""
+        record = self._log.message_at(physical_offset)
+        return None if record is None else decode_message(record)
+
+    def record_at(self, physical_offset: int) -> memoryview | None:
+        """The record that starts there, as stored."""
+        return self._log.message_at(physical_offset)
+
+    def store_timestamp(self, physical_offset: int) -> int:
+        """Store time in ms of the record that starts there, which is not checked; -1 outside of the log."""
+        return self._log.store_timestamp(physical_offset)
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """Names of the topics that have a queue, sorted."""
+        return sorted({topic.decode("utf-8", "surrogateescape") for topic, _ in self._queues.names()})
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of a topic, sorted."""
+        wanted = topic.encode("utf-8", "surrogateescape")
+        return sorted(queue_id for name, queue_id in self._queues.names() if name == wanted)
+
+    def queue_ranges(self) -> list[QueueRange]:
+        """What every queue holds, by topic and queue id."""
+        return [self.queue_range(topic, queue_id) for topic in self.topics() for queue_id in self.queues(topic)]
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueRange:
+        """What one queue holds; an unknown one holds nothing."""
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return QueueRange(topic, queue_id, 0, 0)
+        return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of type BatchCQ: an entry is a record, which may hold several messages."""
+        return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
+
+    def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
+        """Path, queue offset of the first unit, and number of units of each segment of a queue.
+
+        None for a batch consume queue, in which the place of a unit does not follow from its queue offset.
+        """
+        queue = self._queue(topic, queue_id)
+        if queue is None or isinstance(queue, BatchConsumeQueue):
+            return []
+        return [(file.path, file.start // UNIT_BYTES, file.size // UNIT_BYTES) for file in queue.files.segments]
+
+    def units(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """Queue offset, physical offset, size and tags code of the entries from ``first`` up to ``last``.
+
+        Of a batch consume queue: one for each record that holds some of these messages, with the offset of its first.
+        """
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return
+        if isinstance(queue, BatchConsumeQueue):
+            for unit in queue.units(max(first, queue.min_offset), min(last, queue.max_offset)):
+                yield unit.base_offset, unit.physical_offset, unit.size, unit.tags_code
+            return
+        for queue_offset in range(max(first, queue.min_offset), min(last, queue.max_offset)):
+            physical_offset, size, tags_code = queue.entry(queue_offset)
+            if size != PREFILL_SIZE:
+                yield queue_offset, physical_offset, size, tags_code
+
+    def messages(self, topic: str, queue_id: int, first: int, last: int, unpack: bool = True) -> Iterator[MessageExt]:
+        """The messages of a queue from ``first`` up to ``last``.
+
+        Args:
+            unpack: whether to give compressed bodies as they were before compression.
+
+        Raises:
+            StoreDamagedError: a record is not what its unit says.
+        """
+        for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
+            row = self._log.row_at(physical_offset, CHECK_ALL)
+            record = self._log.view(physical_offset, size)
+            if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
+                file = self._log.queue.find(physical_offset)
+                path, start = (file.path, file.start) if file is not None else (self._log.queue.path, 0)
+                raise StoreDamagedError(
+                    path,
+                    physical_offset - start,
+                    f"entry {queue_offset} of {topic}/{queue_id} points at no whole record",
+                    "verify the store",
+                )
+            yield decode_message(record, unpack)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Queue offset of the message at a store time; see ``Boundary``."""
+        queue = self._queue(topic, queue_id)
+        return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
+
+    def release_queues(self) -> None:
+        """Gives up the maps of all queues; those asked for later are mapped again. For walks over very many queues."""
+        self._queues.close()
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        self._queues.close()
+        self._log.queue.close()
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
+
+    def _find_end(self, known: int = 0) -> int:
+        """Looks from the watermark on, or from the last segment that begins with a record.
+
+        Args:
+            known: end found before, a record end: what lies below it is not looked at again.
+        """
+        queue = self._log.queue
+        watermark = WatermarkFile(self._files, self.path).read()
+        if known > (watermark.flushed_offset if watermark is not None else 0) and queue.find(known - 1) is not None:
+            return scan(self._log, known, CHECK_ALL | CHECK_TORN_END).physical_offset
+        if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
+            start = max(watermark.flushed_offset, queue.start)
+            return scan(self._log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
+        for file in reversed(queue.segments):
+            end = scan(self._log, file.start, CHECK_ALL).physical_offset
+            if end > file.start:
+                return end
+        return queue.start
+
+    def _segment_bytes(self, directory: str, default: int) -> int:
+        """Length of the first segment in ``directory``."""
+        for name in self._files.list_files(directory):
+            length = self._files.size(f"{directory}/{name}")
+            if segment_start(name) is not None and length:
+                return length
+        return default
+
+    def _queue_options(self) -> QueueOptions:
+        config = MessageStoreConfig()
+        return QueueOptions(
+            self._queue_segment_bytes("consumequeue") or config.consume_queue_segment_bytes,
+            self._queue_segment_bytes("batchconsumequeue") or config.batch_consume_queue_segment_bytes,
+            self._queue_segment_bytes("consumequeue_ext") or config.mapped_file_size_consume_queue_ext,
+        )
+
+    def _queue_segment_bytes(self, kind: str) -> int:
+        """Length of a segment of the first queue below the directory ``kind`` that has one, 0 without one."""
+        for topic in self._files.list_directories(f"{self.path}/{kind}"):
+            for queue_id in self._files.list_directories(f"{self.path}/{kind}/{topic}"):
+                length = self._segment_bytes(f"{self.path}/{kind}/{topic}/{queue_id}", 0)
+                if length:
+                    return length
+        return 0

@@ -1,0 +1,1 @@
+"""The consume queues of all kinds."""

@@ -1,0 +1,94 @@
+"""Queue offsets that are written into a message's properties: of inner batches and of light queues.
+
+RocketMQ 5.3.3, ``BatchConsumeQueue#assignQueueOffset`` and ``LmqDispatch``. Only the plain road of an append comes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import (
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
+    PROPERTY_SEPARATOR,
+    WAIT,
+)
+from rucola.common.sysflag import MessageSysFlag
+from rucola.formats.batch_consume_queue import BATCH_SIZE_MAX
+from rucola.formats.light_queue import allows_light_queues, light_queue_names
+from rucola.formats.properties import decode_properties, java_order
+from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
+
+_INNER_NUM = f"{INNER_NUM}\x01".encode()
+_INNER_MULTI_DISPATCH = f"{INNER_MULTI_DISPATCH}\x01".encode()
+_INNER_BATCH = int(MessageSysFlag.INNER_BATCH)
+
+
+class OffsetAssigner:
+    """See the module.
+
+    Args:
+        light: whether light queues get offsets (``enableLmq``).
+    """
+
+    def __init__(self, queues: ConsumeQueueStore, light: bool) -> None:
+        self._queues = queues
+        self._light = light
+
+    def legal(self, message: StoreMessage) -> bool:
+        """Whether an inner batch says so in flag and property, and goes to a topic of type BatchCQ."""
+        if not message.sys_flag & _INNER_BATCH:
+            return _INNER_NUM not in message.properties or INNER_NUM not in decode_properties(message.properties)
+        return (
+            self._queues.factory.is_batch(message.topic)
+            and 0 <= message.queue_id < QUEUE_ID_MAX
+            and batch_size(message) > 0
+        )
+
+    def concerns(self, message: StoreMessage) -> bool:
+        """Whether ``properties`` adds something to the message."""
+        if message.sys_flag & _INNER_BATCH:
+            return True
+        return self._light and _INNER_MULTI_DISPATCH in message.properties and allows_light_queues(message.topic)
+
+    def properties(self, message: StoreMessage, text: bytes) -> bytes:
+        """The property text with the offsets that the message will have."""
+        values = decode_properties(text)
+        if message.sys_flag & _INNER_BATCH:
+            values[INNER_BASE] = str(self._next(message.topic, message.queue_id))
+        names = self._names(message.topic, values)
+        if names:
+            taken = [str(self._next(name)) if name is not None else "" for name in names]
+            values[INNER_MULTI_QUEUE_OFFSET] = ",".join(taken)
+            if WAIT in values:
+                values[WAIT] = values.pop(WAIT)  # the reference takes it out and puts it back
+        ordered = java_order(values.items(), message.properties_capacity)
+        return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
+
+    def stored(self, message: StoreMessage) -> None:
+        """The message is in the log, and its queue's next offset one higher."""
+        if message.sys_flag & _INNER_BATCH:
+            offsets = self._queues.next_offsets(message.topic, message.queue_id + 1)
+            offsets[message.queue_id] += batch_size(message) - 1
+        names = self._names(message.topic, decode_properties(message.properties))
+        for name in dict.fromkeys(names):
+            if name is not None:
+                self._queues.next_offsets(name)[0] += 1
+
+    def _names(self, topic: bytes, values: Mapping[str, str]) -> list[bytes | None]:
+        if not self._light or not allows_light_queues(topic):
+            return []
+        return light_queue_names(values.get(INNER_MULTI_DISPATCH, ""))
+
+    def _next(self, topic: bytes, queue_id: int = 0) -> int:
+        return self._queues.next_offsets(topic, queue_id + 1)[queue_id]
+
+
+def batch_size(message: StoreMessage) -> int:
+    """Messages in an inner batch, 0 when it does not say it."""
+    text = decode_properties(message.properties).get(INNER_NUM, "")
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    return count if count <= BATCH_SIZE_MAX else 0

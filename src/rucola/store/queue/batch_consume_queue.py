@@ -1,0 +1,334 @@
+"""The queue of a topic of type BatchCQ: one unit per record, which may hold several messages
+(``formats.batch_consume_queue``).
+
+A unit is found by its number, counted over all segments from where the first one begins; queue offsets lead to it by a
+search. Units behind a crash are taken for what they say only when dispatch offers the same record again: what differs
+is cut away with all behind it, and written anew. Threads as in ``ConsumeQueue``.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.common.message_const import INNER_BASE, INNER_NUM
+from rucola.formats.batch_consume_queue import (
+    BATCH_SIZE_MAX,
+    BATCH_UNIT_BYTES,
+    BatchUnit,
+    decode_batch_unit,
+    encode_batch_unit,
+)
+from rucola.formats.properties import decode_properties
+from rucola.runtime.files import Files
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
+from rucola.store.results import Boundary
+
+_NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
+_LOW_32 = 0xFFFFFFFF
+
+
+class BatchConsumeQueue(ConsumeQueue):
+    """The queue ``queue_id`` of ``topic``; see ``ConsumeQueue``, whose ``max_offset`` and ``min_offset`` it has."""
+
+    __slots__ = ("_checked", "_end", "_last_physical_offset")
+
+    unit_bytes = BATCH_UNIT_BYTES
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        segment_bytes: int,
+        topic: bytes,
+        queue_id: int,
+        log: LogReader,
+        writable: bool = True,
+    ) -> None:
+        super().__init__(files, path, segment_bytes, topic, queue_id, log, writable)
+        self._end = 0
+        self._checked = 0
+        self._last_physical_offset = -1
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Takes up the segments and finds both ends.
+
+        Raises:
+            StoreDamagedError: a file of the queue is not a segment.
+        """
+        self.files.load()
+        self.counted = bool(self.files.segments)
+        low, high = self._first, self.files.end // BATCH_UNIT_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_entry(middle):
+                low = middle + 1
+            else:
+                high = middle
+        self._synced = low * BATCH_UNIT_BYTES
+        self._end_at(low)
+        self.correct_min_offset()
+
+    def correct_min_offset(self) -> None:
+        """Raises ``min_offset`` to the first message whose record is not older than the log."""
+        first = self._first_from(self._log.min_offset)
+        self.min_offset = self.unit_at(first).base_offset if first < self._end else self.max_offset
+
+    def rewind(self, physical_offset: int) -> None:
+        """Recovery: what is known of records from ``physical_offset`` on counts only when they are put again."""
+        self._checked = self._first_from(physical_offset)
+        self._last_physical_offset = (
+            self.unit_at(self._checked - 1).physical_offset if self._checked > self._first else -1
+        )
+
+    def cut(self, physical_end: int) -> bool:
+        """See ``ConsumeQueue.cut``."""
+        end = self._checked
+        while end > self._first and self.unit_at(end - 1).physical_offset >= physical_end:
+            end -= 1
+        self._end_at(end)
+        position = end * BATCH_UNIT_BYTES
+        changed = bool(self.files.remove_after(position))
+        file = self.files.find(position)
+        if file is not None and file.zero(position - file.start):
+            file.sync()
+            changed = True
+        return changed
+
+    def _is_entry(self, number: int) -> bool:
+        """As in ``ConsumeQueue``, of the unit with that number."""
+        unit = self.unit_at(number)
+        if not unit.valid:
+            return False
+        if unit.physical_offset < self._log.min_offset:
+            return True
+        return self._log.holds(unit.physical_offset, unit.size, self.topic, self.queue_id, unit.base_offset)
+
+    def _end_at(self, number: int) -> None:
+        """Units up to ``number`` count."""
+        self._end = self._checked = number
+        last = self.unit_at(number - 1) if number > self._first else _NO_UNIT
+        self.max_offset = last.next_offset
+        self._last_physical_offset = last.physical_offset if last.valid else -1
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def put_record(self, request: DispatchRequest) -> None:
+        """Writes the unit of a record, unless it was put before.
+
+        Raises:
+            DiskFullError: no space for the unit; nothing has changed.
+        """
+        physical_offset = request.physical_offset
+        if physical_offset <= self._last_physical_offset:
+            return
+        queue_offset, batch_size = batch_of(request)
+        if queue_offset < 0 or batch_size <= 0:
+            return  # RocketMQ drops it too
+        unit = BatchUnit(
+            physical_offset, request.size, request.tags_code, request.store_timestamp_ms, queue_offset, batch_size
+        )
+        number = self._checked
+        if number < self._end and self.unit_at(number) != unit:
+            self._end = number
+        position = number * BATCH_UNIT_BYTES
+        if number < self._end:
+            # A process that was killed may have left the unit in memory only.
+            file = self.files.find(position)
+            assert file is not None
+            file.segment.rewrite(position - file.start, BATCH_UNIT_BYTES)
+        else:
+            file = self._file_with_room(position)
+            at = position - file.start
+            file.segment.view[at : at + BATCH_UNIT_BYTES] = encode_batch_unit(unit)
+            self._end = number + 1
+            if self.min_offset == self.max_offset:
+                self.min_offset = queue_offset
+        self._synced = min(self._synced, position)
+        self._checked = number + 1
+        self._last_physical_offset = physical_offset
+        self.max_offset = unit.next_offset
+
+    def sync(self) -> None:
+        """Syncs the segments written since the last call. Called by one thread at a time."""
+        self._sync_to(self._end * BATCH_UNIT_BYTES)
+
+    def _file_with_room(self, position: int) -> MappedFile:
+        file = self.files.find(position)
+        if file is None:
+            file = self.files.append(position)
+        at = position - file.start
+        file.allocated = max(file.allocated, at)
+        file.allocate_to(at + BATCH_UNIT_BYTES)
+        return file
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def unit_at(self, number: int) -> BatchUnit:
+        """The unit with that number; zeros where no segment is."""
+        position = number * BATCH_UNIT_BYTES
+        file = self.files.find(position)
+        return _NO_UNIT if file is None else decode_batch_unit(file.segment.view, position - file.start)
+
+    def number_of(self, queue_offset: int) -> int:
+        """Number of the unit whose record holds ``queue_offset``; the first one when all begin behind it."""
+        low, high = self._first, self._end
+        while low < high:
+            middle = (low + high) // 2
+            if self.unit_at(middle).base_offset <= queue_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, self._first)
+
+    def units(self, first: int, last: int) -> list[BatchUnit]:
+        """The units of the records that hold messages from ``first`` up to ``last``."""
+        found = []
+        for number in range(self.number_of(first), self._end):
+            unit = self.unit_at(number)
+            if unit.base_offset >= last:
+                break
+            if unit.next_offset > first:
+                found.append(unit)
+        return found
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tags code of the record that holds ``queue_offset``; zeros when none does."""
+        unit = self.unit_at(self.number_of(queue_offset)) if self._end > self._first else _NO_UNIT
+        return unit.physical_offset, unit.size, unit.tags_code
+
+    def select(
+        self,
+        queue_offset: int,
+        chosen: array[int],
+        tag_codes: array[int],
+        max_messages: int,
+        max_bytes: int,
+        scan_bytes_max: int,
+        *limits: int,
+    ) -> tuple[int, int, int] | None:
+        """Chooses the records of one pull, all from one segment, by the rules of ``select_units``.
+
+        A record counts as many messages as it holds; one larger than the limits is chosen when it is the first.
+        """
+        physical_min, physical_max, memory_from, memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max = (
+            limits
+        )
+        number = self.number_of(queue_offset)
+        if self.unit_at(number).next_offset <= queue_offset:
+            number += 1  # between the records of two units nothing is
+        file = self.files.find(number * BATCH_UNIT_BYTES)
+        if file is None:
+            return None
+        codes = {code & _LOW_32 for code in tag_codes}
+        count = messages = collected = missing = 0
+        next_offset = queue_offset
+        for at in range(number, min(self._end, file.end // BATCH_UNIT_BYTES)):
+            unit = self.unit_at(at)
+            if at > number and (unit.base_offset - queue_offset) * BATCH_UNIT_BYTES >= scan_bytes_max:
+                break
+            if count:
+                in_memory = unit.physical_offset >= memory_from
+                bytes_max = min(max_bytes, memory_bytes_max if in_memory else disk_bytes_max)
+                count_max = memory_count_max if in_memory else disk_count_max
+                full = messages + unit.batch_size > max_messages or messages >= count_max
+                if full or collected + unit.size > bytes_max or 2 * count >= len(chosen):
+                    break
+            next_offset = unit.next_offset
+            if codes and unit.tags_code & _LOW_32 not in codes:
+                continue
+            if not physical_min <= unit.physical_offset <= physical_max - unit.size:
+                missing += 1
+                continue
+            chosen[2 * count], chosen[2 * count + 1] = unit.physical_offset, unit.size
+            count, messages, collected = count + 1, messages + unit.batch_size, collected + unit.size
+        return count, next_offset - queue_offset, missing
+
+    def messages_in(self, chosen: array[int], count: int) -> int:
+        """See ``ConsumeQueue.messages_in``."""
+        return sum(self.unit_at(self._first_from(chosen[2 * at])).batch_size for at in range(count))
+
+    def offset_by_time(self, timestamp_ms: int, boundary: Boundary) -> int:
+        """Queue offset of the first message of a record, found by the store time in the units.
+
+        From the newest record's time on both boundaries lead to it. LOWER: the first record at or after the time.
+        UPPER: the last one at the time; between the times of two records mostly ``min_offset``, as RocketMQ 5.3.3 has
+        it (``BatchConsumeQueue#getOffsetInQueueByTime``).
+        """
+        if self._end == self._first:
+            return 0
+        number = self._search_time(timestamp_ms, boundary)
+        found = self.unit_at(number).base_offset if number >= 0 else -1
+        return min(max(found, self.min_offset), self.max_offset)
+
+    def _search_time(self, timestamp_ms: int, boundary: Boundary) -> int:
+        """Number of the unit, -1 when the search of the reference ends without one."""
+        left, right = self._segment_at_time(timestamp_ms)
+        if timestamp_ms >= self.unit_at(right).store_timestamp_ms:
+            return right
+        while left <= right:
+            middle = (left + right) // 2
+            at = self.unit_at(middle).store_timestamp_ms
+            if middle in (left, right):
+                if at >= timestamp_ms:
+                    return middle
+                if middle == right:
+                    return -1
+                left = middle + 1
+            elif boundary is Boundary.LOWER:
+                left, right = (middle + 1, right) if at < timestamp_ms else (left, middle)
+            else:
+                left, right = (middle, right) if at <= timestamp_ms else (left, middle - 1)
+        return -1
+
+    def _segment_at_time(self, timestamp_ms: int) -> tuple[int, int]:
+        """First and last unit of the newest segment that begins at or before the time, else of the first one."""
+        starts = [file.start // BATCH_UNIT_BYTES for file in self.files.segments]
+        starts = [start for start in starts if start < self._end]
+        chosen = starts[0]
+        for start in reversed(starts):
+            if self.unit_at(start).store_timestamp_ms <= timestamp_ms:
+                chosen = start
+                break
+        return chosen, min(self._end, chosen + self.files.segment_bytes // BATCH_UNIT_BYTES) - 1
+
+    @property
+    def _first(self) -> int:
+        """Number of the first unit."""
+        return self.files.start // BATCH_UNIT_BYTES
+
+    def _first_from(self, physical_offset: int) -> int:
+        """Number of the first unit whose record starts at or behind ``physical_offset``; the end without one."""
+        low, high = self._first, self._end
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit_at(middle)
+            if unit.valid and unit.physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def batch_of(request: DispatchRequest) -> tuple[int, int]:
+    """Queue offset of the first message of a record, and how many it holds.
+
+    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: what the properties say when both are there. -1 for what
+    is no number, or does not fit.
+    """
+    if INNER_BASE.encode() not in request.properties:
+        return request.queue_offset, 1
+    properties = decode_properties(request.properties)
+    base, count = properties.get(INNER_BASE, ""), properties.get(INNER_NUM, "")
+    if not base or not count:
+        return request.queue_offset, 1
+    if not (_is_number(base) and _is_number(count)) or int(count) > BATCH_SIZE_MAX:
+        return -1, -1
+    return int(base), int(count)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 19

@@ -1,0 +1,379 @@
+"""One consume queue: an array of units of 20 bytes that point into the commit log (``formats.consume_queue``).
+
+Unit ``n`` lies at byte ``20 * n`` over all segments. Units are valid from ``min_offset`` up to ``max_offset``; both
+are found when the queue is opened, by asking the log whether the record a unit points at is that entry of this queue.
+So stale units behind a cut (RocketMQ 5.3.3 leaves them) and holes are told from entries without trusting any saved
+position.
+
+The event loop's thread puts and reads; the keeper's thread syncs.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, select_units
+from rucola.runtime.files import Files
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.results import Boundary
+
+_put = UNIT.struct.pack_into
+_unit = UNIT.struct.unpack_from
+_physical_offset = Struct(">q").unpack_from
+"""Every kind of unit begins with it."""
+PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
+"""Size field of the units before the first entry of a queue that does not begin at 0."""
+
+
+class DispatchRequest(NamedTuple):
+    """One record on its way into its queue, for queues that need more of it than ``ConsumeQueue.put`` takes."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_timestamp_ms: int
+    properties: bytes
+
+
+class ConsumeQueue:
+    """The queue ``queue_id`` of ``topic``.
+
+    Attributes:
+        min_offset: queue offset of the oldest entry whose record is still in the log.
+        max_offset: queue offset behind the newest entry.
+        touched: used by the dispatcher: entries were put since the last notification, all of them with tags code
+            ``tags_code``, or with several when that is None.
+        counted: the store counts this queue among those with a file.
+        on_map: called when one of the segments was mapped.
+    """
+
+    __slots__ = (
+        "_allocated",
+        "_buffer",
+        "_file",
+        "_log",
+        "_position",
+        "_synced",
+        "counted",
+        "files",
+        "max_offset",
+        "min_offset",
+        "on_map",
+        "queue_id",
+        "tags_code",
+        "topic",
+        "touched",
+    )
+
+    unit_bytes = UNIT_BYTES
+    """Length of a unit in the files."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        segment_bytes: int,
+        topic: bytes,
+        queue_id: int,
+        log: LogReader,
+        writable: bool = True,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True, on_map=self._mapped)
+        self.min_offset = 0
+        self.max_offset = 0
+        self.touched = False
+        self.tags_code: int | None = 0
+        self.counted = False
+        self.on_map: Callable[[ConsumeQueue], None] | None = None
+        self._log = log
+        self._file: MappedFile | None = None
+        self._buffer: object = None
+        self._position = 0
+        self._allocated = 0
+        self._synced = 0
+
+    # -- opening ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Takes up the segments and finds both ends.
+
+        Raises:
+            StoreDamagedError: a file of the queue is not a segment.
+        """
+        self.files.load()
+        self.counted = bool(self.files.segments)
+        first = self.files.start // UNIT_BYTES
+        last = self.files.end // UNIT_BYTES
+        while first < last:
+            middle = (first + last) // 2
+            if self._is_entry(middle):
+                first = middle + 1
+            else:
+                last = middle
+        self.max_offset = first
+        self._synced = first * UNIT_BYTES
+        self.correct_min_offset()
+
+    def correct_min_offset(self) -> None:
+        """Raises ``min_offset`` to the first entry whose record is not older than the log."""
+        low, high, log_min = self.files.start // UNIT_BYTES, self.max_offset, self._log.min_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size, _ = self.unit(middle)
+            if size == PREFILL_SIZE or physical_offset < log_min:
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = low
+
+    def rewind(self, physical_offset: int) -> None:
+        """Recovery: the records from ``physical_offset`` on are put again."""
+
+    def detach_expired(self) -> list[MappedFile]:
+        """Takes the leading segments whose last entry is older than the log out of the list, never the last segment.
+
+        Their files stay. ``min_offset`` has been corrected before.
+        """
+        segments, count = self.files.segments, 0
+        while count < len(segments) - 1:
+            file = segments[count]
+            if _physical_offset(file.segment.buffer, file.size - self.unit_bytes)[0] >= self._log.min_offset:
+                break
+            count += 1
+        self.files.segments = segments[count:]
+        return segments[:count]
+
+    def cut(self, physical_end: int) -> bool:
+        """Zeroes what lies behind ``max_offset`` and removes later segments; says whether there was something.
+
+        The reference leaves those bytes, and takes them up again when the log has grown past their offsets.
+
+        Args:
+            physical_end: end of the log; entries at or behind it are dropped first.
+        """
+        while self.max_offset > self.min_offset and self.unit(self.max_offset - 1)[0] >= physical_end:
+            self.max_offset -= 1
+        self._file = None
+        self._position = self._allocated = 0
+        end = self.max_offset * UNIT_BYTES
+        changed = bool(self.files.remove_after(end))
+        file = self.files.find(end)
+        if file is not None and file.zero(end - file.start):
+            file.sync()
+            changed = True
+        return changed
+
+    def _is_entry(self, queue_offset: int) -> bool:
+        """Whether the unit is an entry of this queue, one whose record is gone by age, or one before the first."""
+        physical_offset, size, _ = self.unit(queue_offset)
+        if size <= 0 or physical_offset < 0:
+            return False
+        if size == PREFILL_SIZE and physical_offset == 0:
+            return True
+        if physical_offset < self._log.min_offset:
+            return True
+        return self._log.holds(physical_offset, size, self.topic, self.queue_id, queue_offset)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
+        """Writes the unit of entry ``queue_offset``.
+
+        An entry that is there already is written once more, and a gap is filled with units that point at nothing (the
+        reference would put the unit at a wrong place).
+
+        Raises:
+            DiskFullError: no space for the unit; nothing has changed.
+        """
+        if queue_offset != self.max_offset:
+            self._put_aside(queue_offset, physical_offset, size, tags_code)
+            return
+        position = self._position
+        if position >= self._allocated:
+            position = self._extend()
+        _put(self._buffer, position, physical_offset, size, tags_code)  # type: ignore[arg-type]
+        self._position = position + UNIT_BYTES
+        self.max_offset = queue_offset + 1
+
+    def put_units(self, units: bytearray, count: int) -> None:
+        """Writes the units of the next ``count`` entries.
+
+        Raises:
+            DiskFullError: no space for all of them; those before are written.
+        """
+        done = 0
+        while done < count:
+            position = self._position
+            if position >= self._allocated:
+                position = self._extend()
+            file = self._file
+            assert file is not None
+            take = min(count - done, (self._allocated - position) // UNIT_BYTES)
+            end = position + take * UNIT_BYTES
+            file.segment.view[position:end] = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
+            self._position = end
+            self.max_offset += take
+            done += take
+
+    def put_record(self, request: DispatchRequest) -> None:
+        """Writes the unit of a record; see ``put``."""
+        self.put(request.queue_offset, request.physical_offset, request.size, request.tags_code)
+
+    def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
+        if queue_offset < self.max_offset:
+            file = self.files.find(queue_offset * UNIT_BYTES)
+            if file is not None:
+                position = queue_offset * UNIT_BYTES - file.start
+                if self.unit(queue_offset) != (physical_offset, size, tags_code):
+                    _put(file.segment.buffer, position, physical_offset, size, tags_code)
+                else:
+                    # A process that was killed, or whose sync failed, may have left the unit in memory only, in a page
+                    # that the system takes for written.
+                    file.segment.rewrite(position, UNIT_BYTES)
+                self._synced = min(self._synced, queue_offset * UNIT_BYTES)
+            return
+        if self.max_offset == self.min_offset:
+            self._begin_at(queue_offset)
+        while self.max_offset < queue_offset:
+            self.put(self.max_offset, 0, PREFILL_SIZE, 0)
+        self.put(queue_offset, physical_offset, size, tags_code)
+
+    def _begin_at(self, queue_offset: int) -> None:
+        """An empty queue begins with ``queue_offset``: units before it in its segment point at nothing.
+
+        RocketMQ 5.3.3, ``ConsumeQueue#putMessagePositionInfo``.
+        """
+        start = queue_offset * UNIT_BYTES
+        segment_start = start - start % self.files.segment_bytes
+        if self.files.find(segment_start) is None:
+            self.files.remove_after(-1)
+            self.files.append(segment_start)
+        self._file = None
+        self._position = self._allocated = 0
+        self.max_offset = segment_start // UNIT_BYTES
+        while self.max_offset < queue_offset:
+            self.put(self.max_offset, 0, PREFILL_SIZE, 0)
+        self.min_offset = queue_offset
+
+    def _extend(self) -> int:
+        """Makes room for one unit behind ``max_offset``; returns its position in the segment."""
+        end = self.max_offset * UNIT_BYTES
+        file = self.files.find(end)
+        if file is None:
+            file = self.files.append(end - end % self.files.segment_bytes)
+        position = end - file.start
+        if self._file is not file:
+            file.allocated = max(file.allocated, position)
+        file.allocate_to(position + UNIT_BYTES)
+        self._file = file
+        self._buffer = file.segment.buffer
+        self._allocated = file.allocated - file.allocated % UNIT_BYTES
+        return position
+
+    def sync(self) -> None:
+        """Syncs the segments written since the last call. Called by one thread at a time."""
+        self._sync_to(self.max_offset * UNIT_BYTES)
+
+    def _sync_to(self, end: int) -> None:
+        for file in list(self.files.segments):
+            if file.end > self._synced and file.start < end:
+                file.sync()
+        self._synced = end
+
+    def park(self) -> None:
+        """Gives up the maps for a while; nothing else changes, and they come back one by one. Not in ``sync``."""
+        self._file = None
+        self._buffer = None
+        self._position = self._allocated = 0
+        for file in self.files.segments:
+            file.park()
+
+    def _mapped(self) -> None:
+        if self.on_map is not None:
+            self.on_map(self)
+
+    def close(self) -> None:
+        """Gives up the maps."""
+        self._file = None
+        self._buffer = None
+        self._position = self._allocated = 0
+        self.files.close()
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tags code of a unit; (0, 0, 0) where no segment is."""
+        position = queue_offset * UNIT_BYTES
+        file = self.files.find(position)
+        if file is None:
+            return 0, 0, 0
+        return _unit(file.segment.buffer, position - file.start)
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """The same with the hash of the tags, wherever it is kept."""
+        return self.unit(queue_offset)
+
+    def select(
+        self,
+        queue_offset: int,
+        chosen: array[int],
+        tag_codes: array[int],
+        max_messages: int,
+        max_bytes: int,
+        scan_bytes_max: int,
+        *limits: int,
+    ) -> tuple[int, int, int] | None:
+        """Chooses the units of one pull from the segment that holds ``queue_offset``; see ``select_units``.
+
+        Returns:
+            Units chosen, how far behind ``queue_offset`` the pull's next one is, units without a record; None when
+            there is no such segment.
+        """
+        position = queue_offset * UNIT_BYTES
+        file = self.files.find(position)
+        if file is None:
+            return None
+        start = file.start
+        limit = min(self.max_offset * UNIT_BYTES, file.end) - start
+        return select_units(
+            file.segment.buffer,
+            position - start,
+            limit,
+            chosen,
+            max_messages,
+            max_bytes,
+            scan_bytes_max,
+            tag_codes,
+            *limits,
+        )
+
+    def messages_in(self, chosen: array[int], count: int) -> int:
+        """Number of messages in the ``count`` records chosen."""
+        return count
+
+    def offset_by_time(self, timestamp_ms: int, boundary: Boundary) -> int:
+        """Queue offset of the entry at a store time.
+
+        LOWER: the first entry stored at or after it, ``max_offset`` when all are older. UPPER: the last entry stored at
+        or before it, ``min_offset`` when all are younger. Store times never decrease along a queue.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            at = self._log.store_timestamp(self.unit(middle)[0])
+            before = at < timestamp_ms if boundary is Boundary.LOWER else at <= timestamp_ms
+            if before:
+                low = middle + 1
+            else:
+                high = middle
+        if boundary is Boundary.UPPER:
+            return max(low - 1, self.min_offset)
+        return low

@@ -1,0 +1,289 @@
+"""The extension of consume queues (``formats.consume_queue_ext``), and the queue that has one.
+
+What the extension holds follows from the log and, for the bit maps, from the filters known when a record was
+dispatched. It is synced with its queue; after a crash each unit counts only when dispatch offers its record again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from rucola.formats.consume_queue import UNIT, UNIT_BYTES, select_units
+from rucola.formats.consume_queue_ext import (
+    END_BYTES,
+    END_MARK,
+    EXT_UNIT_BYTES_MAX,
+    ExtUnit,
+    address_of,
+    decode_ext_unit,
+    encode_ext_unit,
+    is_address,
+    position_of,
+)
+from rucola.runtime.files import Files
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
+
+BitMap = Callable[[bytes, bytes], bytes]
+"""Topic and property text of a record to its bloom filter bits, empty for none."""
+
+
+class ConsumeQueueExt:
+    """The segments of one extension.
+
+    Attributes:
+        files: the segments.
+        end: position behind the last unit.
+        unit_bytes_max: length of the longest unit there is a place for.
+    """
+
+    def __init__(self, files: Files, path: str, segment_bytes: int, writable: bool = True) -> None:
+        self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True)
+        self.end = 0
+        self.unit_bytes_max = min(EXT_UNIT_BYTES_MAX, segment_bytes - END_BYTES)
+        self._files = files
+
+    def read(self, address: int) -> ExtUnit | None:
+        """The unit at ``address``, None when none can be read there."""
+        position = position_of(address)
+        file = self.files.find(position)
+        return None if file is None else decode_ext_unit(file.segment.view, position - file.start)
+
+    def append(self, unit: ExtUnit) -> int:
+        """Writes a unit behind the last one; returns its address.
+
+        Raises:
+            DiskFullError: no space; nothing has changed.
+        """
+        data = encode_ext_unit(unit)
+        position = self.end
+        file = self.files.find(position)
+        if file is not None and len(data) > file.end - position - END_BYTES:
+            at = position - file.start
+            file.allocate_to(file.size)
+            file.segment.view[at : at + len(END_MARK)] = END_MARK
+            position = file.end
+            file = self.files.find(position)
+        if file is None:
+            file = self.files.append(position)
+        at = position - file.start
+        file.allocated = max(file.allocated, at)
+        file.allocate_to(at + len(data))
+        file.segment.view[at : at + len(data)] = data
+        self.end = position + len(data)
+        return address_of(position)
+
+    def rewrite(self, address: int, size: int) -> None:
+        """Stores a unit once more, so that the coming sync writes it."""
+        position = position_of(address)
+        file = self.files.find(position)
+        if file is not None:
+            file.segment.rewrite(position - file.start, size)
+
+    def find_end(self) -> None:
+        """Finds ``end`` by the sizes of the units in the last segment."""
+        self.end = self.files.start
+        if self.files.segments:
+            file = self.files.segments[-1]
+            at = 0
+            while (unit := decode_ext_unit(file.segment.view, at)) is not None:
+                at += unit.size
+            self.end = file.start + at
+
+    def cut(self) -> bool:
+        """Zeroes what lies behind ``end`` and removes later segments; says whether there was something."""
+        changed = bool(self.files.remove_after(self.end))
+        file = self.files.find(self.end)
+        if file is not None:
+            at = self.end - file.start
+            if bytes(file.segment.view[at : at + len(END_MARK)]) == END_MARK:
+                at += len(END_MARK)
+            if file.zero(at):
+                file.sync()
+                changed = True
+        return changed
+
+    def remove_before(self, position: int) -> None:
+        """Removes the segments that end before ``position``, oldest first."""
+        segments = self.files.segments
+        while segments and segments[0].end < position:
+            file = segments[0]
+            self.files.segments = segments = segments[1:]
+            file.close()
+            self._files.remove(file.path)
+            self._files.sync_directory(self.files.path)
+
+    def sync(self) -> None:
+        """Syncs all segments that are mapped; one that is not has not been written."""
+        for file in list(self.files.segments):
+            file.sync()
+
+
+class ExtendedConsumeQueue(ConsumeQueue):
+    """A consume queue with an extension; see ``ConsumeQueue``.
+
+    Args:
+        ext: the extension, not loaded yet.
+        bit_map: makes the bit maps of records.
+        extending: whether records get a unit in the extension; else it is only read.
+    """
+
+    __slots__ = ("_bit_map", "_ext", "_extending", "_opened")
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        segment_bytes: int,
+        topic: bytes,
+        queue_id: int,
+        log: LogReader,
+        writable: bool,
+        ext: ConsumeQueueExt,
+        bit_map: BitMap | None,
+        extending: bool,
+    ) -> None:
+        super().__init__(files, path, segment_bytes, topic, queue_id, log, writable)
+        self._ext = ext
+        self._bit_map = bit_map
+        self._extending = extending
+        self._opened = False
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """See ``ConsumeQueue.open``."""
+        self._ext.files.load()
+        super().open()
+        self._find_ext_end()
+        self._opened = True
+
+    def correct_min_offset(self) -> None:
+        """Also removes segments of the extension that end before the unit of the first entry."""
+        super().correct_min_offset()
+        if self._opened and self.min_offset < self.max_offset:
+            address = self.unit(self.min_offset)[2]
+            if is_address(address):
+                self._ext.remove_before(position_of(address))
+
+    def cut(self, physical_end: int) -> bool:
+        """See ``ConsumeQueue.cut``; the extension ends behind the unit of the last entry."""
+        changed = super().cut(physical_end)
+        self._find_ext_end()
+        return self._ext.cut() or changed
+
+    def _find_ext_end(self) -> None:
+        end = self._ext_end_before(self.max_offset)
+        if end is None:
+            self._ext.find_end()  # the last entries were put while there was no extension
+        else:
+            self._ext.end = end
+
+    def _ext_end_before(self, queue_offset: int) -> int | None:
+        """Position behind the unit of the entry before ``queue_offset``, None when that has none that can be read."""
+        if queue_offset <= self.min_offset:
+            return self._ext.files.start
+        address = self.unit(queue_offset - 1)[2]
+        unit = self._ext.read(address) if is_address(address) else None
+        return None if unit is None else position_of(address) + unit.size
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def put_record(self, request: DispatchRequest) -> None:
+        """Writes the unit of a record into the extension, then its address into the queue.
+
+        Raises:
+            DiskFullError: no space; nothing has changed that counts.
+        """
+        if not self._extending:
+            super().put_record(request)
+            return
+        if request.queue_offset < self.max_offset:
+            if self._put_again(request):
+                return
+            self._take_back(request.queue_offset)
+        bits = self._bit_map(self.topic, request.properties) if self._bit_map is not None else b""
+        unit = ExtUnit(request.tags_code, request.store_timestamp_ms, bits)
+        if unit.size > self._ext.unit_bytes_max:
+            super().put_record(request)  # as the reference does
+            return
+        end = self._ext.end
+        address = self._ext.append(unit)
+        try:
+            self.put(request.queue_offset, request.physical_offset, request.size, address)
+        except BaseException:
+            self._ext.end = end
+            raise
+
+    def _put_again(self, request: DispatchRequest) -> bool:
+        """Whether the entry is there already, as it should be; then what holds it is stored once more."""
+        physical_offset, size, address = self.unit(request.queue_offset)
+        if (physical_offset, size) != (request.physical_offset, request.size):
+            return False
+        if is_address(address):
+            unit = self._ext.read(address)
+            if unit is None or unit[:2] != (request.tags_code, request.store_timestamp_ms):
+                return False
+            self._ext.rewrite(address, unit.size)
+        elif address != request.tags_code:
+            return False
+        self.put(request.queue_offset, physical_offset, size, address)
+        return True
+
+    def _take_back(self, queue_offset: int) -> None:
+        """Entries from ``queue_offset`` on do not count any more, nor do their units in the extension."""
+        end = self._ext_end_before(queue_offset)
+        if end is not None:
+            self._ext.end = end
+        self.max_offset = max(queue_offset, self.min_offset)
+        self._file = None
+        self._position = self._allocated = 0
+        self._synced = min(self._synced, self.max_offset * UNIT_BYTES)
+
+    def sync(self) -> None:
+        """See ``ConsumeQueue.sync``; the extension first."""
+        self._ext.sync()
+        super().sync()
+
+    def close(self) -> None:
+        """Gives up the maps."""
+        self._ext.files.close()
+        super().close()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """See ``ConsumeQueue.entry``; an address that leads nowhere stays what it is."""
+        physical_offset, size, tags_code = self.unit(queue_offset)
+        unit = self._ext.read(tags_code) if is_address(tags_code) else None
+        return physical_offset, size, tags_code if unit is None else unit.tags_code
+
+    def ext_unit(self, queue_offset: int) -> ExtUnit | None:
+        """What the extension holds of an entry, None when it holds nothing."""
+        address = self.unit(queue_offset)[2]
+        return self._ext.read(address) if is_address(address) else None
+
+    def select(
+        self,
+        queue_offset: int,
+        chosen: array[int],
+        tag_codes: array[int],
+        max_messages: int,
+        max_bytes: int,
+        scan_bytes_max: int,
+        *limits: int,
+    ) -> tuple[int, int, int] | None:
+        """See ``ConsumeQueue.select``; an entry whose unit in the extension cannot be read matches."""
+        if not len(tag_codes):
+            return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, *limits)
+        file = self.files.find(queue_offset * UNIT_BYTES)
+        if file is None:
+            return None
+        last = min(self.max_offset, file.end // UNIT_BYTES, queue_offset + -(-scan_bytes_max // UNIT_BYTES))
+        units = bytearray()
+        for at in range(queue_offset, last):
+            physical_offset, size, tags_code = self.entry(at)
+            units += UNIT.pack(physical_offset, size, tag_codes[0] if is_address(tags_code) else tags_code)
+        return select_units(units, 0, len(units), chosen, max_messages, max_bytes, scan_bytes_max, tag_codes, *limits)

@@ -1,0 +1,226 @@
+"""All consume queues of a store, opened when they are first needed: a start does not depend on how many there are.
+
+Where a queue's files are, and of which kind it is, is told by ``queue_factory``. Names of topics come from clients;
+each was checked against the alphabet of topics before it got here, and is checked again against leaving the directory.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterator
+
+from rucola.formats.segment_name import segment_name
+from rucola.runtime.files import Files
+from rucola.store.log.log_reader import LogReader
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.queue_factory import QueueFactory, QueueOptions
+
+QUEUE_ID_MAX = 1 << 16
+"""Messages are appended to queues with smaller ids only; foreign stores may hold others."""
+
+MAPS_MAX = 4096
+"""Segments of queues that are mapped at a time: each takes two of the process's descriptors, and a map."""
+
+_INT32_MAX = 0x7FFFFFFF
+_PARKED_SHARE = 4
+
+
+class ConsumeQueueStore:
+    """The queues of a store. Used from the event loop's thread; ``sync`` from the keeper's thread.
+
+    Attributes:
+        factory: knows the kinds of queues.
+        file_count: number of queues with at least one file.
+        next_offset_tables: what ``next_offsets`` has answered so far, by topic.
+        first_counts: the sum of each of those tables when it was made.
+        maps_max: when more segments are mapped, queues that have been mapped for long give up their maps.
+
+    Args:
+        files: door to the disk.
+        root: the store's directory.
+        options: of the kinds of queues.
+        log: what the units point into.
+        writable: False = look only.
+    """
+
+    def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
+        self.factory = QueueFactory(files, root, log, options, writable)
+        self.file_count = 0
+        self._files = files
+        self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
+        self.next_offset_tables: dict[bytes, array[int]] = {}
+        self.first_counts: dict[bytes, int] = {}
+        # In the order of their first write: syncs then come in the same order in each run of a simulation.
+        self._dirty: dict[ConsumeQueue, None] = {}
+        self._dirty_lock = threading.Lock()
+        self._syncing: ConsumeQueue | None = None
+        self.maps_max = MAPS_MAX
+        self._maps: dict[ConsumeQueue, int] = {}
+        self._map_count = 0
+
+    def names(self) -> Iterator[tuple[bytes, int]]:
+        """Topic and queue id of every queue directory."""
+        return self.factory.names()
+
+    def directories(self) -> Iterator[str]:
+        """Every directory of the queues, outer ones first."""
+        return self.factory.directories()
+
+    def load(self) -> None:
+        """Counts the queues that have a file, without opening one.
+
+        Raises:
+            StoreDamagedError: a topic has queues of another kind than its type says.
+        """
+        self.factory.check_types()
+        files, first = self._files, segment_name(0)
+        self.file_count, last, path = 0, b"", ""
+        for topic, queue_id in self.names():
+            if topic != last:
+                last, path = topic, self.factory.topic_directory(topic)
+            # Most queues still have their first segment, and asking for it takes a third of the time of a list.
+            found = files.exists(f"{path}/{queue_id}/{first}") or files.list_files(f"{path}/{queue_id}")
+            self.file_count += bool(found)
+
+    def check(self) -> None:
+        """Looks at the names and lengths of all queue files, without opening or changing one.
+
+        Raises:
+            StoreDamagedError: one of them is not a segment.
+        """
+        self.factory.check()
+
+    def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
+        """The queues of ``topic`` that are open, by id; the dispatcher keeps this dictionary over a run of records."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            queues = self._topics[topic] = {}
+        return queues
+
+    def get(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        """The queue, opened now if need be; an unknown one is empty and has no file until something is put into it."""
+        queues = self.queues_of(topic)
+        queue = queues.get(queue_id)
+        if queue is None:
+            if not 0 <= queue_id <= _INT32_MAX:
+                raise ValueError(f"queue id {queue_id} is out of range")
+            queue = self.factory.make(topic, queue_id)
+            if type(queue) is ConsumeQueue:
+                # The other kinds are few, and know more of their maps than that they are there.
+                queue.on_map = self._mapped
+            queue.open()
+            queues[queue_id] = queue
+        return queue
+
+    def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
+        """The queue if it is open or has a directory, else None; for readers, who must not fill the table."""
+        queue = self._topics.get(topic, {}).get(queue_id)
+        if queue is not None:
+            return queue
+        if not 0 <= queue_id <= _INT32_MAX or not self._files.exists(self.factory.directory(topic, queue_id)):
+            return None
+        return self.get(topic, queue_id)
+
+    def next_offsets(self, topic: bytes, queue_count: int = 0) -> array[int]:
+        """Next queue offset of each queue of ``topic``, by queue id; the append advances it.
+
+        Args:
+            queue_count: the table has at least so many entries afterwards.
+        """
+        offsets = self.next_offset_tables.get(topic)
+        if offsets is None:
+            directory = self.factory.topic_directory(topic)
+            ids = [int(name) for name in self._files.list_directories(directory) if name.isascii() and name.isdigit()]
+            offsets = self.next_offset_tables[topic] = array("q", [0])
+            queue_count = max(queue_count, 1 + max((i for i in ids if i < QUEUE_ID_MAX), default=0))
+            for queue_id in ids:
+                self._grow(offsets, queue_count)
+                if queue_id < QUEUE_ID_MAX:
+                    offsets[queue_id] = self.get(topic, queue_id).max_offset
+            self.first_counts[topic] = sum(offsets)
+        self._grow(offsets, queue_count)
+        return offsets
+
+    def directory(self, topic: bytes, queue_id: int) -> str:
+        """Where the files of a queue are, or would be."""
+        return self.factory.directory(topic, queue_id)
+
+    def detach_topic(self, topic: bytes) -> list[ConsumeQueue]:
+        """Takes the queues of ``topic`` out of all tables: they count as not there. Their files stay.
+
+        Returns:
+            Those that are open, for whoever closes them.
+        """
+        opened = self._topics.pop(topic, {})
+        self.next_offset_tables.pop(topic, None)
+        self.first_counts.pop(topic, None)
+        self.file_count -= sum(queue.counted for queue in opened.values())
+        for name in self._files.list_directories(self.factory.topic_directory(topic)):
+            known = not (name.isascii() and name.isdigit()) or int(name) in opened
+            if not known and self._files.list_files(self.directory(topic, int(name))):
+                self.file_count -= 1
+        with self._dirty_lock:
+            for queue in opened.values():
+                self._dirty.pop(queue, None)
+                self._map_count -= self._maps.pop(queue, 0)
+        self.factory.forget(topic)
+        return list(opened.values())
+
+    def open_queues(self) -> Iterator[ConsumeQueue]:
+        """Every queue that is open."""
+        for queues in list(self._topics.values()):
+            yield from list(queues.values())
+
+    def written(self, queues: list[ConsumeQueue]) -> None:
+        """Says that units were put into ``queues``: they are synced next."""
+        for queue in queues:
+            if not queue.counted:
+                queue.counted = True
+                self.file_count += 1
+        with self._dirty_lock:
+            self._dirty.update(dict.fromkeys(queues))
+
+    def sync(self) -> None:
+        """Syncs all queues written since the last call; called by the keeper's thread, or when it has ended."""
+        with self._dirty_lock:
+            dirty, self._dirty = self._dirty, {}
+        try:
+            for queue in dirty:
+                with self._dirty_lock:
+                    self._syncing = queue
+                queue.sync()
+        finally:
+            self._syncing = None
+
+    def close(self) -> None:
+        """Forgets all queues and gives up their maps; those that are asked for later are opened again."""
+        for queue in self.open_queues():
+            queue.close()
+        self._topics.clear()
+        self.next_offset_tables.clear()
+        self.first_counts.clear()
+        self._maps.clear()
+        self._map_count = 0
+
+    def _mapped(self, queue: ConsumeQueue) -> None:
+        self._maps[queue] = self._maps.get(queue, 0) + 1
+        self._map_count += 1
+        if self._map_count > self.maps_max:
+            self._park(queue)
+
+    def _park(self, busy: ConsumeQueue) -> None:
+        """Those mapped first give up their maps, some at once; whichever is in use soon has them again."""
+        enough = self.maps_max - self.maps_max // _PARKED_SHARE
+        for queue in list(self._maps):
+            if self._map_count <= enough:
+                break
+            if queue is not busy:
+                with self._dirty_lock:
+                    if queue is not self._syncing:
+                        queue.park()
+                        self._map_count -= self._maps.pop(queue)
+
+    def _grow(self, offsets: array[int], queue_count: int) -> None:
+        if queue_count > len(offsets):
+            offsets.extend([0] * (queue_count - len(offsets)))

@@ -1,0 +1,219 @@
+"""Which kind of queue a topic has, where its files are, and the object that reads and writes them.
+
+=================== ==========================================================================================
+directory           queues
+=================== ==========================================================================================
+consumequeue        ``ConsumeQueue``: every topic that is not of type BatchCQ, and light queues
+consumequeue_ext    the extension of those, with ``enableConsumeQueueExt``: ``ExtendedConsumeQueue``
+batchconsumequeue   ``BatchConsumeQueue``: topics with the attribute ``queue.type=BatchCQ``
+=================== ==========================================================================================
+
+Below each of them ``{topic}/{queueId}/``. A topic that has a directory keeps the kind of queue it has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rucola.common.key_builder import LMQ_PREFIX
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
+from rucola.store.queue.consume_queue import ConsumeQueue
+from rucola.store.queue.consume_queue_ext import BitMap, ConsumeQueueExt, ExtendedConsumeQueue
+
+_INT32_MAX = 0x7FFFFFFF
+_LIGHT = LMQ_PREFIX.encode()
+
+IsBatchTopic = Callable[[bytes], bool | None]
+
+
+@dataclass(frozen=True)
+class QueueOptions:
+    """What the kinds of queues need to be told.
+
+    Attributes:
+        segment_bytes: length of the segments of consume queues.
+        batch_segment_bytes: of batch consume queues, a multiple of 46.
+        ext_segment_bytes: of extensions.
+        extending: whether records get a unit in the extension of their queue.
+        is_batch_topic: says of a topic whether its type is BatchCQ, None of one it does not know.
+        bit_map: makes the bit maps of the extension.
+    """
+
+    segment_bytes: int
+    batch_segment_bytes: int
+    ext_segment_bytes: int
+    extending: bool = False
+    is_batch_topic: IsBatchTopic | None = None
+    bit_map: BitMap | None = None
+
+    @classmethod
+    def of(
+        cls, config: MessageStoreConfig, is_batch_topic: IsBatchTopic | None, bit_map: BitMap | None
+    ) -> QueueOptions:
+        """Those of a configuration."""
+        return cls(
+            config.consume_queue_segment_bytes,
+            config.batch_consume_queue_segment_bytes,
+            config.mapped_file_size_consume_queue_ext,
+            config.enable_consume_queue_ext,
+            is_batch_topic,
+            bit_map,
+        )
+
+
+class QueueFactory:
+    """Makes the queues of a store; on the thread that owns them.
+
+    Args:
+        root: the store's directory.
+        log: what the units point into.
+        writable: False = look only.
+    """
+
+    def __init__(self, files: Files, root: str, log: LogReader, options: QueueOptions, writable: bool) -> None:
+        self.options = options
+        self._files = files
+        self._path = f"{root}/consumequeue"
+        self._batch_path = f"{root}/batchconsumequeue"
+        self._ext_path = f"{root}/consumequeue_ext"
+        self._log = log
+        self._writable = writable
+        self._batch: dict[bytes, bool] = {}
+        self._by_record: dict[bytes, bool] = {}
+
+    def is_batch(self, topic: bytes) -> bool:
+        """Whether the queues of ``topic`` are batch consume queues."""
+        known = self._batch.get(topic)
+        return self._decide(topic) if known is None else known
+
+    def by_record(self, topic: bytes) -> bool:
+        """Whether the queues of ``topic`` get their records one by one, by ``ConsumeQueue.put_record``."""
+        known = self._by_record.get(topic)
+        if known is None:
+            extended = self.options.extending and not topic.startswith(_LIGHT)
+            known = self._by_record[topic] = extended or self.is_batch(topic)
+        return known
+
+    def forget(self, topic: bytes) -> None:
+        """The topic is gone: one of the same name may be of another kind."""
+        self._batch.pop(topic, None)
+        self._by_record.pop(topic, None)
+
+    def make(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        """The queue, not opened yet."""
+        files, options, directory = self._files, self.options, self.directory(topic, queue_id)
+        # Kept from here on only: anyone may ask for any topic.
+        self._batch[topic] = batch = self.is_batch(topic)
+        if batch:
+            return BatchConsumeQueue(
+                files, directory, options.batch_segment_bytes, topic, queue_id, self._log, self._writable
+            )
+        ext_directory = f"{self._ext_path}/{self.name(topic)}/{queue_id}"
+        extending = options.extending and not topic.startswith(_LIGHT)
+        if not extending and not self._files.exists(ext_directory):
+            return ConsumeQueue(files, directory, options.segment_bytes, topic, queue_id, self._log, self._writable)
+        return ExtendedConsumeQueue(
+            files,
+            directory,
+            options.segment_bytes,
+            topic,
+            queue_id,
+            self._log,
+            self._writable,
+            ConsumeQueueExt(files, ext_directory, options.ext_segment_bytes, self._writable),
+            options.bit_map,
+            extending,
+        )
+
+    def names(self) -> Iterator[tuple[bytes, int]]:
+        """Topic and queue id of every queue directory."""
+        for path in (self._path, self._batch_path):
+            yield from self._names(path)
+
+    def directories(self) -> Iterator[str]:
+        """Every directory of the queues, outer ones first."""
+        for path in (self._path, self._batch_path, self._ext_path):
+            if path != self._path and not self._files.exists(path):
+                continue
+            yield path
+            for topic in self._files.list_directories(path):
+                yield f"{path}/{topic}"
+            for topic_name, queue_id in self._names(path):
+                yield f"{path}/{self.name(topic_name)}/{queue_id}"
+
+    def check(self) -> None:
+        """Looks at the names and lengths of all queue files and at the kinds, without opening or changing a file.
+
+        Raises:
+            StoreDamagedError: one of them is not a segment, or lies where the topic's type does not belong.
+        """
+        options = self.options
+        for path, segment_bytes in (
+            (self._path, options.segment_bytes),
+            (self._batch_path, options.batch_segment_bytes),
+            (self._ext_path, options.ext_segment_bytes),
+        ):
+            for topic, queue_id in self._names(path):
+                directory = f"{path}/{self.name(topic)}/{queue_id}"
+                MappedFileQueue(self._files, directory, segment_bytes, writable=False).load()
+
+    def check_types(self) -> None:
+        """Looks whether every batch queue belongs to a topic of type BatchCQ, as RocketMQ does at a start.
+
+        Raises:
+            StoreDamagedError: a topic has queues of another kind than its type says, or of both.
+        """
+        asked = self.options.is_batch_topic
+        for name in self._files.list_directories(self._batch_path):
+            path = f"{self._batch_path}/{name}"
+            if self._files.exists(f"{self._path}/{name}"):
+                raise StoreDamagedError(path, 0, "the topic has queues in consumequeue too", "move one of them away")
+            if asked is not None and asked(name.encode("utf-8", "surrogateescape")) is False:
+                raise StoreDamagedError(
+                    path, 0, "the topic's type is not BatchCQ", "restore config/topics.json, or move the directory away"
+                )
+
+    def directory(self, topic: bytes, queue_id: int) -> str:
+        """Where the files of a queue are, or would be."""
+        return f"{self.topic_directory(topic)}/{queue_id}"
+
+    def topic_directory(self, topic: bytes) -> str:
+        """Where the queues of a topic are, or would be.
+
+        Raises:
+            StoreDamagedError: the name would lead elsewhere.
+        """
+        name = self.name(topic)
+        return f"{self._batch_path if self.is_batch(topic) else self._path}/{name}"
+
+    def name(self, topic: bytes) -> str:
+        """The topic as a directory name.
+
+        Raises:
+            StoreDamagedError: it would lead elsewhere.
+        """
+        name = topic.decode("utf-8", "surrogateescape")
+        if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+            raise StoreDamagedError(self._path, 0, f"{name!r} cannot be the directory of a topic", "do not serve it")
+        return name
+
+    def _decide(self, topic: bytes) -> bool:
+        if topic.startswith(_LIGHT):
+            return False
+        name, asked = self.name(topic), self.options.is_batch_topic
+        known = asked(topic) if asked is not None else None
+        if known is None:
+            return self._files.exists(f"{self._batch_path}/{name}")
+        return known and not self._files.exists(f"{self._path}/{name}")
+
+    def _names(self, path: str) -> Iterator[tuple[bytes, int]]:
+        for topic in self._files.list_directories(path):
+            for name in self._files.list_directories(f"{path}/{topic}"):
+                if name.isascii() and name.isdigit() and int(name) <= _INT32_MAX:
+                    yield topic.encode("utf-8", "surrogateescape"), int(name)

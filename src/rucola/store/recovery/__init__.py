@@ -1,0 +1,1 @@
+"""What a start does with what a stop or a crash left."""

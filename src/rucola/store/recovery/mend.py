@@ -1,0 +1,182 @@
+"""Makes a damaged store one that can be served around its damage: the start option ``--quarantine``.
+
+Nothing is lost by it: what is overwritten is copied to ``quarantine/`` before, what is no file of the store is moved
+there. The log is whole again afterwards, for RocketMQ as well: a damaged part becomes one record of the kind that has
+no place in any queue (a rolled back message), and behind the last sound record of a segment, as always, a blank.
+Running it again after it was cut short ends the same. Before recovery, on its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+from rucola.common.columns import RecordColumn, new_table
+from rucola.common.message import StoreMessage
+from rucola.errors import StoreDamagedError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2, encode_message, walk_records, write_blank
+from rucola.formats.segment_name import segment_name, segment_start
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.recovery.quarantine import Quarantine
+
+_log = logging.getLogger(__name__)
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+_ROLLBACK = 12
+_TOPIC = b"%"
+_HOST = bytes(8)
+_COPY_BYTES = 1 << 20
+_MISSING_MAX = 64
+"""More missing segments in a row are taken for a file with a name that is not its own."""
+
+
+def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
+    """A record of ``size`` bytes that is in no queue and no index; ``size`` is at least ``FILLER_BYTES_MIN``."""
+    body = bytes(size - FILLER_BYTES_MIN)
+    message = StoreMessage(_TOPIC, 0, body, b"", store_timestamp_ms, _HOST, sys_flag=_ROLLBACK)
+    return encode_message(message, physical_offset, 0, store_timestamp_ms, _HOST)
+
+
+FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST, sys_flag=_ROLLBACK), 0, 0, 0, _HOST))
+
+
+def mend_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
+    """Brings the directories of the log to a row of whole segments: strange files away, missing ones made, empty."""
+    starts: list[int] = []
+    places = queue.list_files()
+    for directory, name in places:
+        path, start = f"{directory}/{name}", segment_start(name)
+        prefix = directory.rpartition("/")[2]
+        if start is None or start % queue.segment_bytes:
+            quarantine.move(path, f"{prefix}-{name}", "not a segment")
+            continue
+        length = files.size(path)
+        if length == 0 and (directory, name) == places[-1]:
+            continue
+        if length != queue.segment_bytes:
+            moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {queue.segment_bytes}")
+            _copy(files, moved, queue.create(start), min(length, queue.segment_bytes))
+        starts.append(start)
+    for before, after in pairwise(starts):
+        missing = range(before + queue.segment_bytes, after, queue.segment_bytes)
+        if len(missing) > _MISSING_MAX:
+            raise StoreDamagedError(
+                f"{queue.path}/{segment_name(after)}",
+                0,
+                f"{len(missing)} segments before it are missing",
+                "move the file away",
+            )
+        for start in missing:
+            queue.create(start)
+
+
+class LogMender:
+    """Fills the damaged parts of a log; ``mend`` may be called until recovery finds no more."""
+
+    def __init__(self, log: LogReader, quarantine: Quarantine) -> None:
+        self._log = log
+        self._quarantine = quarantine
+
+    def mend(self, damaged_at: int, durable_to: int, reason: str) -> None:
+        """Fills from the bad record at ``damaged_at`` up to the next sound one, over segments without any.
+
+        Args:
+            durable_to: everything below was on the disk; when nothing sound comes before it, the log goes on in a new
+                segment.
+        """
+        queue = self._log.queue
+        if not queue.segments:
+            # The whole log is gone: it goes on where its offsets were never used.
+            queue.append(durable_to - durable_to % -queue.segment_bytes)
+            self._fill_record(Gap(0, queue.start), reason)
+            return
+        while True:
+            file = queue.find(damaged_at)
+            if file is None:
+                file = queue.append(damaged_at)
+            position = damaged_at - file.start
+            following = self._next_sound(file, position + FILLER_BYTES_MIN)
+            if following is not None:
+                self._fill_record(Gap(damaged_at, file.start + following), reason)
+                return
+            self._end_segment(file, position, reason)
+            damaged_at = file.end
+            following_file = queue.find(damaged_at)
+            if following_file is None and damaged_at >= durable_to:
+                # A blank that no segment follows would not end its segment for good.
+                queue.append(damaged_at)
+                return
+            if following_file is not None:
+                if self._is_sound(following_file, 0):
+                    return
+                if damaged_at >= durable_to and not self._sound_behind(damaged_at):
+                    return
+
+    def _next_sound(self, file: MappedFile, position: int) -> int | None:
+        """Position of the first sound record at or behind ``position`` of the segment."""
+        buffer = file.segment.buffer
+        at = position + 4
+        while at < file.size:
+            found = [place for magic in _MAGICS if (place := buffer.find(magic, at)) >= 0]
+            if not found:
+                return None
+            if self._is_sound(file, min(found) - 4):
+                return min(found) - 4
+            at = min(found) + 1
+        return None
+
+    def _is_sound(self, file: MappedFile, position: int) -> bool:
+        segment = file.segment
+        rows, _, _ = walk_records(
+            segment.buffer, segment.view, position, file.size, file.start, new_table(1), 1, crc32, CHECK_ALL
+        )
+        return rows == 1
+
+    def _sound_behind(self, offset: int) -> bool:
+        return any(file.start >= offset and self._is_sound(file, 0) for file in self._log.queue.segments)
+
+    def _fill_record(self, gap: Gap, reason: str) -> None:
+        file = self._log.queue.find(gap.start)
+        if file is not None:
+            first, last = gap.start - file.start, gap.end - file.start
+            content = bytes(file.segment.view[first:last])
+            self._quarantine.keep(gap.start, content, gap.start, reason)
+            record = filler(last - first, gap.start, self._time_at(file, last))
+            self._record(gap, reason)
+            file.segment.view[first:last] = record
+            file.sync()
+        else:
+            self._record(gap, reason)
+
+    def _end_segment(self, file: MappedFile, position: int, reason: str) -> None:
+        end = file.set_end(position)
+        if end > position:
+            self._quarantine.keep(
+                file.start + position, bytes(file.segment.view[position:end]), file.start + position, reason
+            )
+        self._record(Gap(file.start + position, file.end), reason)
+        # Blocks first: a store to a hole of a segment that came from elsewhere could end the process on a full disk.
+        file.segment.allocate(position - position % 4096, BLANK.size + position % 4096)
+        file.zero(position)
+        write_blank(file.segment.buffer, position, file.size - position)
+        file.sync()
+
+    def _record(self, gap: Gap, reason: str) -> None:
+        self._log.gaps = self._quarantine.record_gap(gap)
+        event(_log, logging.ERROR, "damage is served around", start=gap.start, end=gap.end, reason=reason)
+
+    def _time_at(self, file: MappedFile, position: int) -> int:
+        """Store time of the sound record at ``position``: times must not go back along the log."""
+        segment, table = file.segment, new_table(1)
+        walk_records(segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, 0)
+        return table[RecordColumn.STORE_TIMESTAMP]
+
+
+def _copy(files: Files, source: str, target: str, length: int) -> None:
+    """Copies the first ``length`` bytes of a file into a segment that is there."""
+    for start in range(0, length, _COPY_BYTES):
+        files.write_at(target, start, files.read_at(source, start, min(_COPY_BYTES, length - start)))

@@ -1,0 +1,114 @@
+"""The directory ``quarantine/``: what recovery took out of the way, and what places in the log are empty because of it.
+
+Bytes of the log lie in files named by their physical offset, each beside a manifest (``.json``: offset, length, digest,
+reason); files that were no files of the store lie there under their names. ``gaps.json`` lists the parts of the log
+that hold no message although they once did (``mend``): queue units that point there keep their offsets, so that no
+other message ever gets them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.log.log_reader import Gap
+
+_log = logging.getLogger(__name__)
+_SECTOR = 512
+
+
+class Quarantine:
+    """See the module.
+
+    Attributes:
+        path: of the directory; made when it is first needed.
+    """
+
+    def __init__(self, files: Files, root: str) -> None:
+        self.path = f"{root}/quarantine"
+        self._files = files
+
+    def gaps(self) -> list[Gap]:
+        """The gaps of the log, as recorded.
+
+        Raises:
+            StoreDamagedError: the list cannot be read: offsets in use could be given again.
+        """
+        path = f"{self.path}/gaps.json"
+        content = self._files.read_file(path)
+        if content is None:
+            return []
+        try:
+            return [Gap(int(start), int(end)) for start, end in json.loads(content)]
+        except (ValueError, TypeError) as error:
+            raise StoreDamagedError(path, 0, f"not a list of gaps ({error})", "restore the file from a copy") from None
+
+    def record_gap(self, gap: Gap) -> list[Gap]:
+        """Adds a gap, durably; returns all of them."""
+        gaps = sorted({*self.gaps(), gap}, key=lambda known: (known.start, known.end))
+        self._files.make_directory(self.path)
+        content = json.dumps([[known.start, known.end] for known in gaps])
+        self._files.replace_file(f"{self.path}/gaps.json", content.encode())
+        return gaps
+
+    def keep(self, physical_offset: int, content: bytes, log_end: int, reason: str) -> None:
+        """Copies bytes of the log that are going to be overwritten."""
+        self._files.make_directory(self.path)
+        path, kept = self._place(physical_offset, content)
+        if kept is not None:
+            content = kept
+        else:
+            self._files.replace_file(path, content)
+        manifest = {
+            "physicalOffset": physical_offset,
+            "length": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "logEnd": log_end,
+            "reason": reason,
+        }
+        if kept is None or not self._files.exists(f"{path}.json"):
+            self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
+        event(_log, logging.WARNING, "bytes of the log kept aside", **manifest)
+
+    def move(self, path: str, name: str, reason: str) -> str:
+        """Moves a file or a directory of the same file system here; returns where it is now."""
+        self._files.make_directory(self.path)
+        target, number = f"{self.path}/{name}", 0
+        while self._files.exists(target):
+            number += 1
+            target = f"{self.path}/{name}.{number}"
+        self._files.rename(path, target)
+        self._files.sync_directory(self.path)
+        self._files.sync_directory(path.rpartition("/")[0])
+        event(_log, logging.WARNING, "moved into quarantine", path=path, target=target, reason=reason)
+        return target
+
+    def _place(self, offset: int, content: bytes) -> tuple[str, bytes | None]:
+        """Where to keep ``content``, and what is there when that holds all of it.
+
+        A crash while the log was being zeroed leaves a part of what a recovery before this one kept; the same offset
+        cut in another life of the store gets a file of its own.
+        """
+        path, number = f"{self.path}/{offset:020d}", 0
+        while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):
+            number += 1
+            path = f"{self.path}/{offset:020d}.{number}"
+        return path, kept
+
+
+def _is_rest(content: bytes, kept: bytes, offset: int) -> bool:
+    """Whether ``content`` is ``kept`` with some sectors zeroed; both begin at ``offset`` of the log."""
+    if len(content) > len(kept):
+        return False
+    start = 0
+    while start < len(content):
+        end = min(start + _SECTOR - (offset + start) % _SECTOR, len(content))
+        piece = content[start:end]
+        if piece != kept[start:end] and piece.strip(b"\0"):
+            return False
+        start = end
+    return True

@@ -1,0 +1,327 @@
+"""Brings a store from whatever a stop or a crash left to a state in which appends may go on.
+
+Order: find the end of the log, without a change; refuse if that end lies below what was known to be on the disk; then,
+under the abort marker, cut the log behind its end, make the rest durable, and let queues and index follow.
+
+Where recovery starts is told by offsets that were recorded as durable (``watermark``), never by comparing times. A
+store of RocketMQ has no such record: then all of the log is looked at, and its index files are kept as they are when
+they agree with the log. Recovery that is itself cut short ends the same when it is run again.
+
+What differs from RocketMQ 5.3.3 on purpose: bytes behind the cut are zeroed, and kept aside when they are not only
+zeros; queue units behind the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
+not lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.errors import StoreDamagedError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
+from rucola.formats.segment_name import segment_start
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.dispatch import ROWS_MAX, Dispatcher
+from rucola.store.index.index_audit import sound_files
+from rucola.store.index.index_service import IndexService
+from rucola.store.log.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.recovery.mend import LogMender
+from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.watermark import Watermark
+
+_log = logging.getLogger(__name__)
+_COPY_BYTES = 1 << 20
+_ADVICE = "restore the file from a copy, or start with --quarantine to serve around the damage"
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where a scan of the log stopped.
+
+    Attributes:
+        physical_offset: behind the last good record.
+        store_timestamp_ms: store time of that record, 0 when none was seen.
+        problem: why it stopped where it stopped.
+    """
+
+    physical_offset: int
+    store_timestamp_ms: int
+    problem: str
+
+
+def scan(log: LogReader, start: int, check: int) -> LogEnd:
+    """Walks the log from the record at ``start`` to the first thing that is no good record.
+
+    A blank record that no segment follows ends the log at its own position: the next append takes its place.
+    """
+    table, offset, timestamp_ms = new_table(ROWS_MAX), start, 0
+    while (file := log.queue.find(offset)) is not None:
+        segment = file.segment
+        rows, position, stop = walk_records(
+            segment.buffer,
+            segment.view,
+            offset - file.start,
+            file.size,
+            file.start,
+            table,
+            ROWS_MAX,
+            crc32,
+            check,
+        )
+        if rows:
+            timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
+        offset = file.start + position
+        if stop == WalkStop.TORN:
+            return LogEnd(offset, timestamp_ms, "no whole, undamaged record")
+        if stop == WalkStop.BLANK:
+            if log.queue.find(file.end) is None:
+                return LogEnd(offset, timestamp_ms, "no segment after this one")
+            offset = file.end
+    return LogEnd(offset, timestamp_ms, "no segment")
+
+
+class Recovery:
+    """One run of recovery over the parts of a store that was opened for writing.
+
+    Attributes:
+        unclean: the process before did not stop the store.
+        trusted: our own clean stop left the store as it is now: queues and index are complete.
+
+    Args:
+        quarantine: takes what is cut away.
+        watermark: what the store is known to have had on the disk; None = not one of ours, or lost.
+        record: makes a watermark durable.
+        replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
+        index_synced_ms: full index files that end at this store time or before were synced, as the checkpoint says.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        quarantine: Quarantine,
+        log: LogReader,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        dispatcher: Dispatcher,
+        watermark: Watermark | None,
+        unclean: bool,
+        record: Callable[[Watermark], None],
+        replay_from: int | None = None,
+        index_synced_ms: int = 0,
+    ) -> None:
+        self.unclean = unclean
+        self.trusted = False
+        self._files = files
+        self._quarantine = quarantine
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._watermark = watermark
+        self._record = record
+        self._replay_from = replay_from
+        self._index_synced_ms = index_synced_ms
+
+    def find_end(self) -> LogEnd:
+        """The end of the log; changes nothing.
+
+        Raises:
+            StoreDamagedError: the log ends below what was durable, or goes on behind a bad record after a clean stop,
+                or a file of a queue is not a segment.
+        """
+        watermark, log = self._watermark, self._log
+        if watermark is None and self.unclean:
+            end = scan(log, log.min_offset, CHECK_ALL)
+        elif watermark is None:
+            # Where the reference itself would look: everything for its structure, the last segment for checksums.
+            structure = scan(log, log.min_offset, CHECK_PHYSICAL_OFFSET)
+            end = scan(log, self._segment_start(structure.physical_offset - 1), CHECK_ALL)
+            self._refuse_hole(end)
+        else:
+            safe = min(watermark.flushed_offset, watermark.queues_offset)
+            if watermark.clean and not self.unclean:
+                safe = watermark.end_offset
+            end = scan(log, self._segment_start(safe - 1), CHECK_ALL)
+            if end.physical_offset < watermark.flushed_offset:
+                self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
+            if self.unclean and end.physical_offset > watermark.flushed_offset:
+                flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
+                torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
+                if torn.physical_offset < end.physical_offset:
+                    end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
+        self.trusted = (
+            watermark is not None
+            and not self.unclean
+            and self._replay_from is None
+            and watermark.end_offset == end.physical_offset
+            and watermark.queue_count == self._queues.file_count
+            and (self._index is None or self._index.plausible)
+        )
+        if not self.trusted:
+            self._queues.check()
+        return end
+
+    def mend(self, error: StoreDamagedError) -> None:
+        """Takes the damage that ``find_end`` was refused for out of the way; the search may be made again.
+
+        Raises:
+            StoreDamagedError: it is none that can be.
+        """
+        log, queues = self._log.queue, self._queues
+        directory, _, name = error.path.rpartition("/")
+        start = segment_start(name)
+        if directory.rpartition("/")[2].isdigit() and directory in queues.directories():
+            self._quarantine.move(directory, "-".join(directory.rsplit("/", 3)[1:]), error.problem)
+            queues.load()
+        elif error.path in log.paths or (directory in log.paths and start is not None):
+            offset = error.position if start is None else start + error.position
+            durable_to = 0 if self._watermark is None else self._watermark.flushed_offset
+            LogMender(self._log, self._quarantine).mend(offset, durable_to, error.problem)
+        else:
+            raise error
+
+    def cut_log(self, end: LogEnd) -> None:
+        """Makes ``end`` the end of the log, durably: zeros behind it, no later segment, all before it synced."""
+        log = self._log
+        log.max_offset = end.physical_offset
+        log.queue.remove_empty()
+        if self.trusted:
+            return
+        later = [file for file in log.queue.segments if file.start > end.physical_offset]
+        for file in reversed(later):
+            self._set_aside(file, 0, end)
+        log.queue.remove_after(end.physical_offset)
+        last = log.queue.find(end.physical_offset)
+        if last is not None:
+            position = end.physical_offset - last.start
+            self._set_aside(last, position, end)
+            if last.zero(position):
+                event(_log, logging.WARNING, "log cut", path=last.path, position=position, reason=end.problem)
+        if self.unclean:
+            self._write_again(end.physical_offset)
+        for file in log.queue.segments:
+            file.sync()
+        self._sync_directories()
+
+    def follow(self, end: LogEnd) -> int:
+        """Brings queues and index to the end of the log; returns the number of records looked at."""
+        physical_end = end.physical_offset
+        queues_from = self._queues_from(physical_end)
+        index_from = self._index_from(physical_end)
+        self._dispatcher.position = self._log.boundary(max(min(queues_from, index_from), self._log.min_offset))
+        if not self.trusted:
+            for topic, queue_id in self._queues.names():
+                self._queues.get(topic, queue_id).rewind(self._dispatcher.position)
+        watermark = self._watermark
+        if watermark is not None and queues_from < min(watermark.queues_offset, physical_end):
+            # Else a crash of this recovery would leave queues that look complete.
+            self._record(replace(watermark, queues_offset=queues_from, end_offset=-1))
+        if self._index is not None:
+            self._index.sync_when_full = True
+        count = self._dispatcher.dispatch(physical_end, index_from)
+        if self._index is not None:
+            self._index.sync_when_full = False
+        self._dispatcher.position = physical_end
+        if not self.trusted:
+            for queue in self._queues.open_queues():
+                if queue.cut(physical_end):
+                    event(_log, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
+                queue.correct_min_offset()
+        self._queues.sync()
+        if self._index is not None:
+            self._index.sync()
+        self._queues.close()
+        return count
+
+    # -- decisions --------------------------------------------------------------------------------------------------
+
+    def _queues_from(self, end: int) -> int:
+        """Records from here on may lack their unit."""
+        if self.trusted:
+            return end
+        watermark = self._watermark
+        if watermark is None or self._queues.file_count < watermark.queue_count:
+            return self._log.min_offset
+        replay_from = end if self._replay_from is None else self._replay_from
+        return min(watermark.queues_offset, end, replay_from)
+
+    def _index_from(self, end: int) -> int:
+        """Records from here on may lack their keys; removes index files that a crash or a cut has made wrong."""
+        if self._index is None:
+            return end
+        if self.trusted:
+            return end if self._index.files else self._log.min_offset
+        watermark = self._watermark
+        if watermark is not None:
+            return self._index.drop(end, self.unclean, watermark.queues_offset)
+        sound = sound_files(self._index.files, self._log)
+        return self._index.keep(sound, self.unclean, self._index_synced_ms)
+
+    def _segment_start(self, offset: int) -> int:
+        """Start of the segment that holds ``offset``; the nearest one when none does."""
+        queue = self._log.queue
+        file = queue.find(offset)
+        if file is not None:
+            return file.start
+        return queue.start if offset < queue.start or not queue.segments else queue.segments[-1].start
+
+    def _refuse_hole(self, end: LogEnd) -> None:
+        """After a clean stop nothing may follow a bad record; a following segment that begins well shows damage."""
+        for file in self._log.queue.segments:
+            if file.start > end.physical_offset:
+                segment = file.segment
+                rows, _, _ = walk_records(
+                    segment.buffer, segment.view, 0, file.size, file.start, new_table(1), 1, crc32, CHECK_ALL
+                )
+                if rows:
+                    self._refuse(end, f"the log goes on in {file.path}")
+
+    def _refuse(self, end: LogEnd, proof: str) -> None:
+        offset = end.physical_offset
+        file = self._log.queue.find(offset)
+        path, position = (self._log.queue.path, offset) if file is None else (file.path, offset - file.start)
+        raise StoreDamagedError(path, position, f"{end.problem} at physical offset {offset}, yet {proof}", _ADVICE)
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
+        """Keeps what is cut away in ``quarantine/``: it may hold messages whose sender was not answered."""
+        stop = file.set_end(position)
+        view = file.segment.view[position:stop]
+        blank = len(view) >= BLANK.size and BLANK.unpack(view)[1] == MAGIC_BLANK
+        if stop == position or blank:
+            return
+        self._quarantine.keep(file.start + position, bytes(view), end.physical_offset, end.problem)
+
+    def _sync_directories(self) -> None:
+        """What was created by a process that was killed before it could sync the directory is there for certain."""
+        directories = list(self._log.queue.paths)
+        # The first segment is made before the mark that tells a start of a crash.
+        if self.unclean:
+            directories += self._queues.directories()
+            if self._index is not None:
+                directories.append(self._index.path)
+        for directory in directories:
+            if self._files.exists(directory):
+                self._files.sync_directory(directory)
+
+    def _write_again(self, end: int) -> None:
+        """Stores what lies above the watermark once more, so that the coming sync writes it.
+
+        After a sync that failed the system may hold pages as clean which the disk never got.
+        """
+        if self._watermark is None:
+            offset = self._segment_start(end - 1)
+        else:
+            offset = max(self._watermark.flushed_offset, self._log.min_offset)
+        while offset < end and (file := self._log.queue.find(offset)) is not None:
+            start = offset - file.start
+            stop = min(end - file.start, file.size, start + _COPY_BYTES)
+            file.segment.rewrite(start, stop - start)
+            offset = file.start + stop

@@ -1,0 +1,1 @@
+"""Checks a store directory, all files against each other."""

@@ -1,0 +1,161 @@
+"""Holds batch consume queues against the log: each record has its unit, in order, and no other is there."""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, BatchUnit, decode_batch_unit
+from rucola.runtime.files import Files
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.batch_consume_queue import batch_of
+from rucola.store.queue.consume_queue import DispatchRequest
+from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.log import LogCheck, load_segments
+
+_PREPARED_BIT = 4
+_NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
+
+
+class BatchQueueCheck:
+    """One queue, and how far its records were met in the log.
+
+    Attributes:
+        number: of the next unit to be met, counted from the first one there is a place for.
+        next: queue offset behind the newest record met, -1 while none was met.
+    """
+
+    def __init__(self, path: str, segments: list[MappedFile]) -> None:
+        self.path = path
+        self.number = 0
+        self.next = -1
+        self._segments = segments
+        self._per_file = segments[0].size // BATCH_UNIT_BYTES if segments else 1
+
+    def unit(self, number: int) -> BatchUnit:
+        """The unit with that number; zeros where no file is."""
+        file = self._file(number)
+        if file is None:
+            return _NO_UNIT
+        return decode_batch_unit(file.segment.view, number % self._per_file * BATCH_UNIT_BYTES)
+
+    def place(self, number: int) -> tuple[str, int]:
+        """File and position of a unit; the directory and the position in the whole queue where no file is."""
+        file = self._file(number)
+        if file is None:
+            return self.path, number * BATCH_UNIT_BYTES
+        return file.path, number % self._per_file * BATCH_UNIT_BYTES
+
+    def skip_before(self, physical_offset: int) -> None:
+        """Passes over the units of records that lie before ``physical_offset``."""
+        while (unit := self.unit(self.number)).valid and unit.physical_offset < physical_offset:
+            self.number += 1
+
+    def close(self) -> None:
+        """Gives up the maps."""
+        for file in self._segments:
+            file.close()
+
+    def _file(self, number: int) -> MappedFile | None:
+        index = number // self._per_file
+        return self._segments[index] if index < len(self._segments) else None
+
+
+class BatchQueueChecks:
+    """All batch consume queues of a store.
+
+    Attributes:
+        queues: by topic and queue id; those met so far, all after ``finish``.
+        units: that agree with their record.
+
+    Args:
+        path: the directory ``batchconsumequeue``.
+        log: the walk whose batches ``rows`` gets.
+        live: the store is being written: records may not have their units yet.
+        dispatched: physical offset below which records have their units in a live store.
+    """
+
+    def __init__(
+        self, files: Files, path: str, found: Findings, log: LogCheck, live: bool = False, dispatched: int = 0
+    ) -> None:
+        self.queues: dict[tuple[bytes, int], BatchQueueCheck] = {}
+        self.units = 0
+        self.topics = frozenset(name.encode("utf-8", "surrogateescape") for name in files.list_directories(path))
+        self._files = files
+        self._path = path
+        self._found = found
+        self._log = log
+        self._live = live
+        self._dispatched = dispatched
+
+    def rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
+        """Takes records of one topic, in the order of the log."""
+        view = file.segment.view
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
+            if table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
+                continue
+            start = table[row + RecordColumn.PROPERTIES_POS]
+            request = DispatchRequest(
+                table[row + RecordColumn.QUEUE_OFFSET],
+                file.start + table[row],
+                table[row + RecordColumn.RECORD_SIZE],
+                table[row + RecordColumn.TAGS_CODE],
+                table[row + RecordColumn.STORE_TIMESTAMP],
+                bytes(view[start : start + table[row + RecordColumn.PROPERTIES_LEN]]),
+            )
+            base, count = batch_of(request)
+            if base >= 0 and count > 0:
+                unit = BatchUnit(*request[1:5], base, count)
+                self._check(self._queue(topic, table[row + RecordColumn.QUEUE_ID]), unit)
+
+    def finish(self) -> None:
+        """Looks at the units that no record asked for."""
+        for topic in self.topics:
+            name = topic.decode("utf-8", "surrogateescape")
+            for queue_id in self._files.list_directories(f"{self._path}/{name}"):
+                if queue_id.isascii() and queue_id.isdigit():
+                    self._queue(topic, int(queue_id))
+        for queue in self.queues.values():
+            if queue.next < 0:
+                queue.skip_before(self._log.start)
+            while not self._live and queue.unit(queue.number) != _NO_UNIT:
+                self._loose(queue)
+            queue.close()
+
+    def _queue(self, topic: bytes, queue_id: int) -> BatchQueueCheck:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            directory = f"{self._path}/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
+            queue = BatchQueueCheck(directory, load_segments(self._files, directory, self._found))
+            self.queues[topic, queue_id] = queue
+        return queue
+
+    def _check(self, queue: BatchQueueCheck, wanted: BatchUnit) -> None:
+        """The unit of one record."""
+        if queue.next < 0:
+            queue.skip_before(min(wanted.physical_offset, self._log.start))
+        queue.next = wanted.next_offset
+        while (unit := queue.unit(queue.number)).valid and unit.physical_offset < wanted.physical_offset:
+            self._loose(queue)
+        if unit == wanted:
+            self.units += 1
+            queue.number += 1
+            return
+        path, position = queue.place(queue.number)
+        if unit.physical_offset == wanted.physical_offset and unit.valid:
+            kind = FindingKind.UNIT_TAGS if unit._replace(tags_code=wanted.tags_code) == wanted else FindingKind.UNIT
+            self._found.add(kind, path, position, f"the unit has {unit}, its record {wanted}", BATCH_UNIT_BYTES)
+            queue.number += 1
+        elif not self._live or wanted.physical_offset < self._dispatched:
+            detail = f"no unit for the record at physical offset {wanted.physical_offset}"
+            self._found.add(FindingKind.RECORD_WITHOUT_UNIT, path, position, detail, BATCH_UNIT_BYTES)
+
+    def _loose(self, queue: BatchQueueCheck) -> None:
+        """Passes over a unit that has no record."""
+        unit, place = queue.unit(queue.number), queue.place(queue.number)
+        queue.number += 1
+        if self._log.damaged(unit.physical_offset):
+            self._found.affected += 1
+            return
+        detail = f"the unit of queue offset {unit.base_offset} names physical offset {unit.physical_offset}"
+        self._found.add(FindingKind.UNIT_WITHOUT_RECORD, *place, detail, BATCH_UNIT_BYTES)

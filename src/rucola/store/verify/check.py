@@ -1,0 +1,185 @@
+"""Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, each by itself and
+against the log.
+
+One walk over the log feeds all checks (``verify_log``, ``verify_queues``, ``verify_index``); what no record asked for
+is looked at behind it. A store that a broker is using is checked as far as its records were on the disk at the
+beginning; what is written meanwhile is no finding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rucola.errors import StoreDamagedError
+from rucola.formats.segment_name import segment_start
+from rucola.runtime.files import Files
+from rucola.store.log.multi_path import log_directories
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.recovery.watermark import WatermarkFile
+from rucola.store.topic_deletion import TopicDeletion
+from rucola.store.verify.batch_queues import BatchQueueChecks
+from rucola.store.verify.findings import Finding, FindingKind, Findings
+from rucola.store.verify.index import IndexChecks
+from rucola.store.verify.log import LogCheck, load_segments
+from rucola.store.verify.queue_ext import ExtUnits
+from rucola.store.verify.queues import QueueChecks
+from rucola.store.verify.tables import check_checkpoint, check_tables
+
+Progress = Callable[[int, int], None]
+"""Called with bytes of the log done and bytes in all."""
+
+_QUEUES_ASKED = 64
+"""Queues whose files say how long a queue segment is: the length most of them have."""
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What a check came to.
+
+    Attributes:
+        path: the store.
+        records: in the log.
+        log_end: physical offset behind the last of them.
+        units: of queues that agree with their records.
+        index_entries: in all index files.
+        tables: files read in ``config``.
+        affected: entries of queues and index that are right but lead into damage of the log.
+        counts: findings by kind.
+        findings: those that are listed; of a kind that is met very often not all are.
+        notes: what is no fault.
+    """
+
+    path: str
+    records: int
+    log_end: int
+    units: int
+    index_entries: int
+    tables: int
+    affected: int
+    counts: dict[FindingKind, int]
+    findings: list[Finding]
+    notes: list[str]
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.counts
+
+
+def verify(
+    path: str,
+    files: Files | None = None,
+    progress: Progress = lambda _done, _total: None,
+    commit_log_path: str | None = None,
+) -> VerifyReport:
+    """Checks the store in ``path``.
+
+    Args:
+        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
+
+    Raises:
+        StoreDamagedError: there is no store.
+        DiskError: a file cannot be read.
+    """
+    files = files if files is not None else Files()
+    root = files.expand(path)
+    parts = ("commitlog", "consumequeue", "batchconsumequeue", "index", "config", "checkpoint")
+    if not any(files.exists(f"{root}/{part}") for part in parts):
+        raise StoreDamagedError(root, 0, "no store here: none of " + ", ".join(parts), "name a store")
+    found = Findings(root)
+    live = files.lock_held(root)
+    watermark = WatermarkFile(files, root).read()
+    unclean = files.exists(f"{root}/abort")
+    dispatched = watermark.queues_offset if watermark is not None else 0
+    if live:
+        found.note("a broker is using the store: only what was complete at the beginning is checked")
+    elif unclean:
+        found.note("the store was not stopped (file abort): the next start recovers it")
+    directory, *others = log_directories(files, root, commit_log_path)
+    segments = load_segments(files, directory, found, others=others)
+    total = segments[-1].end - segments[0].start if segments else 0
+    end = _live_end(files, root, commit_log_path) if live else -1
+    log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total))
+    batch = BatchQueueChecks(files, f"{root}/batchconsumequeue", found, log, live=live, dispatched=dispatched)
+    ext = ExtUnits(files, f"{root}/consumequeue_ext", found)
+    names = _queue_names(files, root)
+    segment_bytes = _queue_segment_bytes(files, root, names)
+    queues = QueueChecks(
+        files,
+        f"{root}/consumequeue",
+        found,
+        log,
+        segment_bytes,
+        batch,
+        ext,
+        live=live,
+        dispatched=dispatched,
+        deleted=_deleted_topics(files, root),
+    )
+    index = IndexChecks(files, f"{root}/index", found, log, live)
+
+    for file, table, rows in log.batches():
+        queues.rows(file, table, rows)
+        index.rows(file, table, rows)
+    if watermark is not None and not live and log.end < watermark.flushed_offset:
+        detail = f"the log ends at physical offset {log.end}, {watermark.flushed_offset} was on the disk"
+        found.add(FindingKind.LOG_SHORT, directory, log.end, detail)
+    queues.finish(names)
+    batch.finish()
+    ext.close()
+    index.finish()
+    check_checkpoint(files, f"{root}/checkpoint", found, log, live)
+    ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
+    ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
+    tables = check_tables(files, f"{root}/config", found, ends, live)
+    for file in segments:
+        file.close()
+    return VerifyReport(
+        root,
+        log.records,
+        log.end,
+        queues.units + batch.units,
+        index.entries,
+        tables,
+        found.affected,
+        found.counts,
+        found.listed(),
+        found.notes,
+    )
+
+
+def _live_end(files: Files, root: str, commit_log_path: str | None) -> int:
+    store = OfflineStore(root, files, commit_log_path)
+    try:
+        return store.end_offset()
+    finally:
+        store.close()
+
+
+def _deleted_topics(files: Files, root: str) -> dict[bytes, int]:
+    deletion = TopicDeletion(files, root)
+    deletion.load()
+    return deletion.ends
+
+
+def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:
+    """Topic and queue id of every queue directory."""
+    return [
+        (topic.encode("utf-8", "surrogateescape"), int(name))
+        for topic in files.list_directories(f"{root}/consumequeue")
+        for name in files.list_directories(f"{root}/consumequeue/{topic}")
+        if name.isascii() and name.isdigit() and int(name) < 1 << 31
+    ]
+
+
+def _queue_segment_bytes(files: Files, root: str, names: list[tuple[bytes, int]]) -> int:
+    """Length of queue segments, 0 without one."""
+    lengths: Counter[int] = Counter()
+    for topic, queue_id in names[:_QUEUES_ASKED]:
+        directory = f"{root}/consumequeue/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
+        lengths.update(
+            files.size(f"{directory}/{name}") for name in files.list_files(directory) if segment_start(name) is not None
+        )
+    return lengths.most_common(1)[0][0] if lengths else 0

@@ -1,0 +1,282 @@
+"""Holds index files against the log: every entry leads to a record with a key of that hash, and every chain ends.
+
+The keys of a batch of records are put into an empty index by the kernel that also writes the files, and its entries
+compared with the next ones of the file as columns. Only where they differ is an entry looked at by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.formats.index_file import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    IndexHeader,
+    index_file_bytes,
+    key_hash,
+    put_rows,
+)
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.log import LogCheck
+
+_SCRATCH_ENTRIES = 8192
+_SCRATCH_ENTRIES_AT = INDEX_HEADER.size + INDEX_SLOT.size
+_SAMPLE = 64
+_WORDS = INDEX_ENTRY.size // 4
+_entry = INDEX_ENTRY.struct.unpack_from
+
+
+def index_geometry(file: MappedFile) -> tuple[int, int] | None:
+    """Slots and entries (``maxHashSlotNum``, ``maxIndexNum``) of a file, which does not say them.
+
+    The default numbers when they fit; else they follow from the last byte that is not zero, which belongs to the newest
+    entry: its hash and offset are not both zero. Both ways the first entries must be such. Somebody may be putting
+    entries meanwhile.
+
+    Returns:
+        None when no numbers fit, or there is no entry to tell by.
+    """
+    if file.size < INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size:
+        return None
+    view = file.segment.view
+    newest = IndexHeader.decode(view).index_count - 1
+    defaults = MessageStoreConfig().max_hash_slot_num, MessageStoreConfig().max_index_num
+    if index_file_bytes(*defaults) == file.size and (newest < 1 or _agrees(view, newest, *defaults)):
+        return defaults
+    if newest < 1:
+        return None
+    last = file.set_end(0) - 1
+    for number in range(newest, IndexHeader.decode(view).index_count):
+        for start in range(last, max(last - INDEX_ENTRY.size, 0), -1):
+            slots, rest = divmod(start - INDEX_HEADER.size - INDEX_ENTRY.size * number, INDEX_SLOT.size)
+            entries, more = divmod(file.size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
+            if not rest and not more and slots > 0 and _agrees(view, newest, slots, entries):
+                return slots, entries
+    return None
+
+
+def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
+    """Whether the entries begin there: number 0 was never written, 1 was, and most of the next ones lead backwards."""
+    at = INDEX_HEADER.size + INDEX_SLOT.size * slots
+    if not newest < entries or any(_entry(view, at)) or not any(_entry(view, at + INDEX_ENTRY.size)):
+        return False
+    looked = range(1, min(newest, _SAMPLE) + 1)
+    right: int = sum(0 <= _entry(view, at + INDEX_ENTRY.size * number)[3] < number for number in looked)
+    return 4 * right > 3 * len(looked)
+
+
+class IndexFileCheck:
+    """One index file, looked at up to the newest entry it had at the beginning.
+
+    Attributes:
+        count: number of the next entry, as the header said at first.
+        cursor: number of the first entry not compared with the log yet.
+        next_offset: its physical offset; kept, so that a file is mapped only while the walk is among its records.
+    """
+
+    def __init__(self, file: MappedFile, slots: int, count: int) -> None:
+        self.file = file
+        self.slots = slots
+        self.count = count
+        self.cursor = 0
+        self.next_offset = 0
+        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * slots
+
+    def position(self, number: int) -> int:
+        """Position of an entry in the file."""
+        return self._entries_at + INDEX_ENTRY.size * number
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, physical offset, seconds and number of the entry before, of an entry."""
+        fields: tuple[int, int, int, int] = _entry(self.file.segment.view, self.position(number))
+        return fields
+
+    def move(self, count: int) -> None:
+        """Takes the cursor over ``count`` entries."""
+        self.cursor += count
+        if self.cursor < self.count:
+            self.next_offset = self.entry(self.cursor)[1]
+        else:
+            self.file.close()
+
+    def words(self, first: int, last: int) -> memoryview:
+        """Entries ``first`` up to ``last`` as 32-bit words."""
+        return self.file.segment.view[self.position(first) : self.position(last)].cast("I")
+
+    def check_chains(self, found: Findings, live: bool) -> None:
+        """Follows the entries as they were put, and compares what slots and entries should say with what they do.
+
+        An entry leads to the newest one before it in its slot, so a right chain has an end.
+        """
+        path, header = self.file.path, IndexHeader.decode(self.file.segment.view)
+        words = self.words(0, self.count)
+        hashes, previous = _integers(words[0::_WORDS]), _integers(words[_WORDS - 1 :: _WORDS])
+        heads = array("i", bytes(INDEX_SLOT.size * self.slots))
+        slots, used = self.slots, 0
+        for number in range(1, self.count):
+            slot = hashes[number] % slots
+            before = heads[slot]
+            used += not before
+            if previous[number] != before:
+                detail = f"entry {number} leads to {previous[number]}, the one before it in its slot is {before}"
+                found.add(FindingKind.INDEX_CHAIN, path, self.position(number), detail, INDEX_ENTRY.size)
+            heads[slot] = number
+        view = self.file.segment.view
+        stored = _integers(view[INDEX_HEADER.size : self._entries_at].cast("I"))
+        if live:
+            return
+        for slot in range(slots if stored != heads else 0):
+            if stored[slot] != heads[slot]:
+                detail = f"slot {slot} says entry {stored[slot]}, its newest is {heads[slot]}"
+                at = INDEX_HEADER.size + INDEX_SLOT.size * slot
+                found.add(FindingKind.INDEX_CHAIN, path, at, detail, INDEX_SLOT.size)
+        if used != header.hash_slot_count:
+            detail = f"hash_slot_count is {header.hash_slot_count}, {used} slots are used"
+            found.add(FindingKind.INDEX_HEADER, path, INDEX_HEADER.position("hash_slot_count"), detail)
+
+
+class IndexChecks:
+    """All index files of a store.
+
+    Attributes:
+        entries: looked at.
+
+    Args:
+        path: the directory ``index``.
+        log: the walk whose batches ``rows`` gets.
+        live: the store is being written.
+    """
+
+    def __init__(self, files: Files, path: str, found: Findings, log: LogCheck, live: bool = False) -> None:
+        self.entries = 0
+        self._found = found
+        self._log = log
+        self._live = live
+        self._checks: list[IndexFileCheck] = []
+        self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
+        for name in files.list_files(path):
+            if len(name) != 17 or not name.isascii() or not name.isdigit():
+                found.note(f"{path}/{name} is no index file")
+                continue
+            self._open(MappedFile(files, f"{path}/{name}", 0, files.size(f"{path}/{name}"), False, 0))
+
+    def _open(self, file: MappedFile) -> None:
+        if file.size < INDEX_HEADER.size:
+            self._found.add(FindingKind.INDEX_HEADER, file.path, 0, f"{file.size} bytes do not hold a header")
+            return
+        count = IndexHeader.decode(file.segment.view).index_count
+        geometry = index_geometry(file)
+        if geometry is None:
+            if count > 1:
+                detail = f"no numbers of slots and entries agree with {count - 1} entries in {file.size} bytes"
+                self._found.add(FindingKind.INDEX_HEADER, file.path, 0, detail)
+            return
+        check = IndexFileCheck(file, geometry[0], count)
+        self.entries += count - 1
+        check.check_chains(self._found, self._live)
+        check.move(1)
+        file.close()
+        self._checks.append(check)
+
+    def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
+        """Takes records of the log, in order."""
+        last = (rows - 1) * ROW_WIDTH
+        first_offset, end = file.start + table[0], file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
+        waiting = [check for check in self._checks if check.cursor < check.count and check.next_offset < end]
+        if not waiting:
+            return
+        row = done = 0
+        keys: list[bytes] = []
+        while row < rows:
+            self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = bytes(INDEX_HEADER.size + INDEX_SLOT.size)
+            row, done = put_rows(
+                self._scratch, 1, _SCRATCH_ENTRIES, file.segment.buffer, table, row, rows, file.start, 0, done
+            )
+            count = IndexHeader.decode(self._scratch).index_count
+            stop = _SCRATCH_ENTRIES_AT + INDEX_ENTRY.size * count
+            keys.append(bytes(self._scratch[_SCRATCH_ENTRIES_AT + INDEX_ENTRY.size : stop]))
+        entries = b"".join(keys)
+        known: dict[int, set[int]] | None = None
+        for check in waiting:
+            if not self._compare_columns(check, entries):
+                known = _by_offset(entries) if known is None else known
+                self._compare_entries(check, known, first_offset, end)
+
+    def finish(self) -> None:
+        """Looks at the entries that no record asked for."""
+        for check in self._checks:
+            self._compare_entries(check, {}, 0, 0)
+            while check.cursor < check.count:
+                self._judge(check, check.entry(check.cursor))
+                check.move(1)
+
+    def _compare_columns(self, check: IndexFileCheck, entries: bytes) -> bool:
+        """Whether the next entries of the file have hashes and offsets of these; then they are done with."""
+        count = len(entries) // INDEX_ENTRY.size
+        if not count or check.cursor + count > check.count:
+            return False
+        ours, theirs = memoryview(entries).cast("I"), check.words(check.cursor, check.cursor + count)
+        if any(ours[column::_WORDS].tobytes() != theirs[column::_WORDS].tobytes() for column in range(3)):
+            return False
+        check.move(count)
+        return True
+
+    def _compare_entries(self, check: IndexFileCheck, known: dict[int, set[int]], first_offset: int, end: int) -> None:
+        """Goes on with the entries that lead below ``end``, one by one."""
+        while check.cursor < check.count:
+            entry = check.entry(check.cursor)
+            if entry[1] >= end:
+                return
+            if entry[0] not in known.get(entry[1], ()):
+                self._judge(check, entry)
+            check.move(1)
+
+    def _judge(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
+        """One entry that is not among the keys of the batch."""
+        wanted_hash, physical_offset, _, _ = entry
+        log = self._log
+        if physical_offset < log.start or (self._live and physical_offset >= log.end):
+            return  # removed by age; not walked over yet
+        if log.damaged(physical_offset):
+            self._found.affected += 1
+        elif not self._has_key(physical_offset, wanted_hash):
+            number = check.cursor
+            detail = f"entry {number}: no record with a key of hash {wanted_hash} at physical offset {physical_offset}"
+            self._found.add(FindingKind.INDEX_ENTRY, check.file.path, check.position(number), detail, INDEX_ENTRY.size)
+
+    def _has_key(self, physical_offset: int, wanted_hash: int) -> bool:
+        hit = self._log.row_at(physical_offset)
+        if hit is None:
+            return False
+        file, row = hit
+
+        def span(position: RecordColumn, length: RecordColumn) -> bytes:
+            return bytes(file.segment.view[row[position] : row[position] + max(row[length], 0)])
+
+        topic = span(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
+        keys = span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ")
+        # RocketMQ from 5.4.0 on also puts the tags, as a key that begins with "T#".
+        tags = b"T#" + span(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
+        keys += [span(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN), tags]
+        return any(key and key_hash(topic, key) == wanted_hash for key in keys)
+
+
+def _integers(words: memoryview) -> array[int]:
+    """Big-endian 32-bit words as numbers."""
+    numbers = array("i", words.tobytes())
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
+
+
+def _by_offset(entries: bytes) -> dict[int, set[int]]:
+    known: dict[int, set[int]] = {}
+    for wanted_hash, physical_offset, _, _ in INDEX_ENTRY.struct.iter_unpack(entries):
+        known.setdefault(physical_offset, set()).add(wanted_hash)
+    return known

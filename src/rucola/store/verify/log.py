@@ -1,0 +1,302 @@
+"""Walks all of a commit log, over damage too, and tells damage from the ordinary end.
+
+Where a record cannot be read, the next intact one is looked for: one whose checksums and own physical offset are
+right. When it is not older than the last one read, the bytes between are damage and the walk goes on there. When there
+is none, the log ends. Older ones are what RocketMQ leaves behind the end when it cuts a log: it never clears them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
+from rucola.formats.segment_name import segment_name, segment_start
+from rucola.runtime.files import Files
+from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.verify.findings import FindingKind, Findings
+
+ROWS_MAX = 512
+"""Records of one batch."""
+
+Batch = tuple[MappedFile, "array[int]", int]
+"""A segment, a table and the number of its rows; the table is overwritten by the next batch."""
+
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_AT = RECORD_HEAD.position("magic")
+_PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
+
+
+def load_segments(
+    files: Files, directory: str, found: Findings, length: int = 0, *, others: Sequence[str] = ()
+) -> list[MappedFile]:
+    """The segments in a directory, oldest first, for looking only; what is wrong with the files becomes findings.
+
+    Args:
+        length: that all should have; 0 for that which most of them have.
+        others: more directories with segments of the same log.
+    """
+    sizes: dict[int, int] = {}
+    paths: dict[int, str] = {}
+    for path in (f"{place}/{name}" for place in (directory, *others) for name in files.list_files(place)):
+        start = segment_start(path.rpartition("/")[2])
+        if start is None:
+            found.add(FindingKind.STRAY_FILE, path, 0, "the name is not that of a segment (20 digits)")
+        elif start in paths:
+            found.add(FindingKind.STRAY_FILE, path, 0, f"the same segment is {paths[start]}")
+        else:
+            sizes[start], paths[start] = files.size(path), path
+    last = max(sizes, default=0)
+    if sizes and sizes[last] == 0:
+        found.note(f"{paths[last]} is empty: the writer ended while making it")
+        del sizes[last]
+    length = length or max(Counter(sizes.values()).items(), key=lambda item: item[1], default=(0, 0))[0]
+    segments: list[MappedFile] = []
+    for start, size in sorted(sizes.items()):
+        path = paths[start]
+        if size != length:
+            found.add(FindingKind.SEGMENT_LENGTH, path, min(size, length), f"{size} bytes long, the others {length}")
+        if segments and segments[-1].start + length < start:
+            missing = segments[-1].start + length
+            count = -(-(start - missing) // length)
+            detail = f"{count} segments from here to {segment_name(start)}"
+            found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(missing)}", 0, detail)
+        if size:
+            segments.append(MappedFile(files, path, start, size, False, 0))
+    return segments
+
+
+class LogCheck:
+    """One walk over a log.
+
+    Attributes:
+        records: read so far.
+        end: physical offset behind the last record.
+        newest_timestamp_ms: latest store time of all records.
+        sound_tail: nothing that may have been a record lies behind the end.
+
+    Args:
+        segments: of the log, oldest first.
+        found: gets the findings.
+        unclean: the store was not stopped: what a crash leaves may lie behind the end.
+        live_end: where a log that is being written ended, the end of a record; -1 for one that is not.
+        progress: called with the number of bytes walked over.
+    """
+
+    def __init__(
+        self,
+        segments: list[MappedFile],
+        found: Findings,
+        unclean: bool,
+        live_end: int = -1,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.records = 0
+        self.end = segments[0].start if segments else 0
+        self.newest_timestamp_ms = 0
+        self.sound_tail = True
+        self._segments = segments
+        self._found = found
+        self._unclean = unclean
+        self._live_end = live_end
+        self._progress = progress
+        self._last_timestamp_ms = 0
+        self._ended = False
+        self._current: MappedFile | None = None
+        self._looked_at: MappedFile | None = None
+        self._damaged: list[tuple[int, int]] = []
+        self._table = new_table(ROWS_MAX)
+        self._one_row = new_table(1)
+        self._faulty_row = new_table(1)
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the oldest byte."""
+        return self._segments[0].start if self._segments else 0
+
+    def batches(self) -> Iterator[Batch]:
+        """Walks, once; gives every record whose place and size are known, those with a wrong checksum too."""
+        for number, file in enumerate(self._segments):
+            if number and self._segments[number - 1].end < file.start:
+                self._damaged.append((self._segments[number - 1].end, file.start))
+            self._current = file
+            yield from self._walk_segment(number, file)
+            if self._ended:
+                return
+            file.close()
+            self._progress(file.end - self.start)
+
+    def damaged(self, physical_offset: int) -> bool:
+        """Whether that place lies in bytes that were found to be damaged or missing."""
+        at = bisect_right(self._damaged, physical_offset, key=lambda span: span[0]) - 1
+        return at >= 0 and physical_offset < self._damaged[at][1]
+
+    def row_at(self, physical_offset: int) -> tuple[MappedFile, array[int]] | None:
+        """Segment and row of the record at that place, checksums aside; the row is overwritten by the next call."""
+        at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
+        if at < 0 or physical_offset >= min(self._segments[at].end, self.end):
+            return None
+        file = self._segments[at]
+        if self._looked_at is not None and self._looked_at not in (file, self._current):
+            self._looked_at.close()
+        self._looked_at = file
+        return (file, self._one_row) if self._parse(file, physical_offset - file.start, CHECK_PHYSICAL_OFFSET) else None
+
+    # -- one segment --------------------------------------------------------------------------------------------------
+
+    def _walk_segment(self, number: int, file: MappedFile) -> Iterator[Batch]:
+        segment, position = file.segment, 0
+        limit = file.size if self._live_end < 0 else min(max(self._live_end - file.start, 0), file.size)
+        while True:
+            rows, position, stop = walk_records(
+                segment.buffer,
+                segment.view,
+                position,
+                limit,
+                file.start,
+                self._table,
+                ROWS_MAX,
+                crc32,
+                CHECK_ALL,
+            )
+            if rows:
+                self._take(file, self._table, rows)
+                yield file, self._table, rows
+                self._progress(file.start + position - self.start)
+            if stop == WalkStop.TORN:
+                behind = self._one_fault(file, position)
+                if behind >= 0:
+                    yield file, self._faulty_row, 1
+                else:
+                    behind = self._over_damage(number, file, position)
+                if behind < 0:
+                    self._end_in(number, file, position)
+                    return
+                position = behind
+            elif stop != WalkStop.TABLE_FULL:
+                break
+        if stop == WalkStop.BLANK:
+            self._check_blank(file, position)
+        last = number + 1 == len(self._segments) or limit < file.size
+        self.end = file.start + position if last else file.end
+        self._ended = last
+
+    def _take(self, file: MappedFile, table: array[int], rows: int) -> None:
+        self.records += rows
+        last = (rows - 1) * ROW_WIDTH
+        self._last_timestamp_ms = table[last + RecordColumn.STORE_TIMESTAMP]
+        newest = max(table[RecordColumn.STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH])
+        self.newest_timestamp_ms = max(self.newest_timestamp_ms, newest)
+        self.end = file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
+
+    def _parse(self, file: MappedFile, position: int, check: int) -> bool:
+        """Reads the record at ``position`` into the one row."""
+        segment, row = file.segment, self._one_row
+        return walk_records(segment.buffer, segment.view, position, file.size, file.start, row, 1, crc32, check)[0] > 0
+
+    def _check_blank(self, file: MappedFile, position: int) -> None:
+        (space, _) = BLANK.unpack(file.segment.view, position)
+        if space != file.size - position:
+            detail = f"says {space} bytes are left, {file.size - position} are"
+            self._found.add(FindingKind.BLANK, file.path, position, detail)
+
+    # -- damage -------------------------------------------------------------------------------------------------------
+
+    def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
+        """Position behind what is no record at ``position``; -1 when the log ends there."""
+        behind = self._next_record(number, file, position)
+        if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
+            return behind if behind < 0 else position
+        size, magic = BLANK.unpack(file.segment.view, position) if file.size - position >= BLANK.size else (0, 0)
+        detail = f"no record in {behind - position} bytes: size {size}, magic {magic & 0xFFFFFFFF:08X}"
+        self._found.add(FindingKind.RECORD, file.path, position, detail)
+        self._damaged.append((file.start + position, file.start + behind))
+        return behind
+
+    def _one_fault(self, file: MappedFile, position: int) -> int:
+        """Puts a record of which only a checksum or its own offset is wrong into the faulty row.
+
+        Returns:
+            The position behind it; -1 for anything else.
+        """
+        if self._parse(file, position, CHECK_PHYSICAL_OFFSET):
+            body = not self._parse(file, position, CHECK_BODY_CRC)
+            kind = FindingKind.BODY_CRC if body else FindingKind.RECORD_CRC
+            detail = "the body has another checksum" if body else "the record has another checksum"
+            self._parse(file, position, CHECK_PHYSICAL_OFFSET)
+        elif self._parse(file, position, CHECK_BODY_CRC | CHECK_RECORD_CRC):
+            kind = FindingKind.PHYSICAL_OFFSET
+            detail = f"the record says it lies at {self._one_row[RecordColumn.PHYSICAL_OFFSET]}"
+        else:
+            return -1
+        row = self._faulty_row
+        row[:] = self._one_row
+        self._found.add(kind, file.path, position, f"{detail} (physical offset {file.start + position})")
+        self._take(file, row, 1)
+        return position + row[RecordColumn.RECORD_SIZE]
+
+    def _next_record(self, number: int, file: MappedFile, position: int) -> int:
+        """Position of the next intact record that is not older than the last; the end of this segment for a later one.
+
+        -1 when there is none.
+        """
+        for start in self._intact(file, position + 1):
+            if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self._last_timestamp_ms:
+                return start
+        for later in self._segments[number + 1 :]:
+            for _ in self._intact(later, 0):
+                if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self._last_timestamp_ms:
+                    return file.size
+        return -1
+
+    def _intact(self, file: MappedFile, position: int) -> Iterator[int]:
+        """Where intact records start from ``position`` on; each lies in the one row while it is looked at."""
+        for first, last in file.segment.data_ranges(position):
+            at = first
+            while at < last:
+                hits = [hit for magic in _MAGICS if (hit := file.segment.buffer.find(magic, at, last)) >= 0]
+                if not hits:
+                    break
+                start = min(hits) - _MAGIC_AT
+                at = min(hits) + 1
+                if start >= position and self._parse(file, start, CHECK_ALL):
+                    at = start + self._one_row[RecordColumn.RECORD_SIZE]
+                    yield start
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _end_in(self, number: int, file: MappedFile, position: int) -> None:
+        """The log ends at ``position``: says what lies behind it, unless somebody is writing there."""
+        self._ended = True
+        self.end = file.start + position
+        if self._live_end >= 0:
+            return
+        stop = file.set_end(position)
+        if stop > position:
+            self._judge_tail(file, position, stop)
+        for later in self._segments[number + 1 :]:
+            if later.set_end(0):
+                self.sound_tail = False
+                self._found.add(FindingKind.TORN_TAIL, later.path, 0, "a segment that does not begin with a record")
+
+    def _judge_tail(self, file: MappedFile, position: int, stop: int) -> None:
+        head = bytes(file.segment.view[position : position + RECORD_HEAD.size])
+        own_offset = (file.start + position).to_bytes(8, "big")
+        begun = head[_MAGIC_AT : _MAGIC_AT + 4] in _MAGICS or own_offset == head[_PHYSICAL_OFFSET_AT:][:8]
+        old = sum(1 for _ in self._intact(file, position + 1))
+        if old or not (begun or self._unclean):
+            self._found.note(
+                f"{file.path}, position {position}: {stop - position} old bytes behind the end of the log, "
+                f"{old} whole records among them"
+            )
+            return
+        what = "a record that is cut short" if begun else "no record"
+        detail = f"{what}, {stop - position} bytes (physical offset {self.end})"
+        self._found.add(FindingKind.TORN_TAIL, file.path, position, detail)
+        self._damaged.append((self.end, file.start + stop))
+        self.sound_tail = False

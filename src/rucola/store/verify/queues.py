@@ -1,0 +1,346 @@
+"""Holds consume queues against the log: every record has its unit, every unit its record, none is missing between.
+
+The records of a batch are turned into the units they should have, queue by queue in the kernel that also writes them,
+and compared with the file as bytes. Only where they differ is a record looked at by itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.key_builder import LMQ_PREFIX
+from rucola.common.message_const import INNER_MULTI_DISPATCH
+from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, gather_units
+from rucola.formats.consume_queue_ext import is_address
+from rucola.formats.properties import decode_properties
+from rucola.runtime.files import Files
+from rucola.store.dispatch import SCHEDULE_TOPIC
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.verify.batch_queues import BatchQueueChecks
+from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.log import ROWS_MAX, LogCheck, load_segments
+from rucola.store.verify.queue_ext import ExtUnits
+
+_OPEN_MAX = 256
+"""Queues that are mapped at a time: descriptors are limited."""
+
+_ZERO_UNIT = bytes(UNIT_BYTES)
+_PREPARED_BIT = 4
+_QUEUE_ID = int(RecordColumn.QUEUE_ID)
+_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
+_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+_SYS_FLAG = int(RecordColumn.SYS_FLAG)
+_TAGS_CODE = int(RecordColumn.TAGS_CODE)
+_SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
+_TOPIC_POS = int(RecordColumn.TOPIC_POS)
+_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
+
+
+class QueueCheck:
+    """One queue: its files, and how far its records were met in the log.
+
+    Attributes:
+        path: of its directory.
+        first: queue offset of the first record in the log, -1 while none was met.
+        next: queue offset behind the newest record met.
+    """
+
+    def __init__(self, path: str, segments: list[MappedFile]) -> None:
+        self.path = path
+        self.segments = segments
+        self.first = -1
+        self.next = -1
+        self._mapped: MappedFile | None = None
+
+    @property
+    def start(self) -> int:
+        """Queue offset of the first unit there is a place for."""
+        return self.segments[0].start // UNIT_BYTES if self.segments else 0
+
+    @property
+    def end(self) -> int:
+        """Queue offset behind the last unit there is a place for."""
+        return self.segments[-1].end // UNIT_BYTES if self.segments else 0
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """``count`` units as bytes; zeros where no file is."""
+        position, end = queue_offset * UNIT_BYTES, (queue_offset + count) * UNIT_BYTES
+        parts = []
+        while position < end:
+            file = self._file(position)
+            stop = end
+            if file is not None and position < file.end:
+                stop = min(end, file.end)
+                if file is not self._mapped:
+                    self.close()
+                    self._mapped = file
+                parts.append(bytes(file.segment.view[position - file.start : stop - file.start]))
+            else:
+                stop = min([end, *(other.start for other in self.segments if position < other.start < end)])
+                parts.append(bytes(stop - position))
+            position = stop
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Gives up the map; there is one at a time, and it comes back when it is needed again."""
+        if self._mapped is not None:
+            self._mapped.close()
+            self._mapped = None
+
+    def spans(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """The range cut where files begin and end: first and last queue offset, and whether a file is there."""
+        at = first
+        for file in self.segments:
+            begin, end = file.start // UNIT_BYTES, min(file.end // UNIT_BYTES, last)
+            if end <= at:
+                continue
+            if begin > at:
+                yield at, min(begin, last), False
+            if begin >= last:
+                return
+            yield max(begin, at), end, True
+            at = end
+        if at < last:
+            yield at, last, False
+
+    def place(self, queue_offset: int) -> tuple[str, int]:
+        """File and position of a unit; the directory and the position in the whole queue where no file is."""
+        position = queue_offset * UNIT_BYTES
+        file = self._file(position)
+        return (file.path, position - file.start) if file is not None and position < file.end else (self.path, position)
+
+    def _file(self, position: int) -> MappedFile | None:
+        at = bisect_right(self.segments, position, key=lambda file: file.start) - 1
+        return self.segments[at] if at >= 0 else None
+
+
+class QueueChecks:
+    """All queues of a store.
+
+    Attributes:
+        queues: by topic and queue id; those met so far, all after ``finish``.
+        units: that agree with their record.
+
+    Args:
+        path: the directory ``consumequeue``.
+        log: the walk whose batches ``rows`` gets.
+        live: the store is being written: records may not have their units yet.
+        dispatched: physical offset below which records have their units in a live store.
+        batch: gets the records of topics of type BatchCQ.
+        ext: the extensions of the queues.
+        deleted: topic to the physical offset below which its records belong to no queue.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        found: Findings,
+        log: LogCheck,
+        segment_bytes: int,
+        batch: BatchQueueChecks,
+        ext: ExtUnits,
+        live: bool = False,
+        dispatched: int = 0,
+        deleted: Mapping[bytes, int] | None = None,
+    ) -> None:
+        self.queues: dict[tuple[bytes, int], QueueCheck] = {}
+        self.units = 0
+        self._files = files
+        self._path = path
+        self._found = found
+        self._log = log
+        self._segment_bytes = segment_bytes
+        self._batch = batch
+        self._ext = ext
+        self._live = live
+        self._dispatched = dispatched
+        self._deleted = deleted or {}
+        self._expected = bytearray(ROWS_MAX * UNIT_BYTES)
+        self._open: set[QueueCheck] = set()
+
+    def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
+        """Takes records of the log, in order."""
+        same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
+        view, first = file.segment.view, 0
+        while first < rows:
+            try:
+                last = same_topic.index(0, first + 1)
+            except ValueError:
+                last = rows
+            position = table[first * ROW_WIDTH + _TOPIC_POS]
+            topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
+            deleted_to = self._deleted.get(topic, 0)
+            while first < last and file.start + table[first * ROW_WIDTH] < deleted_to:
+                first += 1
+            if topic in self._batch.topics:
+                self._batch.rows(topic, file, table, first, last)
+            else:
+                for queue_id in set(table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]):
+                    self._take(topic, queue_id, file, table, first, last)
+            first = last
+
+    def finish(self, names: list[tuple[bytes, int]]) -> None:
+        """Looks at the units that no record asked for.
+
+        Args:
+            names: topic and queue id of every directory.
+        """
+        for topic, queue_id in names:
+            queue = self._queue(topic, queue_id)
+            if topic.startswith(LMQ_PREFIX.encode()):
+                self._check_light_queue(topic.decode("utf-8", "surrogateescape"), queue)
+                continue
+            first = queue.first if queue.first >= 0 else queue.end
+            self._loose_units(queue, queue.start, first, inside=False)
+            if not self._live:
+                self._loose_units(queue, max(queue.next, first), queue.end, inside=False)
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _queue(self, topic: bytes, queue_id: int) -> QueueCheck:
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            directory = f"{self._path}/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
+            # The name comes from a record, which may be damaged.
+            segments = []
+            if topic not in (b"", b".", b"..") and not any(char in topic for char in b"/\\\0") and queue_id >= 0:
+                segments = load_segments(self._files, directory, self._found, self._segment_bytes)
+            queue = self.queues[topic, queue_id] = QueueCheck(directory, segments)
+        if queue not in self._open:
+            if len(self._open) >= _OPEN_MAX:
+                for other in self._open:
+                    other.close()
+                self._open.clear()
+            self._open.add(queue)
+        return queue
+
+    def _take(self, topic: bytes, queue_id: int, file: MappedFile, table: array[int], first: int, last: int) -> None:
+        """The records of one queue in a run of one topic."""
+        queue = self._queue(topic, queue_id)
+        if queue.next >= 0:
+            count, _, _ = gather_units(table, first, last, queue_id, queue.next, file.start, self._expected)
+            if count >= 0 and queue.read(queue.next, count) == self._expected[: count * UNIT_BYTES]:
+                queue.next += count
+                self.units += count
+                return
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
+            if table[row + _QUEUE_ID] == queue_id and not table[row + _SYS_FLAG] & _PREPARED_BIT:
+                self._check_unit(topic, queue, file, table, row)
+
+    def _check_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
+        """The unit of one record."""
+        queue_offset, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
+        unit = queue.read(queue_offset, 1) if queue_offset >= 0 else _ZERO_UNIT
+        unit_offset, size, tags_code = UNIT.unpack(unit)
+        right = unit_offset == physical_offset and size == table[row + _RECORD_SIZE]
+        if queue.next < 0:
+            queue.first = queue.next = max(queue_offset, 0)
+        if queue_offset < queue.next:
+            if not right:
+                detail = f"record {physical_offset} is entry {queue_offset} of {_name(queue)} as one before it is"
+                self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
+            return
+        if queue_offset > queue.next:
+            self._loose_units(queue, queue.next, queue_offset, inside=True)
+        queue.next = queue_offset + 1
+        path, position = queue.place(queue_offset)
+        if right:
+            self.units += 1
+            if tags_code != table[row + _TAGS_CODE] and not self._other_code(topic, tags_code, table, row):
+                detail = f"entry {queue_offset} has tags code {tags_code}, its record {table[row + _TAGS_CODE]}"
+                self._found.add(FindingKind.UNIT_TAGS, path, position, detail, UNIT_BYTES)
+        elif unit in (_ZERO_UNIT, PRE_FILL_UNIT):
+            if not self._live or physical_offset < self._dispatched:
+                detail = f"no entry {queue_offset} for the record at physical offset {physical_offset}"
+                self._found.add(FindingKind.RECORD_WITHOUT_UNIT, path, position, detail, UNIT_BYTES)
+        else:
+            detail = (
+                f"entry {queue_offset} names physical offset {unit_offset}, size {size}; "
+                f"its record is at {physical_offset}, size {table[row + _RECORD_SIZE]}"
+            )
+            self._found.add(FindingKind.UNIT, path, position, detail, UNIT_BYTES)
+
+    def _other_code(self, topic: bytes, tags_code: int, table: array[int], row: int) -> bool:
+        """Whether a tags code that is no hash may stand there: a due time, or the address of an extension's unit."""
+        stored_ms = table[row + RecordColumn.STORE_TIMESTAMP]
+        if is_address(tags_code):
+            unit = self._ext.read(topic, table[row + _QUEUE_ID], tags_code)
+            if unit is None or unit.store_timestamp_ms != stored_ms:
+                return False
+            tags_code = unit.tags_code
+        return tags_code == table[row + _TAGS_CODE] or (topic == SCHEDULE_TOPIC and tags_code >= stored_ms)
+
+    # -- units --------------------------------------------------------------------------------------------------------
+
+    def _loose_units(self, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
+        """Units from ``first`` up to ``last`` for which no record was met.
+
+        Args:
+            inside: they lie between entries that have their records.
+        """
+        for begin, end, there in queue.spans(first, last):
+            if not there:
+                if inside:
+                    detail = f"entries {begin} to {end - 1} have no file"
+                    self._found.add(FindingKind.QUEUE_HOLE, *queue.place(begin), detail)
+                continue
+            for start in range(begin, end, ROWS_MAX):
+                units = queue.read(start, min(ROWS_MAX, end - start))
+                if not inside and units.count(0) == len(units):
+                    continue
+                for at, (physical_offset, size, _) in enumerate(UNIT.struct.iter_unpack(units)):
+                    unit = units[at * UNIT_BYTES : (at + 1) * UNIT_BYTES]
+                    if unit not in (_ZERO_UNIT, PRE_FILL_UNIT):
+                        self._judge_loose(queue, start + at, physical_offset, size, inside)
+                    elif inside:
+                        detail = f"entry {start + at} names nothing"
+                        self._found.add(FindingKind.QUEUE_HOLE, *queue.place(start + at), detail, UNIT_BYTES)
+
+    def _judge_loose(self, queue: QueueCheck, queue_offset: int, physical_offset: int, size: int, inside: bool) -> None:
+        log = self._log
+        if physical_offset < log.start and not inside and (queue.first < 0 or queue_offset < queue.first):
+            return  # its segment has been removed by age
+        if log.damaged(physical_offset):
+            self._found.affected += 1
+            return
+        stale = not inside and queue_offset >= queue.next >= 0 and physical_offset < log.end
+        kind = FindingKind.STALE_UNIT if stale else FindingKind.UNIT_WITHOUT_RECORD
+        where = "" if physical_offset < log.end else f"; the log ends at {log.end}"
+        detail = f"entry {queue_offset} names physical offset {physical_offset}, size {size}{where}"
+        self._found.add(kind, *queue.place(queue_offset), detail, UNIT_BYTES)
+
+    def _check_light_queue(self, topic: str, queue: QueueCheck) -> None:
+        """The units of a lightweight topic lead to records of other topics which name it (``INNER_MULTI_DISPATCH``)."""
+        for begin, end, there in queue.spans(queue.start, queue.end):
+            for start in range(begin, end if there else begin, ROWS_MAX):
+                units = queue.read(start, min(ROWS_MAX, end - start))
+                if units.count(0) < len(units):
+                    self._check_light_units(topic, queue, start, units)
+
+    def _check_light_units(self, topic: str, queue: QueueCheck, start: int, units: bytes) -> None:
+        for at, (physical_offset, size, _) in enumerate(UNIT.struct.iter_unpack(units)):
+            blank = units[at * UNIT_BYTES : (at + 1) * UNIT_BYTES] in (_ZERO_UNIT, PRE_FILL_UNIT)
+            if blank or physical_offset < self._log.start:
+                continue
+            if self._dispatched_to(topic, physical_offset, size):
+                self.units += 1
+            elif not (self._live and physical_offset >= self._log.end):
+                self._judge_loose(queue, start + at, physical_offset, size, inside=False)
+
+    def _dispatched_to(self, topic: str, physical_offset: int, size: int) -> bool:
+        hit = self._log.row_at(physical_offset)
+        if hit is None or hit[1][_RECORD_SIZE] != size:
+            return False
+        file, row = hit
+        start = row[RecordColumn.PROPERTIES_POS]
+        text = file.segment.view[start : start + row[RecordColumn.PROPERTIES_LEN]]
+        return topic in decode_properties(text).get(INNER_MULTI_DISPATCH, "").split(",")
+
+
+def _name(queue: QueueCheck) -> str:
+    topic, _, queue_id = queue.path.rpartition("/")
+    return f"{topic.rpartition('/')[2]}/{queue_id}"

@@ -1,0 +1,116 @@
+"""Reads the small files of a store: ``checkpoint``, and the tables in ``config`` with their backups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rucola.errors import FormatError
+from rucola.formats.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, StoreCheckpoint
+from rucola.formats.fastjson import loads_object
+from rucola.formats.tables import (
+    decode_consumer_offsets,
+    decode_delay_offsets,
+    decode_subscription_groups,
+    decode_topics,
+)
+from rucola.runtime.files import Files
+from rucola.store.dispatch import SCHEDULE_TOPIC
+from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.log import LogCheck
+
+_JSON_WITHOUT_SUFFIX = ("timermetrics", "transactionMetrics")
+_DECODERS: Mapping[str, Callable[[bytes], object]] = {
+    "topics.json": decode_topics,
+    "subscriptionGroup.json": decode_subscription_groups,
+    "consumerOffset.json": decode_consumer_offsets,
+    "delayOffset.json": decode_delay_offsets,
+}
+
+NextOffsets = Mapping[tuple[bytes, int], int]
+"""Queue offset behind the newest entry, by topic and queue id."""
+
+
+def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
+    """Looks at the file ``checkpoint``.
+
+    Its times may lag behind the log; they are ahead of it only when the log has lost records, which is said here only
+    when the log itself shows no sign of it.
+    """
+    data = files.read_file(path)
+    if data is None:
+        if log.records:
+            found.add(FindingKind.CHECKPOINT, path, 0, "there is no such file")
+        return
+    if len(data) != CHECKPOINT_BYTES:
+        found.add(FindingKind.CHECKPOINT, path, min(len(data), CHECKPOINT_BYTES), f"{len(data)} bytes, not 4096")
+    rest = data[CHECKPOINT.size : CHECKPOINT_BYTES]
+    if any(rest):
+        position = CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0"))
+        found.add(FindingKind.CHECKPOINT, path, position, "bytes behind the fields are not zero")
+    checkpoint = StoreCheckpoint.decode(data)
+    for name in (field.name for field in CHECKPOINT.fields):
+        value = getattr(checkpoint, name)
+        ahead = name.endswith("timestamp_ms") and value > log.newest_timestamp_ms
+        ahead = ahead or (name == "confirm_physical_offset" and value > log.end)
+        if value < 0 or (ahead and log.records and log.sound_tail and not live):
+            limit = log.end if name == "confirm_physical_offset" else log.newest_timestamp_ms
+            detail = f"{name} is {value}" + ("" if value < 0 else f", the log comes to {limit}")
+            found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
+
+
+def check_tables(files: Files, directory: str, found: Findings, next_offsets: NextOffsets, live: bool) -> int:
+    """Reads every table in ``config``, and holds offsets of consumers and delay levels against the queues.
+
+    Returns:
+        The number of files read.
+    """
+    names = [name for name in files.list_files(directory) if _is_table(name)]
+    for name in names:
+        table = _read(files, f"{directory}/{name}", name.removesuffix(".bak"), found)
+        if name == "consumerOffset.json" and isinstance(table, tuple) and not live:
+            _check_consumers(f"{directory}/{name}", table[1], found, next_offsets)
+        if name == "delayOffset.json" and isinstance(table, tuple) and not live:
+            _check_levels(f"{directory}/{name}", table[1], found, next_offsets)
+    for name in names:
+        main = name.removesuffix(".bak")
+        if main not in names and not live:
+            found.add(FindingKind.TABLE, f"{directory}/{main}", 0, f"there is no such file, but {name}")
+    return len(names)
+
+
+def _is_table(name: str) -> bool:
+    main = name.removesuffix(".bak")
+    return main.endswith(".json") or main in _JSON_WITHOUT_SUFFIX
+
+
+def _read(files: Files, path: str, name: str, found: Findings) -> object:
+    """The table, None when it cannot be read."""
+    text = files.read_file(path)
+    if text is None:
+        return None  # replaced at this moment
+    try:
+        return _DECODERS[name](text) if name in _DECODERS else loads_object(text, name)
+    except FormatError as error:
+        detail = "the file is empty" if not text else f"expected {error.expected}, got {error.got}"
+        found.add(FindingKind.TABLE, path, error.position, detail)
+    return None
+
+
+def _check_consumers(
+    path: str, table: Mapping[str, Mapping[int, int]], found: Findings, next_offsets: NextOffsets
+) -> None:
+    for key, queues in table.items():
+        topic, _, group = key.partition("@")
+        for queue_id, consumer_offset in queues.items():
+            end = next_offsets.get((topic.encode("utf-8", "surrogateescape"), queue_id))
+            if end is not None and consumer_offset > end:
+                detail = f"group {group} is at {consumer_offset} of {topic}/{queue_id}, which ends at {end}"
+                found.add(FindingKind.OFFSET_AHEAD, path, 0, detail)
+
+
+def _check_levels(path: str, table: Mapping[int, int], found: Findings, next_offsets: NextOffsets) -> None:
+    for level, queue_offset in table.items():
+        end = next_offsets.get((SCHEDULE_TOPIC, level - 1))
+        if end is not None and queue_offset > end:
+            detail = f"delay level {level} is at {queue_offset} of its queue, which ends at {end}"
+            found.add(FindingKind.OFFSET_AHEAD, path, 0, detail)
