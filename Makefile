@@ -36,7 +36,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python -m demo.flights
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

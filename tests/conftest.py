@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 from tests.kernels import COMPILED, FORMS, KERNELS
@@ -22,3 +25,13 @@ def pytest_report_header() -> str:
 def form(request: pytest.FixtureRequest) -> str:
     """Form of the kernels under test: ``"compiled"`` or ``"interpreted"``."""
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A test that sets up the log, as a command does, leaves the next one its own."""
+    logger = logging.getLogger("rucola")
+    before = logger.level, logger.propagate
+    yield
+    logger.setLevel(before[0])
+    logger.propagate = before[1]

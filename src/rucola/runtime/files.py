@@ -85,6 +85,18 @@ class Files:
         """Names of the plain files in directory ``path``, sorted; none when it does not exist."""
         return self._names(path, directories=False)
 
+    def list_sizes(self, path: str) -> dict[str, int]:
+        """Lengths in bytes of the plain files in ``path`` by name, sorted; one that goes meanwhile is left out."""
+        sizes: dict[str, int] = {}
+        for name in self.list_files(path):
+            try:
+                sizes[name] = self.size(f"{path}/{name}")
+            except DiskError as error:
+                # The store of a running broker: a segment expired, or was made ahead and not needed.
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        return sizes
+
     def list_directories(self, path: str) -> list[str]:
         """Names of the directories in directory ``path``, sorted; none when it does not exist."""
         return self._names(path, directories=True)

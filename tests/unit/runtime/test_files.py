@@ -226,3 +226,15 @@ def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
     assert segment.read_resident(0, memoryview(into))
     assert into == b"written"
     segment.close()
+
+
+def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(tmp_path: Path) -> None:
+    class Listing(Files):
+        def list_files(self, path: str) -> list[str]:
+            names = super().list_files(path)
+            (tmp_path / "gone").unlink()
+            return names
+
+    for name in ("a", "gone", "z"):
+        (tmp_path / name).write_bytes(name.encode())
+    assert Listing().list_sizes(str(tmp_path)) == {"a": 1, "z": 1}

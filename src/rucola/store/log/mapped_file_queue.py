@@ -91,11 +91,11 @@ class MappedFileQueue:
         """
         found = self.list_files()
         self._empty = ""
-        if found and self._files.size("/".join(found[-1])) == 0:
-            self._empty = "/".join(found.pop())
+        if found and found[-1][2] == 0:
+            self._empty = "/".join(found.pop()[:2])
         segments: list[MappedFile] = []
-        for directory, name in found:
-            file = self._check(directory, name)
+        for directory, name, length in found:
+            file = self._check(directory, name, length)
             if segments and segments[-1].start == file.start:
                 raise StoreDamagedError(
                     file.path,
@@ -112,9 +112,9 @@ class MappedFileQueue:
         if remove_empty:
             self.remove_empty()
 
-    def list_files(self) -> list[tuple[str, str]]:
-        """Directory and name of each file, by name."""
-        return [(self.path, name) for name in self._files.list_files(self.path)]
+    def list_files(self) -> list[tuple[str, str, int]]:
+        """Directory, name and length of each file, by name."""
+        return [(self.path, name, length) for name, length in self._files.list_sizes(self.path).items()]
 
     def remove_empty(self) -> None:
         """Removes the empty last file that ``load`` passed over.
@@ -209,12 +209,11 @@ class MappedFileQueue:
         for file in self.segments:
             file.close()
 
-    def _check(self, directory: str, name: str) -> MappedFile:
+    def _check(self, directory: str, name: str, length: int) -> MappedFile:
         path = f"{directory}/{name}"
         start = segment_start(name)
         if start is None:
             raise StoreDamagedError(path, 0, "the name is not that of a segment (20 digits)", "move the file away")
-        length = self._files.size(path)
         if length != self.segment_bytes:
             raise StoreDamagedError(
                 path,

@@ -68,9 +68,13 @@ class MultiPathMappedFileQueue(MappedFileQueue):
             self._files.make_directory(path)
             self._files.remove_tree(f"{path}/{_STAGING}")
 
-    def list_files(self) -> list[tuple[str, str]]:
-        """Directory and name of each file, by name."""
-        found = [(directory, name) for directory in self.paths for name in self._files.list_files(directory)]
+    def list_files(self) -> list[tuple[str, str, int]]:
+        """Directory, name and length of each file, by name."""
+        found = [
+            (directory, name, length)
+            for directory in self.paths
+            for name, length in self._files.list_sizes(directory).items()
+        ]
         return sorted(found, key=lambda place: (place[1], place[0]))
 
     def candidates(self, start: int) -> list[str]:

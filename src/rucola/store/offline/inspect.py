@@ -149,8 +149,7 @@ def _queue_segment_bytes(store: OfflineStore, ranges: list[QueueRange]) -> int:
 
 def _index_files(files: Files, directory: str) -> list[IndexInfo]:
     infos = []
-    for name in files.list_files(directory):
-        size = files.size(f"{directory}/{name}")
+    for name, size in files.list_sizes(directory).items():
         if len(name) == 17 and name.isascii() and name.isdigit() and size >= INDEX_HEADER.size:
             file = MappedFile(files, f"{directory}/{name}", 0, size, False, 0)
             slots, entries_max = index_geometry(file) or (0, 0)
@@ -170,7 +169,7 @@ def _writer(files: Files, root: str) -> str:
 
 
 def _directory_bytes(files: Files, path: str) -> int:
-    total = sum(files.size(f"{path}/{name}") for name in files.list_files(path))
+    total = sum(files.list_sizes(path).values())
     return total + sum(_directory_bytes(files, f"{path}/{name}") for name in files.list_directories(path))
 
 
@@ -198,8 +197,8 @@ def batch_unit_place(
 ) -> tuple[MappedFile, int] | None:
     """Segment of a batch consume queue, and position in it of the unit whose record holds ``queue_offset``."""
     directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
-    for name in reversed(files.list_files(directory)):
-        start, size = segment_start(name), files.size(f"{directory}/{name}")
+    for name, size in reversed(files.list_sizes(directory).items()):
+        start = segment_start(name)
         if start is None:
             continue
         file = MappedFile(files, f"{directory}/{name}", start, size, False, 0)
@@ -212,8 +211,8 @@ def batch_unit_place(
 
 
 def _file_at(files: Files, directory: str, position: int) -> MappedFile | None:
-    for name in files.list_files(directory):
-        start, size = segment_start(name), files.size(f"{directory}/{name}")
+    for name, size in files.list_sizes(directory).items():
+        start = segment_start(name)
         if start is not None and start <= position < start + size:
             return MappedFile(files, f"{directory}/{name}", start, size, False, 0)
     return None

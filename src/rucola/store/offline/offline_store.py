@@ -221,8 +221,7 @@ class OfflineStore:
 
     def _segment_bytes(self, directory: str, default: int) -> int:
         """Length of the first segment in ``directory``."""
-        for name in self._files.list_files(directory):
-            length = self._files.size(f"{directory}/{name}")
+        for name, length in self._files.list_sizes(directory).items():
             if segment_start(name) is not None and length:
                 return length
         return default

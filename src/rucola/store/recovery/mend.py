@@ -48,14 +48,13 @@ def mend_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) ->
     """Brings the directories of the log to a row of whole segments: strange files away, missing ones made, empty."""
     starts: list[int] = []
     places = queue.list_files()
-    for directory, name in places:
+    for directory, name, length in places:
         path, start = f"{directory}/{name}", segment_start(name)
         prefix = directory.rpartition("/")[2]
         if start is None or start % queue.segment_bytes:
             quarantine.move(path, f"{prefix}-{name}", "not a segment")
             continue
-        length = files.size(path)
-        if length == 0 and (directory, name) == places[-1]:
+        if length == 0 and path == "/".join(places[-1][:2]):
             continue
         if length != queue.segment_bytes:
             moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {queue.segment_bytes}")

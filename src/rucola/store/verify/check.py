@@ -179,7 +179,5 @@ def _queue_segment_bytes(files: Files, root: str, names: list[tuple[bytes, int]]
     lengths: Counter[int] = Counter()
     for topic, queue_id in names[:_QUEUES_ASKED]:
         directory = f"{root}/consumequeue/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
-        lengths.update(
-            files.size(f"{directory}/{name}") for name in files.list_files(directory) if segment_start(name) is not None
-        )
+        lengths.update(size for name, size in files.list_sizes(directory).items() if segment_start(name) is not None)
     return lengths.most_common(1)[0][0] if lengths else 0

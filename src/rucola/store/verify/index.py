@@ -160,11 +160,11 @@ class IndexChecks:
         self._live = live
         self._checks: list[IndexFileCheck] = []
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
-        for name in files.list_files(path):
+        for name, size in files.list_sizes(path).items():
             if len(name) != 17 or not name.isascii() or not name.isdigit():
                 found.note(f"{path}/{name} is no index file")
                 continue
-            self._open(MappedFile(files, f"{path}/{name}", 0, files.size(f"{path}/{name}"), False, 0))
+            self._open(MappedFile(files, f"{path}/{name}", 0, size, False, 0))
 
     def _open(self, file: MappedFile) -> None:
         if file.size < INDEX_HEADER.size:

@@ -43,14 +43,15 @@ def load_segments(
     """
     sizes: dict[int, int] = {}
     paths: dict[int, str] = {}
-    for path in (f"{place}/{name}" for place in (directory, *others) for name in files.list_files(place)):
-        start = segment_start(path.rpartition("/")[2])
+    places = [(place, name, size) for place in (directory, *others) for name, size in files.list_sizes(place).items()]
+    for place, name, size in places:
+        start, path = segment_start(name), f"{place}/{name}"
         if start is None:
             found.add(FindingKind.STRAY_FILE, path, 0, "the name is not that of a segment (20 digits)")
         elif start in paths:
             found.add(FindingKind.STRAY_FILE, path, 0, f"the same segment is {paths[start]}")
         else:
-            sizes[start], paths[start] = files.size(path), path
+            sizes[start], paths[start] = size, path
     last = max(sizes, default=0)
     if sizes and sizes[last] == 0:
         found.note(f"{paths[last]} is empty: the writer ended while making it")
