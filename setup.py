@@ -33,7 +33,9 @@ def extensions() -> list[Extension]:
         Extension(name, [f"src/{name.replace('.', '/')}.py"], extra_compile_args=["-O3"], optional=True)
         for name in KERNELS
     ]
-    return cythonize(modules, build_dir="build", compiler_directives={"language_level": "3"}, quiet=True)
+    return cythonize(
+        modules, build_dir="build", compiler_directives={"language_level": "3"}, nthreads=os.cpu_count() or 1, quiet=True
+    )
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count() or 1}})

@@ -44,10 +44,9 @@ def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
     assert explorer.counts.states > 50
 
 
-@pytest.mark.parametrize("options", [pool, both])
 @FLUSH
-def test_power_cut_at_every_step_between_commits(options: Options, sync: bool) -> None:
-    explorer = CrashExplorer(options(sync), SEED, sample=2, compound_every=60)
+def test_power_cut_at_every_step_between_commits(sync: bool) -> None:
+    explorer = CrashExplorer(both(sync), SEED, sample=1, compound_every=120)
     explorer.run(commits)
     print(explorer.counts)
     assert explorer.counts.states > 200
