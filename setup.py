@@ -34,7 +34,11 @@ def extensions() -> list[Extension]:
         for name in KERNELS
     ]
     return cythonize(
-        modules, build_dir="build", compiler_directives={"language_level": "3"}, nthreads=os.cpu_count() or 1, quiet=True
+        modules,
+        build_dir="build",
+        compiler_directives={"language_level": "3"},
+        nthreads=os.cpu_count() or 1,
+        quiet=True,
     )
 
 
