@@ -96,7 +96,7 @@ def _scan_frames(module: ModuleType) -> Callable[[], object]:
 
 def _inspect_rows(module: ModuleType) -> Callable[[], object]:
     batch = send_batch(COUNT, BODY_BYTES)
-    return partial(module.inspect_rows, batch.source, batch.table, 0, COUNT, BODY_BYTES_MAX)
+    return partial(module.inspect_rows, batch.source, batch.table, 0, COUNT, BODY_BYTES_MAX, QUEUES)
 
 
 def _encode_rows(module: ModuleType) -> Callable[[], object]:

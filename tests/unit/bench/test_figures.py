@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+
 import pytest
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.kernels import WORKLOADS
@@ -48,3 +52,8 @@ def test_every_kernel_is_measured() -> None:
     }
     assert {module for module, _, _ in WORKLOADS} == kernels
     assert "kernels" in MEASUREMENTS
+
+
+@pytest.mark.parametrize(("module", "workload"), [(module, workload) for module, _, workload in WORKLOADS])
+def test_every_kernel_s_workload_runs(module: str, workload: Callable[[ModuleType], Callable[[], object]]) -> None:
+    workload(importlib.import_module(module))()
