@@ -218,11 +218,15 @@ def alternate(
 
 @contextmanager
 def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[None]:
-    """Only ``program`` runs in this block, of ``programs`` and their servers."""
+    """Only ``program`` runs in this block, of ``programs`` and their servers; what was written before is on the disk.
+
+    A writer is slowed down while too much waits for the disk, whoever wrote it.
+    """
     with ExitStack() as stack:
         for other in programs:
             if other is not program:
                 stack.enter_context(other.stopped())
+        os.sync()
         time.sleep(SETTLE_S)
         yield
 
