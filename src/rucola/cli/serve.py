@@ -57,8 +57,11 @@ def run_servers(
 
     # A start makes much and drops little: collections would find nothing.
     gc.disable()
-    with _held_back_logs(log_level) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve())
+    try:
+        with _held_back_logs(log_level) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve())
+    finally:
+        gc.enable()  # also for the process of somebody whose servers did not start
 
 
 def _ignore() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 import typer
@@ -91,34 +92,13 @@ def update_broker_config(
 def wipe_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
     """Let nobody send to a broker, on all name servers."""
 
-    async def work(admin: AdminClient) -> None:
-        for address in admin.namesrv_addresses:
-            count = await admin.api.wipe_write_perm(address, broker_name)
-            output.say(
-                f"wipe write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
-                broker=broker_name,
-                namesrv=address,
-                topics=count,
-            )
-
-    administer(namesrv, work)
+    _change_write_perm(namesrv, broker_name, "wipe", lambda admin: admin.api.wipe_write_perm)
 
 
 @app.command("addWritePerm")
 def add_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
     """Undo wipeWritePerm."""
-
-    async def work(admin: AdminClient) -> None:
-        for address in admin.namesrv_addresses:
-            count = await admin.api.add_write_perm(address, broker_name)
-            output.say(
-                f"add write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
-                broker=broker_name,
-                namesrv=address,
-                topics=count,
-            )
-
-    administer(namesrv, work)
+    _change_write_perm(namesrv, broker_name, "add", lambda admin: admin.api.add_write_perm)
 
 
 @app.command("cleanExpiredCQ")
@@ -194,3 +174,19 @@ def _more(figures: dict[str, str]) -> list[int]:
         growth("msgPutTotal", "TodayMorning", "TodayNow"),
         growth("msgGetTotal", "TodayMorning", "TodayNow"),
     ]
+
+
+def _change_write_perm(
+    namesrv: str, broker_name: str, change: str, call_of: Callable[[AdminClient], Callable[[str, str], Awaitable[int]]]
+) -> None:
+    async def work(admin: AdminClient) -> None:
+        for address in admin.namesrv_addresses:
+            count = await call_of(admin)(address, broker_name)
+            output.say(
+                f"{change} write perm of broker[{broker_name}] in name server[{address}] OK, {count}",
+                broker=broker_name,
+                namesrv=address,
+                topics=count,
+            )
+
+    administer(namesrv, work)
