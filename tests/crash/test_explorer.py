@@ -12,9 +12,10 @@ from rucola.runtime.files import Files
 from rucola.testing.crash_explorer import CrashExplorer
 from rucola.testing.crash_states import NOTHING_LOST, crash_states
 from rucola.testing.fault_plan import FaultPlan
-from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.simulated_disk import Inode, SimulatedDisk
 from rucola.testing.simulated_os import files_on
-from rucola.testing.store_life import StoreLife, empty_disk
+from rucola.testing.store_life import StoreLife, check_kept_aside, empty_disk, quarantine
+from rucola.testing.store_model import Mismatch
 
 SEED = 7
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
@@ -105,6 +106,37 @@ def test_what_a_killed_process_leaves_is_what_processes_see() -> None:
     first = next(crash_states(life.disk, Random(SEED), 0))
     assert first.choice == NOTHING_LOST
     assert first.image == life.disk.seen()
+
+
+def test_a_tail_that_was_kept_whole_and_then_lost_a_page_is_kept() -> None:
+    """The first recovery reads in memory what the disk never gets, keeps it aside, and power fails before it ends."""
+    life = StoreLife(empty_disk(), config(False))
+    life.open()
+    for _ in range(6):
+        life.put(message(Random(SEED), size=2000))
+    path = "/store/commitlog/00000000000000000000"
+    log = bytearray(life.disk.seen()[path] or b"")
+    log[4:5] = b"?"
+    image = {**life.disk.seen(), path: bytes(log)}
+
+    first = StoreLife(SimulatedDisk.of(image), config(False))
+    first.load()
+    check_kept_aside(first, image)
+    (kept,) = [name for name in quarantine(first.disk) if name.endswith("0")]
+    whole = quarantine(first.disk)[kept]
+    log[:4096] = bytes(4096)
+    image |= {path: bytes(log), kept.rpartition("/")[0]: None, kept: whole}
+
+    second = StoreLife(SimulatedDisk.of(image), config(False))
+    second.load()
+    check_kept_aside(second, image)
+    assert quarantine(second.disk)[kept] == whole
+    for other in (whole[:5000] + b"?" + whole[5001:], whole[:-1], b""):
+        node = second.disk.names[kept]
+        assert isinstance(node, Inode)
+        node.data[:] = other
+        with pytest.raises(Mismatch):
+            check_kept_aside(second, image)
 
 
 def test_the_simulated_disk_forgets_what_was_not_synced() -> None:
