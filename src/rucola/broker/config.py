@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rucola.broker.reference_keys import REFERENCE_KEYS
 from rucola.common.hosts import check_bind_address
+from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import check_options, option, parse_options, unknown_keys
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
@@ -91,7 +92,8 @@ class BrokerConfig(TlsConfig):
     broker_permission: int = option("brokerPermission", 6, "4 readable, 2 writable, 6 both.", minimum=0, maximum=7)
     region_id: str = option("regionId", "DefaultRegion", "Stored with each message as MSG_REGION.")
     trace_on: bool = option("traceOn", True, "Stored with each message as TRACE_ON.")
-    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether RMQ_SYS_TRACE_TOPIC exists from the start.")
+    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether the trace topic exists from the start.")
+    msg_trace_topic_name: str = option("msgTraceTopicName", TRACE_TOPIC, "Name of the trace topic made then.")
     cluster_topic_enable: bool = option(
         "clusterTopicEnable", True, "Whether the topic named after the cluster is usable."
     )

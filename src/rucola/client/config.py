@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import check_options, option
 from rucola.errors import ConfigError
 
@@ -31,6 +32,14 @@ class ClientConfig:
     )
     connect_timeout_ms: int = option(
         "connectTimeoutMillis", 3_000, "How long a connection attempt may take.", unit="ms", minimum=1
+    )
+
+    enable_trace: bool = option(
+        "enableTrace", False, "Whether what becomes of each message is written to the trace topic."
+    )
+    trace_topic: str = option("traceTopic", TRACE_TOPIC, "Where to; the broker creates it, or has it already.")
+    trace_msg_batch_num: int = option(
+        "traceMsgBatchNum", 10, "Records that go together; fewer when 5 s have passed.", minimum=1, maximum=20
     )
 
     access_key: str = option("accessKey", "", "Name of the account that signs every request; empty signs none.")

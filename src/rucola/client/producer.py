@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from ipaddress import ip_address
 
-from rucola.client.config import ProducerConfig
+from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.instance import ClientInstance, check_group, check_topic
 from rucola.client.send_frame import batch_body, properties_json, properties_text
 from rucola.client.send_pipeline import SendPipeline
 from rucola.client.send_result import SendResult
+from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
 from rucola.client.unique_id import UniqueIds
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
@@ -65,6 +67,7 @@ class Producer:
         first_turn = int.from_bytes(os.urandom(2), "big")
         self._pipeline = SendPipeline(group, self._config, self._instance, clock.wall_ms, first_turn)
         self._topics: set[str] = set()
+        self._trace = tracing(group, "PRODUCE", namesrv, self._config, clock) if self._config.enable_trace else None
 
     async def __aenter__(self) -> Producer:
         await self.start()
@@ -87,11 +90,15 @@ class Producer:
         """Begin; connections are opened when they are needed."""
         if not self._instance.running:
             self._instance.start()
+            if self._trace is not None:
+                await self._trace.start()
 
     async def shutdown(self) -> None:
         """Wait for the answers to everything submitted, then leave the brokers and close."""
         if self._instance.running:
             await self._pipeline.flush()
+            if self._trace is not None:
+                await self._trace.shutdown()
             await self._instance.shutdown()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
@@ -187,6 +194,7 @@ class Producer:
             timeout_ms or self._config.send_msg_timeout_ms,
             self._config.retry_times_when_send_failed,
             batch=True,
+            trace=None if self._trace is None else self._trace.sending(messages),
         )
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
@@ -215,6 +223,8 @@ class Producer:
             properties,
             timeout_ms or self._config.send_msg_timeout_ms,
             retries,
+            False,
+            None if self._trace is None else self._trace.sending([message]),
         )
 
     def _encode(self, message: Message) -> tuple[bytes, int, bytes]:
@@ -272,6 +282,24 @@ class Producer:
     def _check_running(self) -> None:
         if not self._instance.running:
             raise ClientError("the producer is not started, or is shut down")
+
+
+def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Clock) -> TraceDispatcher:
+    """What writes the traces of a client: an inner producer with the same servers, credentials and encryption.
+
+    Args:
+        group: of the client.
+        role: PRODUCE or CONSUME.
+        namesrv: name servers, as for the client.
+        config: the client's.
+        clock: the client's.
+    """
+    settings = {each.name: getattr(config, each.name) for each in fields(ClientConfig)}
+    inner = ProducerConfig(
+        **settings | {"enable_trace": False, "send_msg_timeout_ms": 5_000, "max_message_size": 2 * TRACE_BYTES_MAX}
+    )
+    sender = Producer(trace_group(group, role), namesrv, inner, clock=clock)
+    return TraceDispatcher(group, sender, config.trace_topic, config.trace_msg_batch_num, clock.wall_ms)
 
 
 def _copied_body(body: object) -> bytes:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from rucola.client.config import PullConsumerConfig
 from rucola.client.instance import ClientInstance, check_group, check_topic
+from rucola.client.producer import tracing
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.common import message_const
 from rucola.common.hosts import host_text
@@ -67,7 +68,9 @@ class PullConsumer:
         self._group = group
         self._config = config or PullConsumerConfig()
         consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY)
-        self._instance = ClientInstance(namesrv, self._config, clock or SystemClock(), consumer=consumer)
+        clock = clock or SystemClock()
+        self._instance = ClientInstance(namesrv, self._config, clock, consumer=consumer)
+        self._trace = tracing(group, "CONSUME", namesrv, self._config, clock) if self._config.enable_trace else None
         self._suggested: dict[MessageQueue, int] = {}
 
     async def __aenter__(self) -> PullConsumer:
@@ -86,10 +89,14 @@ class PullConsumer:
         """Begin; connections are opened when they are needed."""
         if not self._instance.running:
             self._instance.start()
+            if self._trace is not None:
+                await self._trace.start()
 
     async def shutdown(self) -> None:
         """Leave the brokers and close; pulls under way fail with ``RemotingClosedError``."""
         if self._instance.running:
+            if self._trace is not None:
+                await self._trace.shutdown()
             await self._instance.shutdown()
 
     async def topics(self) -> list[str]:
@@ -116,7 +123,7 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Read messages of one queue.
+        """Read messages of one queue. With ``enable_trace`` those it gives count as consumed.
 
         Args:
             queue: which queue.
@@ -137,6 +144,8 @@ class PullConsumer:
         if "*" not in expression:
             wanted = {tag.strip() for tag in expression.split("||")}
             messages = [message for message in messages if message.tags in wanted]  # brokers compare hashes only
+        if self._trace is not None:
+            self._trace.consumed(messages)
         return PullResult(raw.status, raw.next_begin_offset, raw.min_offset, raw.max_offset, messages)
 
     async def pull_raw(

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable
+from functools import partial
 
 from rucola.client.config import ProducerConfig
 from rucola.client.instance import ClientInstance
 from rucola.client.pending_send import PendingSend, SendTarget
 from rucola.client.send_frame import header_head, send_frame
 from rucola.client.send_result import SendResult
+from rucola.client.trace import SentTrace, TracedSend
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, RucolaError
 from rucola.protocol.codes import RequestCode
@@ -90,10 +92,12 @@ class SendPipeline:
         timeout_ms: int,
         retries: int,
         batch: bool = False,
+        trace: SentTrace | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send an encoded message; the future gives the result, or the error of the last attempt."""
         loop = asyncio.get_running_loop()
-        send = PendingSend(
+        make: Callable[..., PendingSend] = PendingSend if trace is None else partial(TracedSend, trace)
+        send = make(
             self,
             loop,
             topic,

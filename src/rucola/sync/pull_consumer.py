@@ -80,7 +80,7 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Read messages of one queue.
+        """Read messages of one queue. With ``enable_trace`` those it gives count as consumed.
 
         Args:
             queue: which queue.

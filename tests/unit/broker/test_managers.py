@@ -51,6 +51,13 @@ def test_automatic_topics_are_this_start_s_choice():
     assert topics.create_on_send("T2", "TBW102", 4) is None
 
 
+def test_the_trace_topic_is_made_when_it_is_wanted():
+    assert "RMQ_SYS_TRACE_TOPIC" not in topic_manager([]).table
+    assert topic_manager([], trace_topic_enable=True).table["RMQ_SYS_TRACE_TOPIC"].read_queue_nums == 1
+    own = topic_manager([], trace_topic_enable=True, msg_trace_topic_name="Traces")
+    assert own.table["Traces"].write_queue_nums == 1
+
+
 def test_a_topic_in_the_reference_s_words():
     config = TopicConfig("T_err", 2, 2, 6)
     assert describe(config) == (

@@ -82,6 +82,8 @@ class Administration:
         config, store, topics, groups, offsets = self.config, self.store, self.topics, self.groups, self.offsets
         runtime_info = RuntimeInfo(config, store, self.files, self.schedule, self.stats, self.clock, self.sends_waiting)
         names = system_names(config.broker_cluster_name, config.broker_name)
+        if config.trace_topic_enable:
+            names |= {config.msg_trace_topic_name}
         for processor in (
             TopicManageProcessor(store, topics, offsets, names),
             GroupManageProcessor(groups, offsets),

@@ -19,7 +19,6 @@ from rucola.common.key_builder import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TIMER_TOPIC,
-    TRACE_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
@@ -169,5 +168,5 @@ def _initial_topics(config: BrokerConfig) -> list[TopicConfig]:
     if config.auto_create_topic_enable:
         topics.append(topic(AUTO_CREATE_TOPIC_KEY_TOPIC, config.default_topic_queue_nums, _READ_WRITE | _INHERIT))
     if config.trace_topic_enable:
-        topics.append(topic(TRACE_TOPIC, 1))
+        topics.append(topic(config.msg_trace_topic_name, 1))
     return topics

@@ -1,0 +1,264 @@
+"""Traces: what became of each message, written as messages to the trace topic.
+
+Records are gathered and leave together: when as many lie there as configured, or 5 s after the first. The application
+never waits for them, nothing is sent again on its behalf, and beyond a limit they are dropped: a broker that fails must
+not fill the memory of whoever traces. Belongs to one event loop.
+
+Source: protocol.md 4.11; RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
+Other than there, each member of a batch has a record of its own, so that it is found by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+from rucola.client.pending_send import PendingSend, SendTarget
+from rucola.client.send_result import SendResult, SendStatus
+from rucola.common import message_const
+from rucola.common.message import Message, MessageExt
+from rucola.errors import RucolaError
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.trace import MessageType, TraceRecord, TraceType, encode_trace, trace_keys
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+PENDING_MAX = 2048
+"""Records that wait or are on their way; more are dropped."""
+TRACE_BYTES_MAX = 128_000
+"""Body of one trace message."""
+KEYS_CHARACTERS_MAX = 8_000
+"""Keys of one trace message; all its properties together have 32,767 bytes."""
+FLUSH_INTERVAL_S = 5.0
+_SHUTDOWN_S = 5.0
+_DELAYED = frozenset(
+    {
+        message_const.DELAY,
+        message_const.TIMER_DELAY_SEC,
+        message_const.TIMER_DELAY_MS,
+        message_const.TIMER_DELIVER_MS,
+        "__STARTDELIVERTIME",
+    }
+)
+_instances = count(1)
+
+
+class TraceSender(Protocol):
+    """Who sends the trace messages: a producer of its own, which is not traced."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def shutdown(self) -> None:
+        """Send what is on its way, then end."""
+
+    def submit(self, message: Message) -> asyncio.Future[SendResult]:
+        """Send without waiting."""
+
+
+def trace_group(group: str, role: str) -> str:
+    """Name of the inner producer's group; ``role`` is PRODUCE or CONSUME."""
+    suffix = f"-{role}-{next(_instances)}"
+    prefix = "_INNER_TRACE_PRODUCER-"
+    return prefix + group[: 120 - len(prefix) - len(suffix)] + suffix
+
+
+class TraceDispatcher:
+    """Gathers the trace of one producer or consumer.
+
+    Args:
+        group: of the producer or consumer.
+        sender: sends the trace messages; started and shut down here.
+        topic: where to.
+        batch_size: records that make a message.
+        wall_ms: the clock.
+    """
+
+    def __init__(
+        self, group: str, sender: TraceSender, topic: str, batch_size: int, wall_ms: Callable[[], int]
+    ) -> None:
+        self._group = group
+        self._sender = sender
+        self._topic = topic
+        self._batch_size = batch_size
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[TraceRecord] = []
+        self._on_their_way = 0
+        self.wall_ms = wall_ms
+        self.dropped = 0
+
+    async def start(self) -> None:
+        """Begin."""
+        await self._sender.start()
+
+    async def shutdown(self) -> None:
+        """Send what waits, then end; records that no broker takes within 5 s are lost."""
+        self._flush()
+        try:
+            async with asyncio.timeout(_SHUTDOWN_S):
+                await self._sender.shutdown()
+        except TimeoutError:
+            event(logger, logging.WARNING, "trace lost at shutdown", group=self._group, records=self._on_their_way)
+
+    def sending(self, messages: Sequence[Message]) -> SentTrace | None:
+        """The trace of a send of ``messages``, one or a batch; None for a send that is not traced."""
+        return None if messages[0].topic == self._topic else SentTrace(self, self._group, messages)
+
+    def consumed(self, messages: Iterable[MessageExt]) -> None:
+        """``messages`` were handed to the application, and with that are consumed (as by a lite pull consumer)."""
+        traced = [one for one in messages if one.properties.get(message_const.TRACE_ON) != "false"]
+        if not traced:
+            return
+        now_ms, request_id = self.wall_ms(), os.urandom(16).hex().upper()
+        for kind in (TraceType.SUB_BEFORE, TraceType.SUB_AFTER):
+            self.append(
+                TraceRecord(
+                    trace_type=kind,
+                    timestamp_ms=now_ms,
+                    region=message.properties.get(message_const.MSG_REGION, ""),
+                    group=self._group,
+                    topic=message.topic,
+                    request_id=request_id,
+                    msg_id=message.msg_id,
+                    retry_times=message.reconsume_times,
+                    keys=message.keys,
+                )
+                for message in traced
+            )
+
+    def append(self, records: Iterable[TraceRecord]) -> None:
+        """Take ``records``, or drop what is too much."""
+        for record in records:
+            if len(self._waiting) + self._on_their_way >= PENDING_MAX:
+                self.dropped += 1
+                if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, ... are logged
+                    event(logger, logging.WARNING, "trace dropped", group=self._group, records=self.dropped)
+                continue
+            self._waiting.append(record)
+        if len(self._waiting) >= self._batch_size:
+            self._flush()
+        elif self._waiting and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_INTERVAL_S, self._flush)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        topics: dict[str, list[TraceRecord]] = {}
+        for record in waiting:
+            topics.setdefault(record.topic, []).append(record)
+        for records in topics.values():
+            for part in _parts(records, self._batch_size):
+                self._send(part)
+
+    def _send(self, records: list[TraceRecord]) -> None:
+        message = Message(self._topic, encode_trace(records).encode("utf-8", "replace"), keys=trace_keys(records))
+        try:
+            future = self._sender.submit(message)
+        except RucolaError as error:  # one message with keys so long that they leave no room for more
+            event(logger, logging.WARNING, "trace not sent", group=self._group, records=len(records), error=error)
+            return
+        self._on_their_way += len(records)
+        future.add_done_callback(partial(self._sent, len(records)))
+
+    def _sent(self, records: int, future: asyncio.Future[SendResult]) -> None:
+        self._on_their_way -= records
+        error = None if future.cancelled() else future.exception()
+        if error is not None:
+            event(logger, logging.WARNING, "trace not sent", group=self._group, records=records, error=error)
+
+
+class SentTrace:
+    """The trace of one send."""
+
+    __slots__ = ("_dispatcher", "_group", "_messages")
+
+    def __init__(self, dispatcher: TraceDispatcher, group: str, messages: Sequence[Message]) -> None:
+        self._dispatcher = dispatcher
+        self._group = group
+        self._messages = messages
+
+    def stored(self, result: SendResult, address: str, region: str, began_ms: int) -> None:
+        """A broker has the message; one that refuses or does not answer leaves no trace, as in the reference."""
+        cost_ms = max(0, self._dispatcher.wall_ms() - began_ms)
+        offset_ids = result.offset_msg_id.split(",")
+        if len(offset_ids) != len(self._messages):
+            offset_ids = [result.offset_msg_id] * len(self._messages)
+        self._dispatcher.append(
+            TraceRecord(
+                trace_type=TraceType.PUB,
+                timestamp_ms=began_ms,
+                region=region,
+                group=self._group,
+                topic=message.topic,
+                msg_id=message.uniq_key or result.msg_id,
+                tags=message.tags,
+                keys=message.keys,
+                store_host=address,
+                body_length=len(message.body),
+                cost_ms=cost_ms,
+                msg_type=_message_type(message).value,
+                offset_msg_id=offset_id,
+                success=result.status is SendStatus.SEND_OK,
+            )
+            for message, offset_id in zip(self._messages, offset_ids, strict=True)
+        )
+
+
+class TracedSend(PendingSend):
+    """A send that leaves a trace; besides that, the arguments are those of ``PendingSend``."""
+
+    __slots__ = ("_began_ms", "_trace")
+
+    def __init__(self, trace: SentTrace, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._trace = trace
+        self._began_ms = 0
+
+    def send(self, target: SendTarget) -> None:
+        """Make an attempt."""
+        self._began_ms = self._rules.wall_ms()
+        super().send(target)
+
+    def _result(self, status: SendStatus, batch: FrameBatch, row: int) -> SendResult:
+        result = super()._result(status, batch, row)
+        fields = batch.command(row).ext_fields
+        region = fields.get(message_const.MSG_REGION)
+        if region is not None and fields.get(message_const.TRACE_ON) == "true":
+            self._trace.stored(result, self._address(), region, self._began_ms)
+        return result
+
+
+def _message_type(message: Message) -> MessageType:
+    if not _DELAYED.isdisjoint(message.properties):
+        return MessageType.DELAY
+    if message.properties.get(message_const.TRAN_MSG) == "true":
+        return MessageType.TRANSACTION_HALF
+    return MessageType.NORMAL
+
+
+def _parts(records: list[TraceRecord], size: int) -> Iterable[list[TraceRecord]]:
+    """``records`` in pieces that fit a message each."""
+    part: list[TraceRecord] = []
+    body = keys = 0
+    for record in records:
+        body_more, keys_more = (
+            len(encode_trace([record]).encode("utf-8", "replace")),
+            len(" ".join(trace_keys([record]))),
+        )
+        full = len(part) >= size or body + body_more > TRACE_BYTES_MAX or keys + keys_more > KEYS_CHARACTERS_MAX
+        if part and full:
+            yield part
+            part, body, keys = [], 0, 0
+        part.append(record)
+        body += body_more
+        keys += keys_more + 1
+    if part:
+        yield part
