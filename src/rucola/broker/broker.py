@@ -355,7 +355,7 @@ class Broker:
         QueryProcessor(store).register_to(table)
         self._wire_transactions()
         self.timers.register_to(table)
-        self.pops.wire(table, self._waiters, self._outer_api)
+        self.pops.wire(table, self._waiters, self._outer_api, self._cold_reads)
         RecallMessageProcessor(config, store, self.topics, self.timers.rewriter, self._clock.wall_ms).register_to(table)
         consumers, offsets = self.consumers, self.offsets
         resets = OffsetResetProcessor(config, store, self.topics, self.groups, consumers, offsets, self._hold.wake)

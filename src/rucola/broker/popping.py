@@ -11,18 +11,22 @@ from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.peek import Peeker
 from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.pop_read import PopReader
+from rucola.broker.pop.queue_walk import QueueWalk
 from rucola.broker.pop.request_mode import RequestModeManager
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
 from rucola.broker.processor.assignment import AssignmentProcessor
 from rucola.broker.processor.pop import PopMessageProcessor
 from rucola.broker.processor.pop_ack import PopAckProcessor
+from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
@@ -105,17 +109,38 @@ class Popping:
         )
         self._revive.load(since_ms)
 
-    def wire(self, table: ProcessorTable, waiters: FlushWaiters | None, outer_api: BrokerOuterApi) -> None:
+    def wire(
+        self,
+        table: ProcessorTable,
+        waiters: FlushWaiters | None,
+        outer_api: BrokerOuterApi,
+        cold_reads: ColdReads,
+    ) -> None:
         """Put the processors into ``table``."""
         self._outer_api = outer_api
         config, store, topics, groups = self._config, self._store, self._topics, self._groups
         reader = PopReader(config.broker_name, store, self._log, self._offsets, self._popped, self._orders)
+        walk, wall_ms = QueueWalk(config, topics), self._wall_ms
         PopMessageProcessor(
-            config, store, topics, groups, reader, self.hold, self._log.queues, self._wall_ms, random.randrange
+            config,
+            store,
+            topics,
+            groups,
+            reader,
+            self.hold,
+            walk,
+            cold_reads,
+            self._log.queues,
+            wall_ms,
+            random.randrange,
         ).register_to(table)
-        PopAckProcessor(
-            store, topics, self._offsets, self._orders, self._log, self.hold, waiters, self._wall_ms
+        peeker = Peeker(store, self._popped)
+        PopLookProcessor(
+            config, topics, groups, peeker, self._orders, self.hold, walk, cold_reads, wall_ms, random.randrange
         ).register_to(table)
+        PopAckProcessor(store, topics, self._offsets, self._orders, self._log, self.hold, waiters, wall_ms).register_to(
+            table
+        )
         AssignmentProcessor(config, topics, groups, self._consumers, self._modes, self._topic_queues).register_to(table)
 
     def start(self) -> None:

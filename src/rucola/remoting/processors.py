@@ -94,6 +94,17 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
     return command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
+def serve_again(
+    channel: Channel, command: RemotingCommand, processor: Callable[[Channel, RemotingCommand], Answer]
+) -> None:
+    """Let ``processor`` look once more at a request that waited for something; its answer, if any, is sent."""
+    try:
+        answer = processor(channel, command)
+    except Exception as error:  # noqa: BLE001 - see ProcessorTable.process
+        answer = error_answer(channel, command, error)
+    _send(channel, command, answer)
+
+
 async def _finish(channel: Channel, command: RemotingCommand, answer: Awaitable[Answer]) -> None:
     try:
         result = await answer

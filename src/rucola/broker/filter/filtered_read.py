@@ -36,7 +36,8 @@ def read_filtered(
 ) -> GetMessageResult:
     """``MessageStore.get_message`` of what ``expression`` lets through; finding nothing, it says how far it got.
 
-    Messages that are not in memory end it like the bound does; when they are the first, the result's ``cold`` says so.
+    Messages that are not in memory end it like the bound does; when they are the first, they are waited for with
+    ``may_block``, else the result's ``cold`` says so.
     """
     found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
     units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
@@ -52,7 +53,7 @@ def read_filtered(
                 break
         if found.full or queue_offset >= min(end, result.max_offset):
             break
-        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=may_block)
+        result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=False)
     low, high = result.min_offset, result.max_offset
     if found.views:
         return GetMessageResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from rucola.broker.filter.filtered_read import read_filtered
@@ -39,8 +39,12 @@ class Pop:
     """A pop under way.
 
     Attributes:
+        begin: says where it begins to look.
+        waited_for: places for whose messages the disk was waited for.
         parts: records, as they go into the answer.
         rest: messages that the queues hold beyond those.
+        moved: whether messages that do not concern the group were passed over.
+        cold: brings the first messages that are not in memory there; any thread may call it.
     """
 
     header: PopMessageRequestHeader
@@ -48,12 +52,28 @@ class Pop:
     revive_queue: int
     tag_codes: Collection[int] | None
     expression: SqlExpression | None
+    begin: int = 0
+    waited_for: set[PoppedQueue] = field(default_factory=set)
     info: PopInfo = field(default_factory=PopInfo)
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
     rest: int = 0
     free_at_ms: int | None = None
     """When the first of the queues that are blocked gives something again."""
+    moved: bool = False
+    cold: Callable[[], None] | None = None
+
+    def again(self, now_ms: int) -> Pop:
+        """The same pop before it began, once ``cold`` was called."""
+        return Pop(
+            self.header,
+            now_ms,
+            self.revive_queue,
+            self.tag_codes,
+            self.expression,
+            self.begin,
+            self.waited_for,
+        )
 
 
 class PopReader:
@@ -103,6 +123,7 @@ class PopReader:
         elif result.status is GetMessageStatus.NO_MATCHED_MESSAGE and result.next_offset > start:
             self._popped.forget(queue)
             self._popped.commit(queue, result.next_offset)
+            pop.moved = True
         pop.rest += max(result.max_offset - max(result.next_offset, 0), 0)
 
     def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
@@ -125,15 +146,17 @@ class PopReader:
         self._popped.commit(queue, start)
         return start
 
-    def known_offset(self, queue: PoppedQueue) -> int | None:
-        """Where the group goes on, None when it never had anything from the queue."""
-        return self._popped.query(queue)
-
     def _read(self, pop: Pop, queue: PoppedQueue, start: int) -> GetMessageResult:
         where = (queue.topic.encode(), queue.queue_id, start, pop.header.max_msg_nums - pop.count)
+        may_block = queue in pop.waited_for
         if pop.expression is not None:
-            return read_filtered(self._store, pop.expression, *where, may_block=True)
-        return self._store.get_message(*where, _MAX_BYTES, pop.tag_codes)
+            result = read_filtered(self._store, pop.expression, *where, may_block=may_block)
+        else:
+            result = self._store.get_message(*where, _MAX_BYTES, pop.tag_codes, may_block=may_block)
+        if result.cold is not None and pop.cold is None:
+            pop.cold = result.cold
+            pop.waited_for.add(queue)
+        return result
 
     def _take(self, pop: Pop, queue: PoppedQueue, start: int, result: GetMessageResult) -> None:
         header = pop.header

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rucola.errors import FormatError
 from rucola.formats.fastjson import dumps_pretty, loads_object
@@ -55,7 +55,11 @@ class RequestModeManager:
     def set(self, topic: str, group: str, mode: RequestMode) -> None:
         """Set the mode; it is on the disk when this returns."""
         self.table.setdefault(topic, {})[group] = mode
-        table = {
+        self._persist(dumps_pretty(self.to_dict()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table, as the file and request 402 have it."""
+        modes = {
             of_topic: {
                 of_group: {
                     "consumerGroup": of_group,
@@ -67,4 +71,4 @@ class RequestModeManager:
             }
             for of_topic, groups in self.table.items()
         }
-        self._persist(dumps_pretty({"messageRequestModeMap": table}))
+        return {"messageRequestModeMap": modes}

@@ -1,4 +1,4 @@
-"""Who reads which queues, and how (RocketMQ 5.3.3, ``QueryAssignmentProcessor``; requests 400 and 401)."""
+"""Who reads which queues, and how (RocketMQ 5.3.3, ``QueryAssignmentProcessor``; requests 400 to 402)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError
+from rucola.protocol import fastjson
 from rucola.protocol.bodies.pop import (
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
@@ -53,6 +54,7 @@ class AssignmentProcessor:
         """Put the processor into ``table``."""
         table.register(RequestCode.QUERY_ASSIGNMENT, self.query)
         table.register(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode)
+        table.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.all_modes)
 
     async def query(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """400."""
@@ -87,6 +89,10 @@ class AssignmentProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"mode {body.mode[:32]} is neither PULL nor POP")
         self._modes.set(body.topic, body.consumer_group, RequestMode(body.mode, body.pop_share_queue_num))
         return success(command)
+
+    def all_modes(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """402: what was set with 401, for slaves."""
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._modes.to_dict()))
 
     def _allocated(
         self, body: QueryAssignmentRequestBody, queues: list[MessageQueue], mode: RequestMode

@@ -1,16 +1,18 @@
-"""Pops: checks, read, answer or wait (RocketMQ 5.3.3, ``PopMessageProcessor``; requests 200050, 200054 and 200055)."""
+"""Pops: checks, read, answer or wait (RocketMQ 5.3.3, ``PopMessageProcessor``; request 200050)."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
+from functools import partial
 
 from rucola.broker.config import BrokerConfig
-from rucola.broker.pop.pop_hold import HeldPop, PopHold
-from rucola.broker.pop.pop_offsets import PoppedQueue
+from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_read import Pop, PopReader
-from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, pop_retry_topic
-from rucola.broker.processor.processor import FAQ, success
+from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
+from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
+from rucola.broker.processor.pop_checks import check_place, note_born_time
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.sysflag import PermName
@@ -20,22 +22,12 @@ from rucola.filter.tag import parse_tags
 from rucola.formats.pop import MESSAGES_MAX
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.protocol.headers.pop import (
-    NotificationRequestHeader,
-    NotificationResponseHeader,
-    PollingInfoRequestHeader,
-    PollingInfoResponseHeader,
-    PopMessageRequestHeader,
-    PopMessageResponseHeader,
-)
-from rucola.remoting.processors import ProcessorTable, error_answer
+from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from rucola.remoting.processors import OVERLOAD, ProcessorTable, serve_again
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
 
 _TOO_LATE_MS = 500
-_ANSWER_AHEAD_MS = 50
-"""A waiting pop is answered a little before its client gives up."""
-_PERCENT = 100
 _TAG = "TAG"
 _Filter = tuple[Collection[int] | None, SqlExpression | None]
 
@@ -56,6 +48,8 @@ class PopMessageProcessor:
         groups: SubscriptionGroupManager,
         reader: PopReader,
         hold: PopHold,
+        walk: QueueWalk,
+        cold_reads: ColdReads,
         revive_queues: int,
         wall_ms: Callable[[], int],
         random_below: Callable[[int], int],
@@ -66,6 +60,8 @@ class PopMessageProcessor:
         self._groups = groups
         self._reader = reader
         self._hold = hold
+        self._walk = walk
+        self._cold_reads = cold_reads
         self._revive_queues = itertools.cycle(range(revive_queues))
         self._wall_ms = wall_ms
         self._random_below = random_below
@@ -73,11 +69,10 @@ class PopMessageProcessor:
     def register_to(self, table: ProcessorTable) -> None:
         """Put the processor into ``table``."""
         table.register(RequestCode.POP_MESSAGE, self.pop)
-        table.register(RequestCode.NOTIFICATION, self.notification)
-        table.register(RequestCode.POLLING_INFO, self.polling_info)
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200050; None when the request waits."""
+        note_born_time(command, self._wall_ms())
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header)
@@ -85,38 +80,37 @@ class PopMessageProcessor:
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
         revive_queue = ORDER_REVIVE_QUEUE if header.order else next(self._revive_queues)
-        pop = Pop(header, self._wall_ms(), revive_queue, tag_codes, expression)
-        self._read(pop)
+        begin = self._random_below(BEGINS)
+        return self._serve(channel, command, Pop(header, self._wall_ms(), revive_queue, tag_codes, expression, begin))
+
+    def _serve(self, channel: Channel, command: RemotingCommand, pop: Pop) -> RemotingCommand | None:
+        """Look into the queues, then answer; None when that comes later."""
+        header = pop.header
+        for topic, queue_id in self._walk.places(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            header.order,
+            pop.begin,
+            lambda: pop.count >= header.max_msg_nums,
+        ):
+            self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
-        if not pop.count:
+        if pop.count:
+            if pop.cold is not None:  # by the next pop it is in memory
+                self._cold_reads.start(pop.cold, _nobody_waits)
+            if pop.rest > 0:
+                self._hold.wake(header.topic, header.consumer_group, header.queue_id)
+        elif pop.cold is not None:
+            if self._cold_reads.start(pop.cold, partial(self._fetched, channel, command, pop)):
+                return None
+            code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
+        else:
             if self._wait(channel, command, pop):
                 return None
-            full = header.poll_time > 0 and self._deadline_ms(header) > self._wall_ms()
+            full = header.poll_time > 0 and self._deadline_ms(header) > self._wall_ms() and not self._hold.stopped
             code, remark = (ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT), "NO_MESSAGE_IN_QUEUE"
-        elif pop.rest > 0:
-            self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
-
-    def notification(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """200054: whether a pop would find something. It never waits."""
-        header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
-        config = self._topics.get(header.topic)
-        if config is None:
-            raise _topic_missing(header.topic)
-        queue_ids = range(config.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        places = [(header.topic, queue_id) for queue_id in queue_ids]
-        if not header.order:
-            places += [(topic, 0) for topic in self._retry_topics(header.topic, header.consumer_group)]
-        found = any(self._holds_more(PoppedQueue(t, header.consumer_group, q)) for t, q in places)
-        return success(command, NotificationResponseHeader(has_msg=found))
-
-    def polling_info(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """200055: how many pops wait."""
-        header = PollingInfoRequestHeader.from_ext_fields(command.ext_fields)
-        if self._topics.get(header.topic) is None:
-            raise _topic_missing(header.topic)
-        count = self._hold.count(header.topic, header.consumer_group, header.queue_id)
-        return success(command, PollingInfoResponseHeader(count))
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
         """Refuse what may not be popped, in the reference's order."""
@@ -133,25 +127,9 @@ class PopMessageProcessor:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"{broker} pop message is forbidden because timerWheelEnable is false"
             )
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise _topic_missing(header.topic)
-        if not topic.perm & PermName.READ:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden")
-        if header.queue_id >= topic.read_queue_nums:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
-                f"[{topic.read_queue_nums}] consumer:[{channel.remote_address}]",
-            )
-        group = self._groups.find(header.consumer_group)
-        if group is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
-            )
-        if not group.consume_enable:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
+        check_place(
+            self._topics, self._groups, header.topic, header.queue_id, header.consumer_group, channel.remote_address
+        )
 
     def _filter(self, header: PopMessageRequestHeader) -> _Filter:
         try:
@@ -163,40 +141,8 @@ class PopMessageProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from None
 
-    def _read(self, pop: Pop) -> None:
-        """Look into the queues; into the retry topic first for a share of the pops, else when there is room left."""
-        header = pop.header
-        begin = self._random_below(_PERCENT)
-        retry_topics = self._retry_topics(header.topic, header.consumer_group)
-        retry_topic = retry_topics[begin % len(retry_topics)]
-        retry_first = begin < self._config.pop_from_retry_probability
-        if retry_first and not header.order:
-            self._read_topic(pop, retry_topic, begin)
-        if header.queue_id < 0:
-            self._read_topic(pop, header.topic, begin)
-        else:
-            self._reader.read_queue(pop, header.topic, header.queue_id)
-        if not retry_first and not header.order and pop.count < header.max_msg_nums:
-            self._read_topic(pop, retry_topic, begin)
-
-    def _read_topic(self, pop: Pop, topic: str, begin: int) -> None:
-        config = self._topics.get(topic)
-        queues = config.read_queue_nums if config is not None else 0
-        for number in range(queues):
-            self._reader.read_queue(pop, topic, (begin + number) % queues)
-
-    def _retry_topics(self, topic: str, group: str) -> list[str]:
-        kinds = (False, True) if self._config.enable_retry_topic_v2 else (False,)
-        return [pop_retry_topic(topic, group, v2) for v2 in kinds]
-
-    def _holds_more(self, queue: PoppedQueue) -> bool:
-        known = self._reader.known_offset(queue)
-        name = queue.topic.encode()
-        low = self._store.min_queue_offset(name, queue.queue_id)
-        return self._store.max_queue_offset(name, queue.queue_id) > (low if known is None else known)
-
     def _deadline_ms(self, header: PopMessageRequestHeader) -> int:
-        return header.born_time + header.poll_time - _ANSWER_AHEAD_MS
+        return header.born_time + header.poll_time - ANSWER_AHEAD_MS
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Let the request wait; False when it may not."""
@@ -212,18 +158,24 @@ class PopMessageProcessor:
             header.consumer_group,
             header.queue_id,
             deadline_ms,
-            lambda: self._again(channel, command),
+            lambda: serve_again(channel, command, self.pop),
             pop.tag_codes,
         )
-        return self._hold.hold(held, now_ms)
+        if not self._hold.hold(held, now_ms):
+            return False
+        if pop.moved and pop.rest > 0:  # a filter passed over as much as one read looks at: there is more
+            self._hold.wake(header.topic, header.consumer_group, header.queue_id)
+        return True
 
-    def _again(self, channel: Channel, command: RemotingCommand) -> None:
-        try:
-            answer = self.pop(channel, command)
-        except Exception as error:  # noqa: BLE001 - as for a request that comes in
-            answer = error_answer(channel, command, error)
-        if answer is not None:
-            channel.send(answer.encode())
+    def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
+        """What the disk had to be asked for is in memory; the messages are invisible from now on."""
+        if not channel.closed:
+            again = pop.again(self._wall_ms())
+            serve_again(channel, command, lambda channel, command: self._serve(channel, command, again))
+
+
+def _nobody_waits() -> None:
+    """For what is read ahead."""
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:
@@ -236,7 +188,3 @@ def _answer_header(pop: Pop) -> PopMessageResponseHeader:
         pop.info.message_offsets,
         pop.info.order_counts if pop.header.order else None,
     )
-
-
-def _topic_missing(topic: str) -> BrokerError:
-    return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")

@@ -15,7 +15,7 @@ from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
 from rucola.broker.pop.revive_log import ReviveLog
-from rucola.broker.processor.processor import FAQ
+from rucola.broker.processor.processor import FAQ, NO_CODE
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
@@ -30,9 +30,6 @@ from rucola.protocol.headers.pop import (
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
-
-_NO_REMARK = "not set any response code"
-"""What the reference says with every answer to 200053."""
 
 
 class PopAckProcessor:
@@ -108,7 +105,7 @@ class PopAckProcessor:
             self._check_queue(channel, header.topic, header.queue_id)
             low, high = self._range(header.topic, header.queue_id)
             if not low <= header.offset < high:
-                raise BrokerError(ResponseCode.NO_MESSAGE, _NO_REMARK)
+                raise BrokerError(ResponseCode.NO_MESSAGE, NO_CODE)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, ChangeInvisibleTimeResponseHeader().to_ext_fields())
         receipt = Receipt.decode(header.extra_info)
@@ -124,7 +121,7 @@ class PopAckProcessor:
             end = self._log.put_ack(ack, receipt.pop_time_ms + receipt.invisible_ms, receipt.revive_queue)
             answer = ChangeInvisibleTimeResponseHeader(pop_time_ms, header.invisible_time, receipt.revive_queue)
         return self._when_safe(
-            channel, command, command.answer(ResponseCode.SUCCESS, _NO_REMARK, answer.to_ext_fields()), end
+            channel, command, command.answer(ResponseCode.SUCCESS, NO_CODE, answer.to_ext_fields()), end
         )
 
     def _put_batch(

@@ -10,6 +10,9 @@ from rucola.protocol.headers.header import CommandHeader
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
+NO_CODE = "not set any response code"
+"""What the reference leaves as the remark of answers whose code alone it sets."""
+
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
     """The answer to a request that was served."""

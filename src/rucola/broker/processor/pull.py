@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 from enum import IntEnum
+from functools import partial
 
 from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
 from rucola.broker.config import BrokerConfig
@@ -88,7 +89,7 @@ class PullMessageProcessor:
         filters: ConsumerFilterManager,
     ) -> None:
         self.hold: PullRequestHold
-        self.cold_reads = ColdReads(self._fetched)
+        self.cold_reads = ColdReads(lambda: config.pull_thread_pool_queue_capacity)
         self._config = config
         self._store = store
         self._topics = topics
@@ -318,9 +319,7 @@ class PullMessageProcessor:
         else:
             result = read_filtered(self._store, request.expression, *where, may_block=fetched)
         if result.cold is not None:
-            if len(self.cold_reads) < self._config.pull_thread_pool_queue_capacity:
-                self.cold_reads.start(request, result.cold, may_wait)
-            else:
+            if not self.cold_reads.start(result.cold, partial(self._fetched, request, may_wait)):
                 _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         code = _CODES.get(result.status)

@@ -39,6 +39,16 @@ class PopMessageResponseHeader(CommandHeader):
 
 
 @dataclass(slots=True)
+class PeekMessageRequestHeader(CommandHeader):
+    """200052; ``queue_id`` -1: all queues. Answered with a ``PopMessageResponseHeader``."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    max_msg_nums: Int
+
+
+@dataclass(slots=True)
 class AckMessageRequestHeader(CommandHeader):
     """200051."""
 
@@ -72,7 +82,7 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(CommandHeader):
-    """200054."""
+    """200054: is there something to pop? Waits for it up to ``poll_time`` ms after ``born_time``."""
 
     consumer_group: str
     topic: str

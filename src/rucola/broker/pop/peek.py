@@ -1,0 +1,67 @@
+"""Looks at what a group would pop next and leaves it there (RocketMQ 5.3.3, ``PeekMessageProcessor``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
+from rucola.protocol.headers.pop import PeekMessageRequestHeader
+from rucola.store.message_store import MessageStore
+from rucola.store.results import GetMessageStatus
+
+_MAX_BYTES = 128 * 1024 * 1024
+_MOVED = {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_OVERFLOW_BADLY}
+
+
+@dataclass(slots=True)
+class Peek:
+    """A look under way.
+
+    Attributes:
+        begin: says where it begins.
+        waited_for: places for whose messages the disk was waited for.
+        rest: messages that the group has not had, those found among them.
+        cold: brings the first messages that are not in memory there; any thread may call it.
+    """
+
+    header: PeekMessageRequestHeader
+    begin: int
+    waited_for: set[PoppedQueue] = field(default_factory=set)
+    views: list[memoryview] = field(default_factory=list)
+    count: int = 0
+    rest: int = 0
+    cold: Callable[[], None] | None = None
+
+
+class Peeker:
+    """See the module. Event loop only."""
+
+    def __init__(self, store: MessageStore, popped: PopOffsets) -> None:
+        self._store = store
+        self._popped = popped
+
+    def rest(self, queue: PoppedQueue) -> int:
+        """How many messages of a queue the group has not had; less than 1 for none."""
+        return self._store.max_queue_offset(queue.topic.encode(), queue.queue_id) - self._first(queue)
+
+    def look(self, peek: Peek, queue: PoppedQueue, room: int) -> None:
+        """Let ``peek`` see messages of a queue, up to ``room`` in all."""
+        peek.rest += max(self.rest(queue), 0)
+        if peek.count >= room:
+            return
+        queue_offset, may_block = self._first(queue), queue in peek.waited_for
+        where = queue.topic.encode(), queue.queue_id
+        result = self._store.get_message(*where, queue_offset, room - peek.count, _MAX_BYTES, may_block=may_block)
+        if result.status in _MOVED:
+            queue_offset = result.next_offset
+            result = self._store.get_message(*where, queue_offset, room - peek.count, _MAX_BYTES, may_block=may_block)
+        if result.cold is not None and peek.cold is None:
+            peek.cold = result.cold
+            peek.waited_for.add(queue)
+        peek.views += result.views
+        peek.count += result.message_count
+
+    def _first(self, queue: PoppedQueue) -> int:
+        known = self._popped.query(queue)
+        return self._store.min_queue_offset(queue.topic.encode(), queue.queue_id) if known is None else known

@@ -1,0 +1,56 @@
+"""Which queues a pop looks into, and in which order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.pop.receipt import pop_retry_topic
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+
+BEGINS = 100
+"""A pop begins at a random number below this."""
+Place = tuple[str, int]
+"""Topic and queue id."""
+
+
+class QueueWalk:
+    """See the module. Event loop only."""
+
+    def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
+        self._config = config
+        self._topics = topics
+
+    def retry_topics(self, topic: str, group: str) -> list[str]:
+        """Where messages that nobody acknowledged come again."""
+        kinds = (False, True) if self._config.enable_retry_topic_v2 else (False,)
+        return [pop_retry_topic(topic, group, v2) for v2 in kinds]
+
+    def queues(self, topic: str, begin: int) -> Iterator[Place]:
+        """All queues of a topic that may be read, from another one each time; none when there is no such topic."""
+        config = self._topics.get(topic)
+        count = config.read_queue_nums if config is not None else 0
+        for number in range(count):
+            yield topic, (begin + number) % count
+
+    def places(
+        self, topic: str, group: str, queue_id: int, order: bool, begin: int, full: Callable[[], bool]
+    ) -> Iterator[Place]:
+        """The retry topic comes first for a share of the pops, else when ``full`` says that there is room left.
+
+        Args:
+            queue_id: -1 for all queues of the topic.
+            order: without the retry topic.
+            begin: 0 to ``BEGINS`` - 1; says where to begin.
+        """
+        retry_topics = self.retry_topics(topic, group)
+        retry_topic = retry_topics[begin % len(retry_topics)]
+        retry_first = begin < self._config.pop_from_retry_probability
+        if retry_first and not order:
+            yield from self.queues(retry_topic, begin)
+        if queue_id < 0:
+            yield from self.queues(topic, begin)
+        else:
+            yield topic, queue_id
+        if not retry_first and not order and not full():
+            yield from self.queues(retry_topic, begin)

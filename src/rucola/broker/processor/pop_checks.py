@@ -1,0 +1,52 @@
+"""What keeps a group from popping a queue, in the reference's order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
+
+from __future__ import annotations
+
+from rucola.broker.processor.processor import FAQ
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.sysflag import PermName
+from rucola.errors import BrokerError
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+
+BORN_TIME = "bornTime"
+
+
+def note_born_time(command: RemotingCommand, now_ms: int) -> None:
+    """A request that does not say when it was made was made now; it says so itself when it is looked at again."""
+    if command.ext_fields.get(BORN_TIME, "0") == "0":
+        command.ext_fields[BORN_TIME] = str(now_ms)
+
+
+def check_place(
+    topics: TopicConfigManager, groups: SubscriptionGroupManager, topic: str, queue_id: int, group: str, peer: str
+) -> None:
+    """Refuse what the group may not read.
+
+    Raises:
+        BrokerError: the topic, the queue or the group is missing or may not be read.
+    """
+    config = topics.get(topic)
+    if config is None:
+        raise no_topic(topic)
+    if not config.perm & PermName.READ:
+        raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+    if queue_id >= config.read_queue_nums:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+            f"[{config.read_queue_nums}] consumer:[{peer}]",
+        )
+    known = groups.find(group)
+    if known is None:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}"
+        )
+    if not known.consume_enable:
+        raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+
+
+def no_topic(topic: str) -> BrokerError:
+    """The refusal of a request of the family about an unknown topic."""
+    return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")

@@ -1,0 +1,176 @@
+"""What there is to pop, without popping it (RocketMQ 5.3.3, ``PeekMessageProcessor``, ``NotificationProcessor``,
+``PollingInfoProcessor``; requests 200052, 200054, 200055 and 200056)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.peek import Peek, Peeker
+from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
+from rucola.broker.pop.pop_offsets import PoppedQueue
+from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
+from rucola.broker.processor.pop_checks import check_place, no_topic, note_born_time
+from rucola.broker.processor.processor import NO_CODE
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.sysflag import PermName
+from rucola.errors import BrokerError
+from rucola.formats.pop import MESSAGES_MAX
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageResponseHeader,
+)
+from rucola.remoting.processors import OVERLOAD, ProcessorTable, serve_again
+from rucola.remoting.server import Channel
+
+
+class PopLookProcessor:
+    """See the module. Event loop only.
+
+    Args:
+        random_below: ``n -> 0..n-1``; decides where a look begins.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        peeker: Peeker,
+        orders: OrderInfoManager,
+        hold: PopHold,
+        walk: QueueWalk,
+        cold_reads: ColdReads,
+        wall_ms: Callable[[], int],
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._peeker = peeker
+        self._orders = orders
+        self._hold = hold
+        self._walk = walk
+        self._cold_reads = cold_reads
+        self._wall_ms = wall_ms
+        self._random_below = random_below
+
+    def register_to(self, table: ProcessorTable) -> None:
+        """Put the processor into ``table``."""
+        table.register(RequestCode.PEEK_MESSAGE, self.peek)
+        table.register(RequestCode.NOTIFICATION, self.notification)
+        table.register(RequestCode.POLLING_INFO, self.polling_info)
+        table.register(RequestCode.POP_ROLLBACK, self.roll_back)
+
+    def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """200052: messages as they are stored, which stay where they are; None while the disk is waited for."""
+        header = PeekMessageRequestHeader.from_ext_fields(command.ext_fields)
+        try:
+            self._check(channel, header.topic, header.queue_id, header.consumer_group)
+        except BrokerError as refusal:
+            return command.answer(refusal.code, refusal.remark, PopMessageResponseHeader().to_ext_fields())
+        return self._peek(channel, command, Peek(header, self._random_below(BEGINS)))
+
+    def notification(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """200054: whether a pop would find something; None when the request waits for that."""
+        note_born_time(command, self._wall_ms())
+        header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
+        self._check(channel, header.topic, header.queue_id, header.consumer_group)
+        found = any(self._gives(header, *place) for place in self._places(header))
+        waits = full = False
+        if not found and header.poll_time > 0:
+            waits, full = self._wait(channel, command, header)
+        if waits:
+            return None
+        fields = NotificationResponseHeader(found, full).to_ext_fields()
+        return command.answer(ResponseCode.SUCCESS, NO_CODE, fields)
+
+    def polling_info(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """200055: how many pops wait."""
+        header = PollingInfoRequestHeader.from_ext_fields(command.ext_fields)
+        if self._topics.get(header.topic) is None:
+            raise no_topic(header.topic)
+        count = self._hold.count(header.topic, header.consumer_group, header.queue_id)
+        return command.answer(ResponseCode.SUCCESS, NO_CODE, PollingInfoResponseHeader(count).to_ext_fields())
+
+    def roll_back(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """200056: the state of pops shall be in files, not in a key-value store; here it never is elsewhere."""
+        return command.answer(ResponseCode.SUCCESS, NO_CODE)
+
+    def _check(self, channel: Channel, topic: str, queue_id: int, group: str) -> None:
+        if not self._config.broker_permission & PermName.READ:
+            broker = f"the broker[{self._config.broker_ip1}]"
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} peeking message is forbidden")
+        check_place(self._topics, self._groups, topic, queue_id, group, channel.remote_address)
+
+    def _peek(self, channel: Channel, command: RemotingCommand, peek: Peek) -> RemotingCommand | None:
+        header = peek.header
+        room = min(header.max_msg_nums, MESSAGES_MAX)
+        for topic, queue_id in self._walk.places(
+            header.topic, header.consumer_group, header.queue_id, False, peek.begin, lambda: peek.count >= room
+        ):
+            self._peeker.look(peek, PoppedQueue(topic, header.consumer_group, queue_id), room)
+        code, remark = ResponseCode.SUCCESS, "FOUND"
+        if not peek.count:
+            code, remark = ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"
+            if peek.cold is not None:
+                if self._cold_reads.start(peek.cold, partial(self._fetched, channel, command, peek)):
+                    return None
+                code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
+        fields = PopMessageResponseHeader(rest_num=peek.rest).to_ext_fields()
+        return command.answer(code, remark, fields, b"".join(peek.views))
+
+    def _fetched(self, channel: Channel, command: RemotingCommand, peek: Peek) -> None:
+        if not channel.closed:
+            again = Peek(peek.header, peek.begin, peek.waited_for)
+            serve_again(channel, command, lambda channel, command: self._peek(channel, command, again))
+
+    def _places(self, header: NotificationRequestHeader) -> list[tuple[str, int]]:
+        """The queues that a pop like this looks into."""
+        places = [(header.topic, header.queue_id)]
+        if header.queue_id < 0:
+            places = list(self._walk.queues(header.topic, 0))
+        if not header.order:
+            for retry_topic in self._walk.retry_topics(header.topic, header.consumer_group):
+                places += self._walk.queues(retry_topic, 0)
+        return places
+
+    def _gives(self, header: NotificationRequestHeader, topic: str, queue_id: int) -> bool:
+        queue = PoppedQueue(topic, header.consumer_group, queue_id)
+        if header.order and self._orders.blocked_until_ms(queue, header.attempt_id, 0) is not None:
+            return False
+        return self._peeker.rest(queue) > 0
+
+    def _wait(self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader) -> tuple[bool, bool]:
+        """Let the question wait; whether it does, and whether too many do."""
+        now_ms = self._wall_ms()
+        deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)
+        if deadline_ms <= now_ms:
+            return False, False
+        if header.order:
+            for topic, queue_id in self._places(header):
+                queue = PoppedQueue(topic, header.consumer_group, queue_id)
+                free_at_ms = self._orders.blocked_until_ms(queue, header.attempt_id, 0)
+                if free_at_ms is not None:
+                    deadline_ms = min(deadline_ms, free_at_ms)
+        held = HeldPop(
+            channel,
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            deadline_ms,
+            lambda: serve_again(channel, command, self.notification),
+            question=True,
+        )
+        waits = self._hold.hold(held, now_ms)
+        return waits, not waits and not self._hold.stopped
