@@ -194,6 +194,40 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
     run_stepped(scene())
 
 
+def test_s07_who_is_not_read_is_not_slow() -> None:
+    """A frame stays half read because of what we owe: its sender stays, and is read on afterwards."""
+
+    class Owing(Echo):
+        def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+            channel.owe(2 * server.options.outbound_bytes_high)
+            super().frames_received(channel, batch)
+
+    async def scene() -> None:
+        nonlocal server
+        server = RemotingServer(Owing(), "127.0.0.1", 0)
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(REQUEST + REQUEST[:-1])
+        while not (server.channels and next(iter(server.channels)).held_back):
+            await settle()
+        (channel,) = server.channels
+        writer.write(REQUEST[-1:])
+        for _ in range(10):
+            advance(6)
+            await settle()
+        assert not channel.closed
+        assert channel.begun_bytes == len(REQUEST) - 1
+        channel.settle(2 * server.options.outbound_bytes_high)
+        for _ in range(2):
+            head = await reader.readexactly(4)
+            await reader.readexactly(int.from_bytes(head, "big"))
+        writer.close()
+        await server.close()
+
+    server: RemotingServer
+    run_stepped(scene())
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

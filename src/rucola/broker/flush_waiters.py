@@ -47,6 +47,7 @@ class FlushWaiters:
     def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
         """Keep ``answers`` until everything below ``end_physical_offset`` is on disk. Offsets never decrease."""
         self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
+        channel.owe(len(answers))
         if not self._timer_runs:
             self._timer_runs = True
             self._call_later(self._timeout_s, self._expire)
@@ -57,6 +58,7 @@ class FlushWaiters:
         parts: dict[Any, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
             _, _, channel, answers = waiting.popleft()
+            channel.settle(len(answers))
             parts.setdefault(channel, []).append(answers)
         _send(parts)
 
@@ -80,6 +82,7 @@ class FlushWaiters:
     def _answer_refused(self, entries: Iterable[Entry], remark: str) -> None:
         parts: dict[Any, list[Answers]] = {}
         for _, _, channel, answers in entries:
+            channel.settle(len(answers))
             parts.setdefault(channel, []).append(self._refuse(answers, remark))
         _send(parts)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Part = bytes | bytearray | memoryview
 
+_REQUEST_BYTES = 512
+"""What a request that waits costs, beside the bytes that are kept of it."""
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 
@@ -42,6 +44,7 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer showed a certificate, and it was good.
         attributes: what the handler wants to remember about this connection.
         closed: whether the connection is gone.
+        held_back: whether it is not read because of requests that wait for something of ours; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` looked; the next four are its notes, too.
         active: whether a byte came or went since then; ``idle_since``: when none had.
         begun_since: since when the same frame is incomplete, in seconds.
@@ -54,6 +57,7 @@ class Channel(asyncio.BufferedProtocol):
         "_gathering",
         "_invokes",
         "_loop",
+        "_owed",
         "_parts",
         "_paused",
         "_reader",
@@ -64,6 +68,7 @@ class Channel(asyncio.BufferedProtocol):
         "begun_since",
         "closed",
         "framed",
+        "held_back",
         "host",
         "idle_since",
         "remote_address",
@@ -82,6 +87,8 @@ class Channel(asyncio.BufferedProtocol):
         self._parts: list[Part] = []
         self._gathering = False
         self._paused = False
+        self._owed = 0
+        self.held_back = False
         self._invokes: ResponseTable | None = None
         self.active = True
         self.framed = True
@@ -107,6 +114,24 @@ class Channel(asyncio.BufferedProtocol):
         if not self._gathering:
             self._gathering = True
             self._loop.call_soon(self._flush)
+
+    def owe(self, size: int) -> None:
+        """A request waits whose answer comes by itself soon, and ``size`` bytes are kept of it or of its answer.
+
+        Above the same bound as for answers that the peer does not take, it is not read on until they have left.
+        """
+        self._owed += size + _REQUEST_BYTES
+        if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
+            if not self._paused and self._transport is not None and not self._transport.is_closing():
+                self._transport.pause_reading()
+            self.held_back = True
+
+    def settle(self, size: int) -> None:
+        """A request for which ``owe`` was called with the same ``size`` was answered, or never will be."""
+        self._owed -= size + _REQUEST_BYTES
+        if self.held_back and self._owed <= self._server.options.outbound_bytes_high // 4:
+            self.held_back = False
+            self._read_on()
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Ask the client and wait for its answer.
@@ -201,16 +226,15 @@ class Channel(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """Called by the event loop: the peer does not take its answers, so it may not ask for more."""
-        self._paused = True
-        if self._transport is not None and not self._transport.is_closing():
+        if not self.held_back and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+        self._paused = True
 
     def resume_writing(self) -> None:
         """Called by the event loop: the peer caught up."""
         self._paused = False
         self.unsent_before = sys.maxsize
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop, once."""
@@ -235,6 +259,11 @@ class Channel(asyncio.BufferedProtocol):
         if self._paused and transport.get_write_buffer_size() > self._server.options.outbound_bytes_max:
             self._server.overrun(self)
             transport.abort()
+
+    def _read_on(self) -> None:
+        if self._paused or self.held_back or self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
 
     def _take_answers(self, batch: FrameBatch, invokes: ResponseTable) -> None:
         table = batch.table

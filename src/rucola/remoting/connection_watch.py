@@ -63,7 +63,7 @@ class ConnectionWatch:
         if now - channel.stalled_since > options.stalled_timeout_ms / 1000:
             return f"no answer taken for {options.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
-        if not begun or channel.framed or unsent:  # nothing begun, begun since the last look, or not read by us
+        if not begun or channel.framed or unsent or channel.held_back:  # nothing begun, begun lately, not read by us
             channel.framed = False
             channel.begun_since = now
         elif now - channel.begun_since > options.frame_timeout_ms / 1000 + begun / options.frame_bytes_per_s_min:

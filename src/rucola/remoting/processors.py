@@ -72,9 +72,16 @@ class ProcessorTable:
         if answer is None or isinstance(answer, RemotingCommand):
             _send(channel, command, answer)
             return
+        size = len(command.body)
+        channel.owe(size)
+
+        def finished(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            channel.settle(size)
+
         task = asyncio.ensure_future(_finish(channel, command, answer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(finished)
 
     async def close(self) -> None:
         """End requests that are still being served; their clients are told."""

@@ -15,9 +15,16 @@ from rucola.testing.clock import ManualClock
 class Channel:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
+        self.owed: list[int] = []
 
     def send(self, data: bytes) -> None:
         self.sent.append(data)
+
+    def owe(self, size: int) -> None:
+        self.owed.append(size)
+
+    def settle(self, size: int) -> None:
+        self.owed.remove(size)
 
 
 class Timers:
@@ -58,6 +65,7 @@ def test_everything_a_sync_covers_leaves_in_one_write_per_channel(waiters):
     assert first.sent == second.sent == []
     waiters.release(30)
     assert (first.sent, second.sent) == ([b"ac"], [b"b"])
+    assert (first.owed, second.owed) == ([1], [])
     waiters.release(40)
     assert first.sent == [b"ac", b"d"]
     assert len(waiters) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 _THREADS = 4
 """Reads the disk is asked for at once. Consumers far behind read on in their files, which the system reads ahead."""
@@ -25,15 +26,17 @@ class ColdReads:
     def __len__(self) -> int:
         return len(self._running)
 
-    def start(self, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
-        """Call ``fetch`` in a thread, then ``resume`` on the loop; False when too many wait already."""
+    def start(self, channel: Any, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
+        """Call ``fetch`` in a thread for a request of ``channel``, then ``resume`` here; False when too many wait."""
         if len(self._running) >= self._waiting_max():
             return False
         future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         self._running.add(future)
+        channel.owe(0)
 
         def fetched(done: asyncio.Future[None]) -> None:
             self._running.discard(done)
+            channel.settle(0)
             resume()
 
         future.add_done_callback(fetched)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.filter.sql import SqlExpression
 
 RECHECK_INTERVAL_S = 5.0
@@ -65,15 +66,19 @@ class PullRequestHold:
         self._call_later = call_later
         self._waiting: dict[tuple[bytes, int], list[PullRequest]] = {}
         self._count = 0
+        self._share = ConnectionShare()
 
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, request: PullRequest) -> None:
-        """Let ``request`` wait for at most its ``timeout_ms``."""
+    def hold(self, request: PullRequest) -> bool:
+        """Let ``request`` wait for at most its ``timeout_ms``; False when too many of its connection do."""
+        if not self._share.enter(request.channel):
+            return False
         self._count += 1
         request.timer = self._call_later(request.timeout_ms / 1000, self._expired, request)
         self._waiting.setdefault((request.topic_bytes, request.queue_id), []).append(request)
+        return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None) -> None:
         """The queue now ends at ``max_offset``; ``tags_code`` is None when several messages came at once."""
@@ -114,8 +119,10 @@ class PullRequestHold:
                 continue
             self._count -= len(waiting) - len(staying)
             for request in waiting:
-                if request.channel is channel and request.timer is not None:
-                    request.timer.cancel()
+                if request.channel is channel:
+                    self._share.leave(channel)
+                    if request.timer is not None:
+                        request.timer.cancel()
             if staying:
                 self._waiting[key] = staying
             else:
@@ -140,6 +147,7 @@ class PullRequestHold:
 
     def _leave(self, request: PullRequest) -> None:
         self._count -= 1
+        self._share.leave(request.channel)
         if request.timer is not None:
             request.timer.cancel()
             request.timer = None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.pull_request_hold import Timer
 from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.common.key_builder import is_retry_topic
@@ -65,6 +66,7 @@ class PopHold:
         self._queue_max = queue_max
         self._topics: dict[str, dict[_Place, list[HeldPop]]] = {}
         self._count = 0
+        self._share = ConnectionShare()
         self.stopped = False
 
     def __len__(self) -> int:
@@ -78,6 +80,8 @@ class PopHold:
         """Let it wait until its deadline; False when too many do, or the broker stops."""
         neighbours = self._topics.get(pop.topic, {}).get(pop.place, ())
         if self.stopped or self._count >= self._waiting_max or len(neighbours) > self._queue_max:
+            return False
+        if not self._share.enter(pop.channel):
             return False
         self._count += 1
         self._topics.setdefault(pop.topic, {}).setdefault(pop.place, []).append(pop)
@@ -141,6 +145,7 @@ class PopHold:
             return False
         waiting.remove(pop)
         self._count -= 1
+        self._share.leave(pop.channel)
         if not waiting:
             del places[pop.place]
             if not places:

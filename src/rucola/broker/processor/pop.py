@@ -98,11 +98,11 @@ class PopMessageProcessor:
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
             if pop.cold is not None:  # by the next pop it is in memory
-                self._cold_reads.start(pop.cold, _nobody_waits)
+                self._cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:
                 self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         elif pop.cold is not None:
-            if self._cold_reads.start(pop.cold, partial(self._fetched, channel, command, pop)):
+            if self._cold_reads.start(channel, pop.cold, partial(self._fetched, channel, command, pop)):
                 return None
             code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
         else:

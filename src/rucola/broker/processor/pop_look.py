@@ -124,7 +124,7 @@ class PopLookProcessor:
         if not peek.count:
             code, remark = ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE"
             if peek.cold is not None:
-                if self._cold_reads.start(peek.cold, partial(self._fetched, channel, command, peek)):
+                if self._cold_reads.start(channel, peek.cold, partial(self._fetched, channel, command, peek)):
                     return None
                 code, remark = ResponseCode.SYSTEM_BUSY, OVERLOAD
         fields = PopMessageResponseHeader(rest_num=peek.rest).to_ext_fields()

@@ -319,16 +319,14 @@ class PullMessageProcessor:
         else:
             result = read_filtered(self._store, request.expression, *where, may_block=fetched)
         if result.cold is not None:
-            if not self.cold_reads.start(result.cold, partial(self._fetched, request, may_wait)):
+            if not self.cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
                 _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         code = _CODES.get(result.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and request.timeout_ms > 0:
-            if len(self.hold) < self._config.pull_thread_pool_queue_capacity:
-                self.hold.hold(request)
-            else:
+            if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         _answer(request, int(code), result)

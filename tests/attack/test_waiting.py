@@ -1,0 +1,147 @@
+"""S-07: requests whose answers are owed for a while. One connection cannot pile them up, others do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.attack.guarded import until
+from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, RawConnection, properties_text, run
+from tests.unit.broker.test_cold_reads import Disk
+from tests.unit.broker.test_limits import OVERLOAD, reply_that_waits
+from tests.unit.broker.test_pop import NOTIFICATION, POP, pop_fields
+
+from rucola.broker.longpolling import connection_share
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.remoting.channel import Channel
+
+
+async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[RawConnection, Channel]:
+    """A connection over which ``commands`` were sent, and the broker's end of it once it is not read any more."""
+    known = set(cluster.broker._server.channels)
+    connection = await cluster.connect()
+    for opaque, command in enumerate(commands):
+        connection.send(command, opaque)
+    await until(lambda: set(cluster.broker._server.channels) - known, "the connection")
+    (channel,) = set(cluster.broker._server.channels) - known
+    await until(lambda: channel.held_back, "the end of reading")
+    for _ in range(50):  # what was read is served by then
+        await asyncio.sleep(0)
+    return connection, channel
+
+
+async def answers(connection: RawConnection, count: int) -> list[int]:
+    """The codes of the answers, by the opaques of the requests."""
+    codes = {}
+    for _ in range(count):
+        answer = await connection.receive()
+        codes[answer.opaque] = answer.code
+    return [codes[opaque] for opaque in range(count)]
+
+
+def test_s07_sends_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path, sync_flush=True) as cluster:
+            await cluster.send("T", b"first")
+            store = cluster.broker.store
+            begin, size = store.max_offset, 0
+            monkeypatch.setattr(type(store), "flushed_offset", property(lambda _: 0))
+            connection, channel = await flooded(cluster, [cluster.send_command("T", b"x") for _ in range(12_000)])
+            taken = store.max_offset - begin
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert store.max_offset - begin == taken
+            other = asyncio.ensure_future(cluster.send("T", b"x"))
+            await until(lambda: store.max_offset - begin > taken, "a message of the other")
+            size = store.max_offset - begin - taken
+            assert taken < 9_000 * size
+            monkeypatch.undo()
+            cluster.broker._flushed()
+            assert (await other).code == 0
+            assert set(await answers(connection, 12_000)) == {0}
+            assert not channel.held_back
+            connection.close()
+
+    run(work())
+
+
+def test_s07_pulls_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old")
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path) as cluster:
+            connection, _ = await flooded(cluster, [cluster.pull_command("T") for _ in range(5000)])
+            assert 2000 < len(cluster.broker._cold_reads) < 4000
+            disk.answer.set()
+            assert set(await answers(connection, 5000)) == {0}
+            connection.close()
+
+    run(work())
+
+
+def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
+    """Replies wait for the client that asked, with their bodies."""
+
+    async def work() -> None:
+        async with Cluster(tmp_path) as cluster:
+            asker, waiting = await reply_that_waits(cluster)
+            text = properties_text(REPLY_TO_CLIENT="asker")
+            header = SendMessageRequestHeaderV2("g", "DefaultCluster_REPLY_TOPIC", "TBW102", 4, 0, 0, 1, 0, text)
+            reply = RemotingCommand(
+                RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=bytes(600_000)
+            )
+            connection, _ = await flooded(cluster, [reply] * 20)
+            assert len(cluster.broker._processors._tasks) <= 1 + 3
+            assert (await cluster.send("T", b"other")).code == 0
+            await cluster.stop_broker()
+            assert (await waiting).code == 14
+            connection.close()
+            await asker.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", ["pull", "pop", "question"])
+def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Too many of one connection are refused, its other requests and other connections are served."""
+    monkeypatch.setattr(connection_share, "REQUESTS_MAX", 5)
+
+    async def work() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"first")
+            hold: Any = cluster.broker._hold if kind == "pull" else cluster.broker.pops.hold
+
+            def waits() -> RemotingCommand:
+                if kind == "pull":
+                    return cluster.pull_command("T", 0, 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_ms=60_000)
+                code = POP if kind == "pop" else NOTIFICATION
+                return RemotingCommand(code, ext_fields=pop_fields(queueId=1, pollTime=60_000))
+
+            connection = await cluster.connect()
+            for opaque in range(8):
+                connection.send(waits(), opaque)
+            for opaque in (5, 6, 7):
+                refused = await connection.receive()
+                assert refused.opaque == opaque
+                if kind == "pull":
+                    assert (refused.code, refused.remark) == OVERLOAD
+                elif kind == "pop":
+                    assert refused.code == 209
+                else:
+                    assert refused.ext_fields["pollingFull"] == "true"
+            connection.send(RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields={"topic": "T", "queueId": "0"}), 9)
+            assert (await connection.receive()).opaque == 9
+            other = asyncio.ensure_future(cluster.client.invoke(cluster.broker.address, waits(), 60_000))
+            await until(lambda: len(hold) == 6, "the request of the other")
+            connection.close()
+            await until(lambda: len(hold) == len(hold._share) == 1, "the end of the connection")
+            await cluster.send("T", b"next", queue_id=0 if kind == "pull" else 1)
+            assert (await other).code == 0
+            assert len(hold._share) == 0
+
+    run(work())
