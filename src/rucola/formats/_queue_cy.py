@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.libc.string import memcpy
+
 UNIT_BYTES = cython.declare(cython.int, 20)
 ROW_WIDTH = cython.declare(cython.int, 40)
 RECORD_POS = cython.declare(cython.int, 0)
@@ -205,6 +209,103 @@ def select_units(
                 collected += size
         position += UNIT_BYTES
     return count, (position - start) // UNIT_BYTES, missing
+
+
+def merge_neighbours(
+    pairs: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    end: cython.longlong,
+    slices_out: cython.longlong[::1],
+) -> tuple[int, int, int]:
+    """Joins records that lie behind each other in one part of the log into slices of it.
+
+    Args:
+        pairs: physical offset and size of each record, as ``select_units`` chose them; ``first`` up to ``last`` count.
+        end: physical offset behind the part, which holds the first of them. What reaches beyond it is left out.
+        slices_out: receives physical offset and size of each slice.
+
+    Returns:
+        Index of the first record that does not begin in the part, the number of slices, and their bytes.
+
+    Raises:
+        ValueError: if the records do not lie in ``pairs`` or there is not enough room.
+    """
+    if not 0 <= first <= last <= len(pairs) // 2 or last - first > len(slices_out) // 2:
+        raise ValueError(f"records {first}..{last} do not fit the pairs or the slices")
+    if first < last and pairs[2 * first] >= end:
+        raise ValueError(f"record {first} does not begin before {end}")
+    slices: cython.Py_ssize_t = 0
+    size: cython.longlong
+    total: cython.longlong = 0
+    begin: cython.longlong
+    stop: cython.longlong = 0
+    low: cython.longlong = pairs[2 * first] if first < last else end
+    while first < last:
+        begin = pairs[2 * first]
+        size = pairs[2 * first + 1]
+        if not low <= begin < end:
+            break
+        size = min(max(size, 0), end - begin)
+        if slices > 0 and begin == stop:
+            slices_out[2 * slices - 1] += size
+        else:
+            slices_out[2 * slices] = begin
+            slices_out[2 * slices + 1] = size
+            slices += 1
+        total += size
+        stop = begin + size
+        first += 1
+    return first, slices, total
+
+
+def join_slices(
+    part: cython.const[cython.uchar][::1],
+    part_start: cython.longlong,
+    slices: cython.longlong[::1],
+    count: cython.Py_ssize_t,
+    total: cython.Py_ssize_t,
+) -> bytes:
+    """Copies ``count`` slices of a part of the log behind each other.
+
+    Args:
+        part: bytes of the log from physical offset ``part_start`` on.
+        slices: physical offset and size of each.
+        total: the sum of their sizes.
+
+    Raises:
+        ValueError: if a slice does not lie in the part, or the sizes do not add up.
+    """
+    if not 0 <= count <= len(slices) // 2:
+        raise ValueError(f"{count} slices are not there")
+    room: cython.longlong = total
+    length: cython.longlong = len(part)
+    start: cython.longlong
+    size: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(count):
+        start = slices[2 * i] - part_start
+        size = slices[2 * i + 1]
+        if not 0 <= size <= length or not 0 <= start <= length - size:
+            raise ValueError(f"slice {i}: {size} bytes at {start} lie outside the part")
+        room -= size
+    if room != 0:
+        raise ValueError(f"the slices do not take {total} bytes")
+    if cython.compiled:
+        joined: bytes = PyBytes_FromStringAndSize(cython.NULL, total)
+        target: cython.p_char = PyBytes_AS_STRING(joined)
+        for i in range(count):
+            size = slices[2 * i + 1]
+            if size > 0:
+                memcpy(target, cython.address(part[slices[2 * i] - part_start]), size)
+                target += size
+    else:
+        copied = bytearray()
+        for i in range(count):
+            start = slices[2 * i] - part_start
+            copied += part[start : start + slices[2 * i + 1]]
+        joined = bytes(copied)
+    return joined
 
 
 @cython.cfunc

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from rucola.common.ids import PhysicalOffset
-from rucola.formats._queue_cy import gather_units, put_unit, select_units
+from rucola.formats._queue_cy import gather_units, join_slices, merge_neighbours, put_unit, select_units
 from rucola.formats.layout import Field, Layout
 
 __all__ = [
@@ -26,6 +26,8 @@ __all__ = [
     "UNIT_BYTES",
     "ConsumeQueueUnit",
     "gather_units",
+    "join_slices",
+    "merge_neighbours",
     "put_unit",
     "read_units",
     "select_units",

@@ -13,6 +13,7 @@ _FIRST_BYTES = 16 * 1024
 _LANGUAGE = LanguageCode.PYTHON
 _JSON_TAIL = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'.encode()
 _JSON_MIDDLE = f'"}},"flag":{FLAG_RESPONSE},"language":"{_LANGUAGE.name}","opaque":'.encode()
+_PULL_MIDDLE, _PULL_TAIL = _JSON_MIDDLE.decode(), _JSON_TAIL.decode()
 
 
 class SendAnswers:
@@ -95,7 +96,7 @@ def encode_pull_header(
         header = (
             f'{{"code":{code},"extFields":{{"groupSysFlag":"{group_sys_flag}","maxOffset":"{max_offset}",'
             f'"minOffset":"{min_offset}","nextBeginOffset":"{next_begin_offset}",'
-            f'"suggestWhichBrokerId":"{suggest_broker_id}","topicSysFlag":"{topic_sys_flag}"}},'
-            f'"flag":{FLAG_RESPONSE},"language":"{_LANGUAGE.name}","opaque":{opaque},"remark":"{remark}"'
-        ).encode("ascii") + _JSON_TAIL
+            f'"suggestWhichBrokerId":"{suggest_broker_id}","topicSysFlag":"{topic_sys_flag}'
+            f'{_PULL_MIDDLE}{opaque},"remark":"{remark}"{_PULL_TAIL}'
+        ).encode("ascii")
     return frame_prefix(len(header), body_len, serialize) + header

@@ -1,7 +1,7 @@
 """Reads of consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and others).
 
-On the event loop's thread. Answers are slices of the mapped log; what may not be in memory any more is copied from the
-file, by ``cold_read``.
+On the event loop's thread. Answers are slices of the mapped log, small ones copied together; what may not be in memory
+any more is copied from the file, by ``cold_read``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Collection
 
 from rucola.common.columns import RecordColumn
-from rucola.formats.consume_queue import UNIT_BYTES
+from rucola.formats.consume_queue import UNIT_BYTES, join_slices, merge_neighbours
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.cold_read import Copies, FindPart
@@ -24,6 +24,9 @@ from rucola.store.stats import StoreStats
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
+JOIN_BELOW_BYTES = 4096
+"""Average length of slices below which copying beats handing them over one by one. Measured on uvloop, loopback, CPU of
+an answer of 32 slices: 200 B each 27 us gathered, 15 us joined; 1,250 B 33 and 25; 4,096 B 44 to 55 and 39 to 61."""
 _ALL_TAGS = array("q")
 
 
@@ -55,6 +58,7 @@ class MessageReader:
         self._in_memory_bytes = memory_bytes * config.access_message_in_memory_max_ratio // 100
         count_max = max(config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk)
         self._chosen = array("q", bytes(16 * count_max))
+        self._slices = array("q", bytes(16 * count_max))
         self._codes: dict[Collection[int], array[int]] = {}
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
@@ -190,20 +194,23 @@ class MessageReader:
         return kept, queue_offset
 
     def _views(self, count: int, find: FindPart) -> tuple[list[memoryview], int]:
-        """Slices of the log for the units chosen, neighbours joined; and their size."""
-        chosen = self._chosen
+        """The records of the units chosen, and their size: neighbours in one slice, small ones apart copied."""
+        chosen, slices = self._chosen, self._slices
         views: list[memoryview] = []
         total, at = 0, 0
-        while at < 2 * count:
-            begin = chosen[at]
-            part = find(begin)
+        while at < count:
+            part = find(chosen[2 * at])
             assert part is not None
-            end, stop = begin, part.end
-            while at < 2 * count and chosen[at] == end and end < stop:
-                end += chosen[at + 1]
-                at += 2
-            views.append(part.view[begin - part.start : end - part.start])
-            total += end - begin
+            start = part.start
+            at, number, size = merge_neighbours(chosen, at, count, part.end, slices)
+            total += size
+            if number > 1 and size < JOIN_BELOW_BYTES * number:
+                views.append(memoryview(join_slices(part.buffer, start, slices, number, size)))
+                continue
+            view = part.view
+            for index in range(0, 2 * number, 2):
+                begin = slices[index] - start
+                views.append(view[begin : begin + slices[index + 1]])
         return views, total
 
     def _codes_of(self, tag_codes: Collection[int]) -> array[int]:

@@ -68,13 +68,14 @@ class PutMessageResult:
     store_timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GetMessageResult:
-    """Records of a queue.
+    """Records of a queue. Nobody changes it: that it is not frozen saves a microsecond with each pull.
 
     Attributes:
         next_offset: queue offset to ask for next.
-        views: slices of the log, in order, neighbouring records in one slice; valid as long as they are held.
+        views: whole records in order, in slices of the log, neighbours in one, or copied together; valid as long as
+            they are held.
         message_count: records in ``views``.
         message_bytes: their size.
         suggest_slave: the messages asked for are so old that they are not taken to be in memory.

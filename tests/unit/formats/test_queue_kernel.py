@@ -208,3 +208,46 @@ class TestGatherUnits:
         for first, last in ((-1, 1), (2, 1), (0, 7)):
             with pytest.raises(ValueError, match="outside"):
                 queue.gather_units(table, first, last, 1, 7, 0, bytearray(200))
+
+
+class TestSlices:
+    RECORDS = (100, 10, 110, 5, 130, 20, 150, 0, 150, 1, 200, 30)
+
+    def merged(
+        self, queue: ModuleType, first: int, end: int, room: int = 6, records: tuple[int, ...] = RECORDS
+    ) -> tuple[list[int], int, int]:
+        """Slices, the record behind them, their bytes."""
+        out = array("q", bytes(16 * room))
+        following, count, total = queue.merge_neighbours(array("q", records), first, len(records) // 2, end, out)
+        return out[: 2 * count].tolist(), following, total
+
+    def test_neighbours_are_one_slice(self, queue: ModuleType) -> None:
+        assert self.merged(queue, 0, 1000) == ([100, 15, 130, 21, 200, 30], 6, 66)
+        assert self.merged(queue, 1, 1000) == ([110, 5, 130, 21, 200, 30], 6, 56)
+        assert self.merged(queue, 6, 1000) == ([], 6, 0)
+
+    def test_a_slice_ends_with_its_part(self, queue: ModuleType) -> None:
+        assert self.merged(queue, 0, 200) == ([100, 15, 130, 21], 5, 36)
+        assert self.merged(queue, 0, 110) == ([100, 10], 1, 10)
+        assert self.merged(queue, 0, 145) == ([100, 15, 130, 15], 3, 30)  # the record says more than there is
+        assert self.merged(queue, 0, 1000, records=(100, 10, 50, 10)) == ([100, 10], 1, 10)  # may be of another part
+        assert self.merged(queue, 0, 1000, records=(100, -1, 100, 5)) == ([100, 5], 2, 5)
+
+    def test_what_cannot_be_is_refused(self, queue: ModuleType) -> None:
+        for first, end, room in ((-1, 1000, 6), (7, 1000, 6), (0, 1000, 5), (0, 100, 6)):
+            with pytest.raises(ValueError, match="record"):
+                self.merged(queue, first, end, room)
+
+    def test_joined(self, queue: ModuleType) -> None:
+        part = bytes(range(100, 250))
+        joined = queue.join_slices(part, 100, array("q", [100, 3, 120, 0, 248, 2, 9, 9]), 3, 5)
+        assert joined == bytes([100, 101, 102, 248, 249])
+        assert isinstance(joined, bytes)
+        assert queue.join_slices(memoryview(part), 100, array("q"), 0, 0) == b""
+
+    def test_slices_outside_the_part_are_refused(self, queue: ModuleType) -> None:
+        for start, size, total in ((99, 2, 2), (249, 2, 2), (100, -1, -1), (100, 151, 151), (100, 2, 3), (100, 2, 1)):
+            with pytest.raises(ValueError, match="slice"):
+                queue.join_slices(bytes(150), 100, array("q", [start, size]), 1, total)
+        with pytest.raises(ValueError, match="slice"):
+            queue.join_slices(bytes(150), 100, array("q", [100, 1]), 2, 2)
