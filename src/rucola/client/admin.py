@@ -9,10 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Self, TypeVar
 
+from rucola.client.config import ClientConfig
+from rucola.client.instance import client_options
 from rucola.client.name_servers import NameServers
 from rucola.common.key_builder import dlq_topic, retry_topic
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, ClientError
 from rucola.formats.message import decode_messages
@@ -22,7 +25,9 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader
 from rucola.remoting.admin_api import AdminApi
-from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.remoting.auth_api import AuthApi
+from rucola.remoting.client import RemotingClient
+from rucola.runtime.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
@@ -41,17 +46,24 @@ class AdminClient:
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
         timeout_ms: for questions to a name server.
+        config: credentials and encryption.
+        clock: for signatures.
 
     Attributes:
         api: the single requests.
+        auth: those about accounts, users and rules.
 
     Raises:
         ConfigError: a name server is not ``host:port``.
     """
 
-    def __init__(self, namesrv: str, timeout_ms: int = 5_000) -> None:
-        self._client = RemotingClient(ClientOptions(connect_timeout_ms=timeout_ms))
+    def __init__(
+        self, namesrv: str, timeout_ms: int = 5_000, config: ClientConfig | None = None, clock: Clock | None = None
+    ) -> None:
+        config = replace(config or ClientConfig(), connect_timeout_ms=timeout_ms)
+        self._client = RemotingClient(client_options(config, clock or SystemClock()))
         self.api = AdminApi(self._client)
+        self.auth = AuthApi(self._client)
         self._name_servers = NameServers(namesrv, self.api, timeout_ms)
 
     async def __aenter__(self) -> Self:
@@ -100,12 +112,21 @@ class AdminClient:
         """
         if broker is not None:
             return [broker]
+        found = [members.get(_MASTER) for members in await self._broker_members(cluster)]
+        return [address for address in found if address is not None]
+
+    async def members(self, broker: str | None, cluster: str | None) -> list[str]:
+        """As ``masters``, the slaves too: what no slave copies must be changed on each."""
+        if broker is not None:
+            return [broker]
+        return [members[number] for members in await self._broker_members(cluster) for number in sorted(members)]
+
+    async def _broker_members(self, cluster: str | None) -> list[dict[int, str]]:
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise ClientError(f"there is no cluster {cluster}; there are: {', '.join(sorted(info.cluster_addr_table))}")
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
-        found = [info.broker_addr_table[name].broker_addrs.get(_MASTER) for name in sorted(names)]
-        return [address for address in found if address is not None]
+        return [info.broker_addr_table[name].broker_addrs for name in sorted(names)]
 
     async def brokers_of(self, topic: str) -> list[BrokerData]:
         """Brokers that serve a topic, by name."""
@@ -134,6 +155,22 @@ class AdminClient:
         for data in await self.brokers_of(topic):
             table.update((await self.api.topic_stats(_address(data), topic)).offset_table)
         return table
+
+    async def readable_queues(self, topic: str, route_of: str | None = None) -> list[tuple[MessageQueue, str]]:
+        """Queues of a topic that can be read, each with its broker's address.
+
+        Args:
+            topic: which topic.
+            route_of: whose route to take; a light queue has none of its own.
+        """
+        route = await self.route(route_of or topic)
+        addresses = {data.broker_name: _address(data) for data in route.broker_datas}
+        return [
+            (MessageQueue(topic, data.broker_name, queue_id), addresses[data.broker_name])
+            for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+            for queue_id in range(data.read_queue_nums)
+            if data.perm & PermName.READ and data.broker_name in addresses
+        ]
 
     async def change_perm(self, address: str, topic: str, perm: int) -> TopicConfig:
         """Set read and write permission of a topic; gives the topic as it was."""
@@ -171,14 +208,32 @@ class AdminClient:
         return result
 
     async def reset_offsets(
-        self, group: str, topic: str, timestamp_ms: int, force: bool = True
+        self, group: str, topic: str, timestamp_ms: int, force: bool = True, cluster: str | None = None
     ) -> dict[MessageQueue, int]:
-        """Set a group back, or forward, to a store time; negative: to the end. Gives the new offsets."""
+        """Set a group back, or forward, to a store time; negative: to the end. Gives the new offsets.
+
+        ``cluster``: its brokers only; what is no cluster is a topic whose brokers have the light queue ``topic``.
+        """
         table: dict[MessageQueue, int] = {}
-        for data in await self.brokers_of(topic):
+        for data in await self._brokers_reset(topic, cluster):
             header = ResetOffsetRequestHeader(topic, group, timestamp_ms, force, -1, -1)
             table.update(await self.api.reset_offset(_address(data), header))
         return table
+
+    async def _brokers_reset(self, topic: str, cluster: str | None) -> list[BrokerData]:
+        if cluster is None:
+            return await self.brokers_of(topic)
+        if cluster not in (await self.cluster_info()).cluster_addr_table:
+            return await self.brokers_of(cluster)
+        return [data for data in await self.brokers_of(topic) if data.cluster == cluster]
+
+    async def reset_queue_offset(
+        self, address: str, group: str, queue: MessageQueue, consumer_offset: int
+    ) -> dict[MessageQueue, int]:
+        """Set a group's progress in one queue; brokers before 5 know the first of the two requests only."""
+        await self.api.update_consumer_offset(address, group, queue, consumer_offset)
+        header = ResetOffsetRequestHeader(queue.topic, group, 0, False, queue.queue_id, consumer_offset)
+        return await self.api.reset_offset(address, header)
 
     # messages
 

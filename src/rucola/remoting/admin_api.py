@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rucola.common.java import format_properties, parse_properties
 from rucola.common.message_queue import MessageQueue
@@ -10,10 +10,15 @@ from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import FormatError
 from rucola.protocol import fastjson
-from rucola.protocol.bodies.configs import SubscriptionGroupWrapper
+from rucola.protocol.bodies.configs import (
+    CreateTopicListRequestBody,
+    SubscriptionGroupList,
+    SubscriptionGroupWrapper,
+)
 from rucola.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.offsets import ResetOffsetBody
+from rucola.protocol.bodies.pop import SetMessageRequestModeRequestBody
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.protocol.bodies.statistics import (
     BrokerStatsData,
@@ -47,6 +52,11 @@ class AdminApi(RemotingApi):
             return TopicConfig.from_dict(fastjson.load_object(answer.body, "TopicConfig"))
         except (TypeError, ValueError) as error:
             raise FormatError("TopicConfig", 0, "its members of their types", str(error)[:200]) from error
+
+    async def change_topics(self, address: str, configs: Sequence[TopicConfig]) -> None:
+        """UPDATE_AND_CREATE_TOPIC_LIST (18)."""
+        body = CreateTopicListRequestBody(list(configs)).encode()
+        await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
 
     async def all_topic_configs(self, address: str) -> dict[str, TopicConfig]:
         """GET_ALL_TOPIC_CONFIG (21)."""
@@ -88,6 +98,15 @@ class AdminApi(RemotingApi):
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
         body = fastjson.dumps(config.to_dict())
         await self._ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+    async def change_groups(self, address: str, configs: Sequence[SubscriptionGroupConfig]) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225)."""
+        body = SubscriptionGroupList(list(configs)).encode()
+        await self._ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body)
+
+    async def set_request_mode(self, address: str, body: SetMessageRequestModeRequestBody) -> None:
+        """SET_MESSAGE_REQUEST_MODE (401)."""
+        await self._ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.encode())
 
     async def delete_group(self, address: str, group: str, clean_offset: bool) -> None:
         """DELETE_SUBSCRIPTIONGROUP (207)."""

@@ -2,52 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.brokers import run
-from tests.unit.broker.administered import CLIENT_ID, Administered, administered
+from tests.unit.broker.administered import CLIENT_ID, Administered
+from tests.unit.cli.shell import Capture, Shell, scene
 
 from rucola.cli.main import main
 from rucola.cli.mqadmin.run import app
-
-Capture = pytest.CaptureFixture[str]
-
-
-class Shell:
-    """Runs commands beside the loop that serves them."""
-
-    def __init__(self, there: Administered, capture: Capture) -> None:
-        self._there = there
-        self._capture = capture
-        self.namesrv = there.cluster.namesrv.address
-        self.broker = there.cluster.broker.address
-
-    async def __call__(self, command: str, *words: str, json: bool = False, code: int = 0) -> str:
-        """Output of a command that must end with ``code``; of a failing one what it says on standard error."""
-        names = {"NS": self.namesrv, "BROKER": self.broker, "ID": self._there.message_id, "CLIENT": CLIENT_ID}
-        arguments = [names.get(word, word) for word in command.split()] + list(words)
-        arguments[1:1] = ["-n", self.namesrv]
-        found = await asyncio.to_thread(main, ["mqadmin", *(["--json"] if json else []), *arguments])
-        printed = self._capture.readouterr()
-        assert found == code, (command, printed.err)
-        assert bool(printed.err) == bool(code) and "Traceback" not in printed.err
-        return printed.err if code else printed.out
-
-    async def rows(self, command: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (await self(command, json=True)).splitlines()]
-
-
-def scene(tmp_path: Path, capture: Capture, work: Callable[[Shell, Administered], Any], **options: Any) -> None:
-    async def play() -> None:
-        async with administered(tmp_path, **options) as there:
-            await work(Shell(there, capture), there)
-
-    run(play())
 
 
 def test_topics(tmp_path: Path, capsys: Capture) -> None:
@@ -191,6 +153,18 @@ def test_name_servers(tmp_path: Path, capsys: Capture) -> None:
         ("resetOffsetByTime -g g -t T -s yesterday", "yyyy-MM-dd"),
         ("queryMsgById -t T -i xyz", "offset message id"),
         ("topicRoute", "Missing option"),
+        ("sendMessage -t T -p x -i 1", "broker's name"),
+        ("consumeMessage -t T -i 1", "broker's name"),
+        ("consumeMessage -t T -o 1", "queue before the offset"),
+        ("consumeMessage -t T -s 2999-01-01#00:00:00:000", "before now"),
+        ("printMsg -t T -c no-such", "charset"),
+        ("setConsumeMode -t T -g g -m PUSH -b x:1", "PULL or POP"),
+        ("updateTopicList -f /nowhere/t.json -b x:1", "file that is there"),
+        ("allocateMQ -t T -i ,", "separated by commas"),
+        ("createUser -u bob -b x:1", "MQADMIN_PASSWORD"),
+        ("updateUser -u bob -b x:1", "something to change"),
+        ("createUser -u bob -p x", "-b or -c"),
+        ("updateAclConfig -a account -b x:1", "MQADMIN_PASSWORD"),
     ],
 )
 def test_usage(command: str, said: str, capsys: Capture) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rucola.broker.acl.auth_manager import AuthManager
-from rucola.errors import BrokerError
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -76,11 +75,9 @@ class AuthProcessor:
         return command.answer(ResponseCode.SUCCESS)
 
     def get_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3009."""
+        """3009: without a body when the user has no rules, as in the reference."""
         rules = self._users.rules_of(command.ext_fields.get("subject", ""))
-        if rules is None:
-            raise BrokerError(ResponseCode.NO_PERMISSION, "The subject is not exist.")
-        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(rules))
+        return command.answer(ResponseCode.SUCCESS, body=b"" if rules is None else fastjson.dumps(rules))
 
     def list_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """3010."""

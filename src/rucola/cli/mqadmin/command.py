@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from dataclasses import fields
+from datetime import datetime
+from typing import Annotated, Any
 
+import orjson
 import typer
 
 from rucola.cli.mqadmin import output
 from rucola.client.admin import AdminClient
+from rucola.client.config import ClientConfig
+from rucola.common.options import parse_options
 from rucola.errors import ConfigError
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
 
 app = typer.Typer(
     name="mqadmin",
@@ -30,6 +38,7 @@ Broker = Annotated[str | None, typer.Option("-b", "--brokerAddr", help="This bro
 Cluster = Annotated[str | None, typer.Option("-c", "--clusterName", help="All masters of this cluster.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.", show_default=False)]
 Group = Annotated[str, typer.Option("-g", "--groupName", help="Consumer group.", show_default=False)]
+TOOLS_FILE = "conf/tools.yml"
 Switch = str | None
 """Text of an option that takes ``true`` or ``false``; see ``switch``."""
 
@@ -44,10 +53,90 @@ def administer(namesrv: str, work: Callable[[AdminClient], Awaitable[None]]) -> 
     """Do ``work`` with a client of these name servers."""
 
     async def session() -> None:
-        async with AdminClient(namesrv) as admin:
+        async with AdminClient(namesrv, config=client_config()) as admin:
             await work(admin)
 
     asyncio.run(session())
+
+
+def client_config() -> ClientConfig:
+    """Who asks: ``$ROCKETMQ_HOME/conf/tools.yml``, where RocketMQ's tool finds ``accessKey`` and ``secretKey`` too.
+
+    Any key of ``ClientConfig`` may stand there, so ``useTLS`` and ``tlsClientTrustCertPath`` as well.
+
+    Raises:
+        ConfigError: the file is not a YAML mapping of names to values, or holds no good value.
+    """
+    home = os.environ.get("ROCKETMQ_HOME")
+    path = f"{home}/{TOOLS_FILE}"
+    content = Files().read_file(path) if home else None
+    if content is None:
+        return ClientConfig()
+    import yaml
+
+    try:
+        values = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        raise ConfigError(path, f"line {_line(error)}", "YAML") from None  # its text may hold the secret
+    if not isinstance(values, dict):
+        raise ConfigError(path, type(values).__name__, "a mapping of names to values")
+    return parse_options(ClientConfig, {str(key): _option_text(value) for key, value in values.items()})
+
+
+def settings(config: ClientConfig) -> dict[str, Any]:
+    """``config`` for the constructor of another client's configuration."""
+    return {each.name: getattr(config, each.name) for each in fields(ClientConfig)}
+
+
+def time_ms(option: str, text: str) -> int:
+    """A point in time as RocketMQ's tool takes it.
+
+    Raises:
+        ConfigError: it is neither ``now``, nor milliseconds, nor ``yyyy-MM-dd#HH:mm:ss:SSS``.
+    """
+    if text == "now":
+        return SystemClock().wall_ms()
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) < 19:
+        return int(text)
+    try:
+        seconds, _, milliseconds = text.rpartition(":")
+        moment = datetime.strptime(seconds, "%Y-%m-%d#%H:%M:%S")
+        return int(moment.timestamp()) * 1000 + int(milliseconds)
+    except ValueError:
+        raise ConfigError(option, text, "now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS") from None
+
+
+def json_list(path: str) -> list[dict[str, Any]]:
+    """The objects of a file that holds a JSON list of them.
+
+    Raises:
+        ConfigError: there is no such file, or it holds something else.
+    """
+    content = Files().read_file(path)
+    if content is None:
+        raise ConfigError("-f", path, "a file that is there")
+    try:
+        found = orjson.loads(content)
+    except ValueError as error:
+        raise ConfigError("-f", path, f"a file with JSON ({error})") from None
+    if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+        raise ConfigError("-f", path, "a file with a JSON list of objects")
+    return found
+
+
+def named(text: str | None) -> list[str]:
+    """The parts of a list that commas separate."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _option_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(error: object) -> int:
+    mark = getattr(error, "problem_mark", None)
+    return 0 if mark is None else mark.line + 1
 
 
 def switch(option: str, text: str | None, default: bool) -> bool:

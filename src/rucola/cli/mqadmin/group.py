@@ -7,10 +7,22 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Group, Namesrv, Switch, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import (
+    Broker,
+    Cluster,
+    Group,
+    Namesrv,
+    Switch,
+    administer,
+    app,
+    json_list,
+    one_of,
+    switch,
+)
 from rucola.client.admin import AdminClient
 from rucola.common.subscription_group import SubscriptionGroupConfig
-from rucola.errors import ClientError
+from rucola.errors import ClientError, ConfigError
+from rucola.protocol.bodies.pop import SetMessageRequestModeRequestBody
 
 
 @app.command("updateSubGroup")
@@ -51,6 +63,55 @@ def update_sub_group(
         for address in await admin.masters(broker, cluster):
             await admin.api.change_group(address, config)
             output.say(f"create subscription group to {address} success.", group=group, broker=address)
+
+    administer(namesrv, work)
+
+
+@app.command("updateSubGroupList")
+def update_sub_group_list(
+    namesrv: Namesrv,
+    path: Annotated[
+        str,
+        typer.Option("-f", "--filename", help="File with a JSON list of SubscriptionGroupConfig.", show_default=False),
+    ],
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Create or change many consumer groups at once."""
+    one_of(broker, cluster)
+    try:
+        configs = [SubscriptionGroupConfig.from_dict(one) for one in json_list(path)]
+    except (TypeError, ValueError) as error:
+        raise ConfigError("-f", path, f"a file with SubscriptionGroupConfig ({error})") from None
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.api.change_groups(address, configs)
+            text = f"submit batch of subscription group config to {address} success, please check the result later."
+            output.say(text, groups=len(configs), broker=address)
+
+    administer(namesrv, work)
+
+
+@app.command("setConsumeMode")
+def set_consume_mode(
+    namesrv: Namesrv,
+    topic: Annotated[str, typer.Option("-t", "--topicName", help="Topic.", show_default=False)],
+    group: Group,
+    mode: Annotated[str, typer.Option("-m", "--mode", help="PULL or POP.", show_default=False)],
+    share: Annotated[int, typer.Option("-q", "--popShareQueueNum", help="Queues that consumers share.", min=0)] = 0,
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Let a group pull a topic, or pop it."""
+    one_of(broker, cluster)
+    if mode not in ("PULL", "POP"):
+        raise ConfigError("-m", mode, "PULL or POP")
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.api.set_request_mode(address, SetMessageRequestModeRequestBody(topic, group, mode, share))
+            output.say(f"set consume mode to {address} success.", broker=address, mode=mode)
 
     administer(namesrv, work)
 

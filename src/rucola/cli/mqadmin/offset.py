@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Namesrv, Switch, Topic, administer, app, switch
+from rucola.cli.mqadmin.command import Cluster, Namesrv, Switch, Topic, administer, app, switch, time_ms
 from rucola.client.admin import AdminClient, unless
 from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX, is_retry_topic
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError
 from rucola.protocol.codes import ResponseCode
-from rucola.runtime.clock import SystemClock
 
 _END = -1
 
@@ -86,9 +83,30 @@ def reset_offset_by_time(
         str, typer.Option("-s", "--timestamp", help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS", show_default=False)
     ],
     force: Annotated[Switch, typer.Option("-f", "--force", help="Forward too: true or false.")] = None,
+    broker: Annotated[str | None, typer.Option("-b", "--broker", help="With -q: this broker, host:port.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-q", "--queue", help="With -b: this queue only.", min=0)] = None,
+    consumer_offset: Annotated[
+        int | None, typer.Option("-o", "--offset", help="With -b and -q: to this offset, not to a time.", min=0)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("-c", "--cluster", help="Cluster, or the topic whose route leads to a light queue.")
+    ] = None,
 ) -> None:
-    """Let a group go on from a time."""
-    _reset(namesrv, group, topic, _time_ms(timestamp), switch("-f", force, True))
+    """Let a group go on from a time, in one queue also from an offset."""
+    moment_ms = time_ms("-s", timestamp)
+    if broker is None or queue_id is None:
+        _reset(namesrv, group, topic, moment_ms, switch("-f", force, True), cluster)
+        return
+
+    async def work(admin: AdminClient) -> None:
+        queue = MessageQueue(topic, "", queue_id)
+        target = consumer_offset
+        if target is None:
+            target = await admin.api.search_offset(broker, queue, moment_ms)
+        await admin.reset_queue_offset(broker, group, queue, target)
+        output.say(f"reset consumer offset to {target}", broker=broker, queueId=queue_id, offset=target)
+
+    administer(namesrv, work)
 
 
 @app.command("skipAccumulatedMessage")
@@ -97,9 +115,10 @@ def skip_accumulated_message(
     group: Annotated[str, typer.Option("-g", "--group", help="Consumer group.", show_default=False)],
     topic: Topic,
     force: Annotated[Switch, typer.Option("-f", "--force", help="true or false.")] = None,
+    cluster: Cluster = None,
 ) -> None:
     """Let a group go on from the end."""
-    _reset(namesrv, group, topic, _END, switch("-f", force, True))
+    _reset(namesrv, group, topic, _END, switch("-f", force, True), cluster)
 
 
 @app.command("cloneGroupOffset")
@@ -128,9 +147,9 @@ def clone_group_offset(
     administer(namesrv, work)
 
 
-def _reset(namesrv: str, group: str, topic: str, timestamp_ms: int, force: bool) -> None:
+def _reset(namesrv: str, group: str, topic: str, timestamp_ms: int, force: bool, cluster: str | None) -> None:
     async def work(admin: AdminClient) -> None:
-        table = await admin.reset_offsets(group, topic, timestamp_ms, force)
+        table = await admin.reset_offsets(group, topic, timestamp_ms, force, cluster)
         _show_offsets(table)
 
     administer(namesrv, work)
@@ -139,17 +158,3 @@ def _reset(namesrv: str, group: str, topic: str, timestamp_ms: int, force: bool)
 def _show_offsets(table: dict[MessageQueue, int]) -> None:
     rows = [[queue.broker_name, queue.queue_id, offset] for queue, offset in sorted(table.items())]
     output.table(["brokerName", "queueId", "offset"], rows)
-
-
-def _time_ms(text: str) -> int:
-    if text == "now":
-        return SystemClock().wall_ms()
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and len(digits) < 19:
-        return int(text)
-    try:
-        seconds, _, milliseconds = text.rpartition(":")
-        moment = datetime.strptime(seconds, "%Y-%m-%d#%H:%M:%S")
-        return int(moment.timestamp()) * 1000 + int(milliseconds)
-    except ValueError:
-        raise ConfigError("-s", text, "now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS") from None

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 
+import click
 import typer
 
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.mqadmin import broker, connection, group, message, namesrv, offset, output, topic
+from rucola.cli.mqadmin import (
+    acl,
+    auth,
+    broker,
+    connection,
+    consume,
+    group,
+    message,
+    namesrv,
+    offset,
+    output,
+    produce,
+    topic,
+    trace,
+)
 from rucola.cli.mqadmin.command import app
 from rucola.errors import ConfigError, RucolaError
 
-FAMILIES = (broker, connection, group, message, namesrv, offset, topic)
+FAMILIES = (acl, auth, broker, connection, consume, group, message, namesrv, offset, produce, topic, trace)
 """Each registers its commands when it is imported."""
 
 
@@ -23,7 +39,7 @@ def run(arguments: list[str]) -> int:
         ConfigError: an option is not what it must be.
     """
     try:
-        result = typer.main.get_command(app)(arguments, prog_name="rucola mqadmin", standalone_mode=False)
+        result = _command()(arguments, prog_name="rucola mqadmin", standalone_mode=False)
         sys.stdout.flush()
     except ConfigError:
         raise
@@ -34,3 +50,8 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.CLEAN
     return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+@cache
+def _command() -> click.Command:
+    return typer.main.get_command(app)

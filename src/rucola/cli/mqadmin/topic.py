@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import orjson
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, Topic, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import (
+    Broker,
+    Cluster,
+    Namesrv,
+    Switch,
+    Topic,
+    administer,
+    app,
+    json_list,
+    named,
+    one_of,
+    switch,
+)
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError
@@ -127,6 +140,58 @@ def update_topic(
             await admin.on_name_servers(
                 lambda address: admin.api.put_kv_config(address, ORDER_TOPIC_CONFIG, topic, value)
             )
+
+    administer(namesrv, work)
+
+
+@app.command("updateTopicList")
+def update_topic_list(
+    namesrv: Namesrv,
+    path: Annotated[
+        str, typer.Option("-f", "--filename", help="File with a JSON list of TopicConfig.", show_default=False)
+    ],
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Create or change many topics at once."""
+    one_of(broker, cluster)
+    try:
+        configs = [TopicConfig.from_dict(one) for one in json_list(path)]
+    except (TypeError, ValueError) as error:
+        raise ConfigError("-f", path, f"a file with TopicConfig ({error})") from None
+
+    async def work(admin: AdminClient) -> None:
+        for address in await admin.masters(broker, cluster):
+            await admin.api.change_topics(address, configs)
+            text = f"submit batch of topic config to {address} success, please check the result later."
+            output.say(text, topics=len(configs), broker=address)
+
+    administer(namesrv, work)
+
+
+@app.command("allocateMQ")
+def allocate_mq(
+    namesrv: Namesrv,
+    topic: Topic,
+    ips: Annotated[str, typer.Option("-i", "--ipList", help="Clients, separated by commas.", show_default=False)],
+) -> None:
+    """Show how clients would share the queues of a topic."""
+    clients = named(ips)
+    if not clients:
+        raise ConfigError("-i", ips, "clients, separated by commas")
+
+    async def work(admin: AdminClient) -> None:
+        queues = [queue for queue, _ in await admin.readable_queues(topic)]
+        share, more = divmod(len(queues), len(clients))
+        result, start = {}, 0
+        for number, client in enumerate(clients):
+            end = start + share + (number < more)
+            result[client] = [
+                {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+                for queue in queues[start:end]
+            ]
+            start = end
+        output.say(orjson.dumps({"result": result}).decode(), result=result)
 
     administer(namesrv, work)
 

@@ -1,0 +1,16 @@
+"""Body of 3006 and 3007 (``protocol.md`` 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def acl_info(
+    subject: str, resources: Sequence[str], actions: Sequence[str], source_ips: Sequence[str] | None, decision: str
+) -> dict[str, Any]:
+    """``AclInfo``: one rule for each resource."""
+    rule: dict[str, Any] = {"actions": list(actions), "decision": decision}
+    if source_ips is not None:
+        rule["sourceIps"] = list(source_ips)
+    return {"subject": subject, "policies": [{"entries": [{"resource": name, **rule} for name in resources]}]}
