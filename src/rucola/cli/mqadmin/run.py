@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 
-import click
 import typer
 
 from rucola.cli.exit_codes import ExitCode
@@ -53,5 +53,5 @@ def run(arguments: list[str]) -> int:
 
 
 @cache
-def _command() -> click.Command:
+def _command() -> Callable[..., object]:
     return typer.main.get_command(app)
