@@ -328,3 +328,20 @@ def test_progress_for_groups_nobody_knows_is_refused(tmp_path: Path) -> None:
             assert (answer.code, answer.remark) == (26, "Group G_clone not exist!")
 
     run(scene())
+
+
+def test_a_broker_is_a_master_without_slaves(tmp_path: Path) -> None:
+    """The body that a 5.3.3 broker without slaves answers, with our end of the log."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"x")
+            answer = await cluster.ask(907)
+            assert answer.code == 0
+            assert bytes(answer.body) == (
+                b'{"haClientRuntimeInfo":{"lastReadTimestamp":0,"lastWriteTimestamp":0,"masterFlushOffset":0,'
+                b'"maxOffset":0,"transferredByteInSecond":0},"haConnectionInfo":[],"inSyncSlaveNums":0,"master":true,'
+                b'"masterCommitLogMaxOffset":%d}' % cluster.broker.store.max_offset
+            )
+
+    run(scene())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.attack.guarded import until
 from tests.brokers import Cluster, RawConnection, properties_text, run
 from tests.golden.loader import load_broker, write_files
 
@@ -19,6 +20,7 @@ from rucola.broker.transaction.transactional_message_service import Transactiona
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.errors import BrokerError
 from rucola.formats.message import decode_message, decode_messages
+from rucola.formats.message_id import offset_message_id
 from rucola.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -253,6 +255,57 @@ def test_delay_begins_with_the_commit(life):
     assert life.bodies(b"SCHEDULE_TOPIC_XXXX", 1) == [b"D"]
 
 
+def given_up_at(life: Life) -> int:
+    """Physical offset of the first message that was given up."""
+    (view,) = life.store.get_message(GIVEN_UP, 0, 0, 1, 1 << 20).views
+    return decode_message(view).physical_offset
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("ops_written", [True, False])
+def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
+    """It is asked for anew, as often as before, and committed once; a start between changes nothing of it."""
+    clock = ManualClock()
+    life = Life(tmp_path, clock)
+    life.online()
+    older = life.prepare("older", CHECK_IMMUNITY_TIME_IN_SECONDS="999999999")  # keeps the progress behind the others
+    life.prepare("E", TRAN_PREPARED_QUEUE_OFFSET="1")
+    for _ in range(3):
+        clock.advance(100 * 3_600_000 // 3)
+        for half in life.service.due():
+            if half.identity[0] == "E":
+                life.service.check(half)
+        if ops_written:
+            life.halves.write_ops()
+        life.store.dispatch()
+    assert life.bodies(GIVEN_UP, 0) == [b"E"]
+    place = given_up_at(life)
+    life.service.resume_check(place)
+    life.store.dispatch()
+    end = life.store.max_offset
+    assert life.service.resume_check(place) == end  # waits already
+    if killed:
+        life.kill()
+        life = Life(tmp_path, clock)
+    try:
+        assert {half.identity[0]: half.checks for half in life.halves.pending.values()} == {"older": 0, "E": 0}
+        channel = life.online()
+        for half in life.service.due():
+            if half.identity[0] == "E":
+                life.service.check(half)
+        (question,) = channel.questions
+        assert decode_message(question.body).properties["TRANSACTION_CHECK_TIMES"] == "1"
+        life.store.dispatch()
+        life.answer(question, COMMIT)
+        assert life.bodies() == [b"E"]
+        with pytest.raises(BrokerError, match="ended already"):
+            life.service.resume_check(place)
+        with pytest.raises(BrokerError, match="none of TRANS_CHECK"):
+            life.service.resume_check(older.physical_offset)
+    finally:
+        life.store.shutdown()
+
+
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_after_a_kill(tmp_path, ops_written):
     """Known defect 40: without its op message a commit is found in the log; nobody is asked, nothing comes twice."""
@@ -403,6 +456,37 @@ def test_over_the_wire(tmp_path, sync_flush):
         async with Cluster(tmp_path, sync_flush, **options) as cluster:
             assert await cluster.bodies("T", 1) == [b"A", b"B"]
             assert cluster.broker.halves.pending == {}
+
+    run(scene())
+
+
+@pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
+def test_put_back_over_the_wire(tmp_path, sync_flush):
+    async def scene() -> None:
+        async with Cluster(tmp_path, sync_flush) as cluster:
+            cluster.broker._transactions._rules = TransactionRules(0, 0, 18)
+            text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg", WAIT="true")
+            await cluster.client.invoke(
+                cluster.broker.address, cluster.send_command("T", b"A", text, 1, sys_flag=4), 9000
+            )
+            await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # whoever asks sees all
+            for half in cluster.broker._transactions.due():
+                cluster.broker._transactions.check(half)
+            cluster.broker.store.dispatch()
+            if sync_flush:
+                await until(lambda: cluster.broker.store.max_queue_offset(GIVEN_UP, 0), "the disk")
+            (view,) = cluster.broker.store.get_message(GIVEN_UP, 0, 0, 1, 1 << 20).views
+            message_id = offset_message_id(cluster.broker.store.store_host, decode_message(view).physical_offset)
+            assert cluster.broker.halves.pending == {}
+            fields = {"topic": GIVEN_UP.decode(), "msgId": message_id}
+            assert (await cluster.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)).code == 0
+            assert len(cluster.broker.halves.pending) == 1
+            for wrong in ({}, {"msgId": "none"}, {"msgId": f"{message_id[:16]}{1:016X}"}):
+                refused = await cluster.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, wrong)
+                assert (refused.code, "putting message back" in refused.remark or "failed" in refused.remark) == (
+                    1,
+                    True,
+                )
 
     run(scene())
 

@@ -1,5 +1,5 @@
 """The broker itself by request: figures, options, expiry (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 25, 26,
-28, 306, 329).
+28, 306, 329, 907).
 
 Whoever reaches the port may ask, so a request changes only what is in ``REMOTE_KEYS``: numbers and switches within the
 ranges that ``broker.conf`` allows, none of which names a file, an address, a program or a secret, or loosens a check.
@@ -17,6 +17,7 @@ from rucola.common.java import parse_properties
 from rucola.common.options import change_options, show_options
 from rucola.errors import BrokerError, ConfigError
 from rucola.protocol import fastjson
+from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
@@ -66,6 +67,7 @@ class BrokerManageProcessor:
         table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_config)
         table.register(RequestCode.GET_BROKER_CONFIG, self.config)
         table.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
+        table.register(RequestCode.GET_BROKER_HA_STATUS, self.ha_status)
         table.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.expire)
         table.register(RequestCode.DELETE_EXPIRED_COMMITLOG, self.expire)
 
@@ -105,6 +107,10 @@ class BrokerManageProcessor:
     def runtime_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """28."""
         return success(command, None, KVTable(self._runtime_info()))
+
+    def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """907: a master without slaves; a broker here has no other role."""
+        return success(command, None, HARuntimeInfo(self._store.max_offset))
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """306 and 329: log segments that are too old are removed soon, and what queues and index have of them."""

@@ -1,4 +1,4 @@
-"""The end of a transaction (RocketMQ 5.3.3, ``EndTransactionProcessor``; request 37)."""
+"""The end of a transaction, and its new beginning (RocketMQ 5.3.3, ``EndTransactionProcessor``; requests 37, 323)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from collections.abc import Awaitable
 
 from rucola.broker.processor.processor import success
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, is_decision
-from rucola.protocol.codes import RequestCode
+from rucola.common.key_builder import TRANS_HALF_TOPIC
+from rucola.errors import BrokerError
+from rucola.formats.message_id import parse_offset_message_id
+from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.protocol.headers.transaction import EndTransactionRequestHeader
+from rucola.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
 
 _LOOK_AGAIN_S = 0.002
+_NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_TOPIC}."
 
 
 class EndTransactionProcessor:
-    """Serves request 37. Clients send it oneway; who waits for the answer gets it when the outcome is safe."""
+    """Serves 37 and 323. Clients send 37 oneway; who waits for an answer gets it when the outcome is safe."""
 
     def __init__(self, store: MessageStore, transactions: TransactionalMessageService) -> None:
         self._store = store
@@ -27,6 +31,7 @@ class EndTransactionProcessor:
     def register_to(self, table: ProcessorTable) -> None:
         """Put the processor into ``table``."""
         table.register(RequestCode.END_TRANSACTION, self.end)
+        table.register(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume_check)
 
     def end(
         self, _channel: Channel, command: RemotingCommand
@@ -35,7 +40,20 @@ class EndTransactionProcessor:
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
             return None
-        end = self._transactions.end(header)
+        return self._answer(command, self._transactions.end(header))
+
+    def resume_check(
+        self, _channel: Channel, command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """323: a half message that was given up waits for its producer once more."""
+        header = ResumeCheckHalfMessageRequestHeader.from_ext_fields(command.ext_fields)
+        try:
+            physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset
+        except ValueError:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, _NOT_PUT_BACK) from None
+        return self._answer(command, self._transactions.resume_check(physical_offset))
+
+    def _answer(self, command: RemotingCommand, end: int) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         if command.is_oneway or not self._store.config.sync_flush:
             return success(command)
         return self._when_safe(command, end)

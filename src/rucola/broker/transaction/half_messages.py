@@ -30,6 +30,8 @@ GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+RESUMED_CHECKS = "0"
+"""``TRANSACTION_CHECK_TIMES`` of a copy that begins anew after the message was given up; other copies count from 1."""
 OP_BODY_CHARS_MAX = 4096
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 
@@ -90,9 +92,11 @@ class HalfMessages:
         if self.pending:
             begin = min(half.physical_offset for half in self.pending.values())
             for record in store.records_of_kind(begin, TRANSACTION_MASK, MessageSysFlag.TRANSACTION_COMMIT, GIVEN_UP):
-                identity = identity_of(decode_message(record, unpack=False))
-                if identity in self.pending:
-                    self.finish(identity)
+                message = decode_message(record, unpack=False)
+                half = self.pending.get(identity_of(message))
+                if half is None or (message.topic == TRANS_CHECK_MAX_TIME_TOPIC and _resumed(half, message)):
+                    continue
+                self.finish(half.identity)
 
     def scan(self) -> None:
         """Take up half messages that became visible since the last time."""
@@ -112,6 +116,8 @@ class HalfMessages:
             if message is None:
                 continue
             identity = identity_of(message)
+            if message.properties.get(TRANSACTION_CHECK_TIMES) == RESUMED_CHECKS:
+                ended.discard(identity)
             prepared = message.properties.get(PREPARED_QUEUE_OFFSET, "")
             if queue_offset in done or identity in ended or (prepared.isdecimal() and int(prepared) in done):
                 ended.add(identity)
@@ -177,6 +183,11 @@ class HalfMessages:
 def identity_of(message: MessageExt) -> Identity:
     """See ``Identity``."""
     return message.properties.get(UNIQ_KEY, ""), message.born_timestamp_ms, message.born_host
+
+
+def _resumed(half: Half, given_up: MessageExt) -> bool:
+    """Whether ``half`` was put back after its message had been given up as ``given_up``."""
+    return half.physical_offset > given_up.physical_offset
 
 
 def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Half:

@@ -19,6 +19,8 @@ from rucola.broker.transaction.half_messages import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     GIVEN_UP,
     HALF,
+    PREPARED_QUEUE_OFFSET,
+    RESUMED_CHECKS,
     TRANSACTION_CHECK_TIMES,
     Half,
     HalfMessages,
@@ -26,7 +28,7 @@ from rucola.broker.transaction.half_messages import (
     half_of,
     identity_of,
 )
-from rucola.common.key_builder import TRANS_HALF_TOPIC
+from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_ID, UNIQ_KEY
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
@@ -148,24 +150,62 @@ class TransactionalMessageService:
         message = decode_message(record, unpack=False)
         properties = own_properties(message)
         properties[TRANSACTION_CHECK_TIMES] = str(half.checks + 1)
-        text = encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY))
-        copy = StoreMessage(
-            HALF,
-            0,
-            message.body,
-            text,
-            message.born_timestamp_ms,
-            message.born_host,
-            sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-            store_host=message.store_host,
-        )
-        result = self._store.put_message(copy)
+        copy = _half_copy(message, properties)
+        result = self._put_half(message, copy, properties)
         if result.status is not PutMessageStatus.PUT_OK:
             return
-        message.properties[TRANSACTION_CHECK_TIMES] = properties[TRANSACTION_CHECK_TIMES]
-        self._halves.replace(half_of(message, result.queue_offset, result.physical_offset))
         self._asked += 1
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
+
+    def resume_check(self, physical_offset: int) -> int:
+        """Put a message that was given up back: its producer is asked again, from the first time on.
+
+        A message that waits for its producer already stays as it is.
+
+        Args:
+            physical_offset: of the message in the topic of those that were given up.
+
+        Returns:
+            The physical offset up to which the log must be on the disk for it to be safe.
+
+        Raises:
+            BrokerError: no such message, or its transaction came to an end after it had been put back.
+        """
+        record = self._store.message_at(physical_offset)
+        message = None if record is None else decode_message(record, unpack=False)
+        if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Put message back to {TRANS_HALF_TOPIC} failed: none of {TRANS_CHECK_MAX_TIME_TOPIC} has this id",
+            )
+        self._halves.scan()
+        identity = identity_of(message)
+        if identity not in self._halves.pending:
+            if self._outcomes.get(identity):
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
+            properties = own_properties(message)
+            properties.pop(PREPARED_QUEUE_OFFSET, None)  # would say that it is a copy of one that has ended
+            properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
+            result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
+            if result.status is not PutMessageStatus.PUT_OK:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, f"Put message back to {TRANS_HALF_TOPIC} failed.")
+            event(_log, logging.WARNING, "half message put back", unique_key=identity[0])
+        return self._store.max_offset
+
+    def _put_half(
+        self, message: MessageExt, copy: StoreMessage, properties: dict[str, str], renewed: bool = False
+    ) -> PutMessageResult:
+        """Store a newer copy of a half message, and let it count in place of the one before.
+
+        Args:
+            renewed: it is no older than the copy.
+        """
+        result = self._store.put_message(copy)
+        if result.status is PutMessageStatus.PUT_OK:
+            message.properties[TRANSACTION_CHECK_TIMES] = properties[TRANSACTION_CHECK_TIMES]
+            newer = half_of(message, result.queue_offset, result.physical_offset)
+            self._halves.replace(replace(newer, stored_ms=result.store_timestamp_ms) if renewed else newer)
+        return result
 
     def _find(self, header: EndTransactionRequestHeader) -> MessageExt:
         """The half message that the request names, or one of its copies.
@@ -258,6 +298,20 @@ class TransactionalMessageService:
             real, result.physical_offset, result.queue_offset, result.store_timestamp_ms, self._store.store_host
         )
         return RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, ext_fields=header.to_ext_fields(), body=body)
+
+
+def _half_copy(message: MessageExt, properties: dict[str, str]) -> StoreMessage:
+    """A copy for the half topic."""
+    return StoreMessage(
+        HALF,
+        0,
+        message.body,
+        encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY)),
+        message.born_timestamp_ms,
+        message.born_host,
+        sys_flag=message.sys_flag & ~TRANSACTION_MASK,
+        store_host=message.store_host,
+    )
 
 
 def is_decision(commit_or_rollback: int) -> bool:

@@ -1,4 +1,4 @@
-"""Headers of 37 and 39 (``protocol.md`` 2.5, 2.6)."""
+"""Headers of 37, 39 and 323 (``protocol.md`` 2.5, 2.6, 2.8)."""
 
 from __future__ import annotations
 
@@ -39,3 +39,11 @@ class CheckTransactionStateRequestHeader(CommandHeader):
     transaction_id: str | None = None
     offset_msg_id: str | None = None
     broker_name: str | None = None
+
+
+@dataclass(slots=True)
+class ResumeCheckHalfMessageRequestHeader(CommandHeader):
+    """323. ``msg_id``: the offset message id of a half message that was given up."""
+
+    topic: str | None = None
+    msg_id: str | None = None

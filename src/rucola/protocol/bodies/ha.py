@@ -1,0 +1,42 @@
+"""How far slaves are behind their master (``protocol.md`` 2.8; request 907)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rucola.protocol.bodies.body import Body
+
+
+@dataclass(slots=True)
+class HAClientRuntimeInfo(Body):
+    """What a slave knows of its link; a master has none of it."""
+
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_addr: str | None = None
+    master_flush_offset: int = 0
+    max_offset: int = 0
+    transferred_byte_in_second: int = 0
+
+
+@dataclass(slots=True)
+class HAConnectionRuntimeInfo(Body):
+    """What a master knows of one slave."""
+
+    addr: str
+    diff: int = 0
+    in_sync: bool = False
+    slave_ack_offset: int = 0
+    transfer_from_where: int = 0
+    transferred_byte_in_second: int = 0
+
+
+@dataclass(slots=True)
+class HARuntimeInfo(Body):
+    """907, the answer."""
+
+    master_commit_log_max_offset: int = 0
+    master: bool = True
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
+    ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
