@@ -479,6 +479,28 @@ def test_s28_names_are_not_made_by_whoever_asks(tmp_path: Path) -> None:
     run(body())
 
 
+def test_s28_an_account_makes_so_many_names_and_no_more(tmp_path: Path) -> None:
+    """Where names are made by use: a flood of them ends, other accounts and names that are there do not notice."""
+    accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace(
+        "defaultGroupPerm: DENY", "defaultGroupPerm: SUB"
+    )
+
+    async def body() -> None:
+        async with Guarded(tmp_path, accounts, auto_create_per_account_max=3) as cluster:
+            codes = [await cluster.code(ALICE, cluster.send_command(f"flood{number}")) for number in range(6)]
+            assert codes == [0, 0, 0, DENIED, DENIED, DENIED]
+            pull = await cluster.as_account(ALICE, cluster.pull_command("flood0", group="new"))
+            assert (pull.code, "as many as it may" in (pull.remark or "")) == (DENIED, True)
+            assert await cluster.code(ALICE, cluster.send_command("flood0")) == 0
+            assert "flood3" not in cluster.broker.topics.table
+            assert "new" not in cluster.broker.groups.table
+            assert await cluster.code(BOB, cluster.send_command("B")) == 0
+            assert await cluster.code(ADMIN, cluster.send_command("unbounded")) == 0
+            assert await cluster.code(ALICE, cluster.send_command("flood4")) == DENIED
+
+    run(body())
+
+
 def test_files_with_secrets_are_the_owner_s(tmp_path: Path) -> None:
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:

@@ -367,6 +367,7 @@ class Broker:
         if self.access is not None:
             guard = self.access.guard.refuse
             self.access.register_to(table, config, self.address)
+            self.topics.before_create = self.groups.before_create = self.access.quota.take
         self._handler = RequestHandler(
             send, pull, table, self._dispatch_pending, self._waiters, config.send_thread_pool_queue_capacity, guard
         )

@@ -89,6 +89,13 @@ class BrokerConfig(TlsConfig):
     auto_create_subscription_group: bool = option(
         "autoCreateSubscriptionGroup", True, "Whether an unknown consumer group is made when it is first seen."
     )
+    auto_create_per_account_max: int = option(
+        "autoCreatePerAccountMax",
+        1000,
+        "Topics and consumer groups that an account may make like this from one start to the next; ours.",
+        minimum=0,
+        maximum=1_000_000,
+    )
     broker_permission: int = option("brokerPermission", 6, "4 readable, 2 writable, 6 both.", minimum=0, maximum=7)
     region_id: str = option("regionId", "DefaultRegion", "Stored with each message as MSG_REGION.")
     trace_on: bool = option("traceOn", True, "Stored with each message as TRACE_ON.")

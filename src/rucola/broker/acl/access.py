@@ -6,6 +6,7 @@ import asyncio
 
 from rucola.broker.acl.auth_manager import AuthManager
 from rucola.broker.acl.guard import AccessGuard
+from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.config import BrokerConfig
@@ -41,7 +42,10 @@ class BrokerAccess:
         self.users: AuthManager | None = None
         if config.authentication_enabled:
             self.users = AuthManager(files, store.root, config.authorization_enabled, config.insecure)
-        self.guard = AccessGuard(self._snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2)
+        self.quota = NameQuota(config.auto_create_per_account_max)
+        self.guard = AccessGuard(
+            self._snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2, self.quota
+        )
 
     def load(self) -> None:
         """Read the ACL files; users are read by ``load_users``.

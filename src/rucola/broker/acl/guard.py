@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rucola.broker.acl.address_strategy import Segments, segments_of
+from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.replay import WINDOW_S, FailureTable, NonceTable
 from rucola.broker.acl.requirements import REQUIREMENTS, TopicAt
@@ -78,6 +79,7 @@ class AccessGuard:
         clock: for times in signatures and lock-outs.
         insecure: take legacy signatures, which can be replayed, over any connection.
         require_v2: take the legacy signature from nobody.
+        quota: is told whose requests are served next.
 
     Attributes:
         refused: requests refused since the start.
@@ -91,12 +93,14 @@ class AccessGuard:
         clock: Clock,
         insecure: bool,
         require_v2: bool,
+        quota: NameQuota,
     ) -> None:
         self._snapshot = snapshot
         self._topic_at = topic_at
         self._clock = clock
         self._insecure = insecure
         self._require_v2 = require_v2
+        self._quota = quota
         self._nonces = NonceTable()
         self._failures = FailureTable()
         self._nobody = Account("", secrets.token_bytes(32))
@@ -106,7 +110,7 @@ class AccessGuard:
 
     def refuse(self, channel: Channel, batch: FrameBatch) -> None:
         """Answer the requests of ``batch`` that are not allowed and turn their rows into ones that nobody serves."""
-        table = batch.table
+        table, name = batch.table, ""
         for row in range(batch.count):
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
@@ -121,6 +125,11 @@ class AccessGuard:
                 table[base + _SAME_TOPIC] = 0
                 if row + 1 < batch.count:
                     table[base + ROW_WIDTH + _SAME_TOPIC] = 0  # no run goes across it
+            else:
+                name = command.ext_fields[ACCESS_KEY]
+        if name:  # of several accounts in one read the last one answers for all
+            account = self._snapshot().accounts.get(name)
+            self._quota.account = "" if account is None or account.admin else name
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
         """Why ``command`` is refused, empty when it is allowed."""

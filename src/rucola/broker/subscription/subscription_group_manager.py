@@ -30,6 +30,9 @@ class SubscriptionGroupManager:
         auto_create: whether an unknown group is made when it is first asked for.
         persist: writes ``subscriptionGroup.json``; raises ``DiskError``.
         wall_ms: time of a change.
+
+    Attributes:
+        before_create: called with the name of a group that is made because it was asked for; raises to prevent that.
     """
 
     def __init__(self, auto_create: bool, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
@@ -37,6 +40,7 @@ class SubscriptionGroupManager:
         self._persist = persist
         self._wall_ms = wall_ms
         self._listeners: list[Callable[[], None]] = []
+        self.before_create: Callable[[str], None] | None = None
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table = {group: SubscriptionGroupConfig(group) for group in BUILT_IN_GROUPS}
         self.forbidden: dict[str, dict[str, int]] = {}
@@ -57,10 +61,16 @@ class SubscriptionGroupManager:
         self._listeners.append(listener)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Configuration of a group, made on the way when that is allowed and the name is legal; else None."""
+        """Configuration of a group, made on the way when that is allowed and the name is legal; else None.
+
+        Raises:
+            BrokerError: whoever asks has made as many as they may.
+        """
         known = self.table.get(group)
         if known is not None or not self._auto_create or not is_group_name(group):
             return known
+        if self.before_create is not None:
+            self.before_create(group)
         config = SubscriptionGroupConfig(group)
         self.update(config)
         return config

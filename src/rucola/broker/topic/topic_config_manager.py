@@ -38,6 +38,9 @@ class TopicConfigManager:
     Args:
         persist: writes ``topics.json``; raises ``DiskError``.
         wall_ms: time of a change.
+
+    Attributes:
+        before_create: called with the name of a topic that is made because it was sent to; raises to prevent that.
     """
 
     def __init__(self, config: BrokerConfig, persist: Persist, wall_ms: Callable[[], int]) -> None:
@@ -46,6 +49,7 @@ class TopicConfigManager:
         self._wall_ms = wall_ms
         self._listeners: list[Callable[[], None]] = []
         self._registration: Callable[[TopicConfig], asyncio.Future[None]] | None = None
+        self.before_create: Callable[[str], None] | None = None
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
 
@@ -102,10 +106,15 @@ class TopicConfigManager:
 
         Returns:
             The topic and its running registration; None when the pattern does not allow it.
+
+        Raises:
+            BrokerError: whoever asks has made as many as they may.
         """
         pattern = self.table.get(default_topic)
         if pattern is None or not pattern.perm & _INHERIT:
             return None
+        if self.before_create is not None:
+            self.before_create(topic)
         queues = max(min(queue_nums, pattern.write_queue_nums), 1)
         config = replace(
             pattern,
