@@ -1,4 +1,4 @@
-"""Power cuts and kills while the log is written in other ways than usual: into several directories, through memory."""
+"""Power cuts and kills while the log is written in other ways than usual: several directories, memory first, calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.crash.faults import FULL_DISK, calls, plan
-from tests.crash.workloads import WORKLOADS, both, commits, paths, pool
+from tests.crash.workloads import WORKLOADS, both, by_calls, commits, paths, pool
 
 from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer
@@ -53,7 +53,16 @@ def test_power_cut_at_every_step_between_commits(sync: bool) -> None:
 
 
 @FLUSH
-@pytest.mark.parametrize("options", [paths, pool])
+@pytest.mark.parametrize("workload", ["put", "roll", "kill"])
+def test_power_cut_at_every_step_between_calls(workload: str, sync: bool) -> None:
+    explorer = CrashExplorer(by_calls(sync), SEED, sample=1)
+    explorer.run(WORKLOADS[workload])
+    print(explorer.counts)
+    assert explorer.counts.states > 50
+
+
+@FLUSH
+@pytest.mark.parametrize("options", [paths, pool, by_calls])
 @pytest.mark.parametrize("fault", ["EIO once", "kill"])
 def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, sync: bool) -> None:
     explorer = CrashExplorer(options(sync), SEED, sample=0)
@@ -63,7 +72,15 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, syn
 
 
 @FLUSH
-@pytest.mark.parametrize("options", [paths, pool])
+def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
+    """What was to become a segment of another directory may stay there under its temporary name."""
+    explorer = CrashExplorer(paths(sync), SEED, sample=0)
+    fired = [explorer.run_with_faults(WORKLOADS["put"], plan("EIO for ever", nth), sample=0) for nth in range(10, 25)]
+    assert all(fired)
+
+
+@FLUSH
+@pytest.mark.parametrize("options", [paths, pool, by_calls])
 def test_a_full_disk_at_every_allocation_is_left_by_itself(options: Options, sync: bool) -> None:
     explorer = CrashExplorer(options(sync), SEED, sample=0)
     nth = 1

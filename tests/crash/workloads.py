@@ -37,6 +37,10 @@ def pool(sync: bool) -> MessageStoreConfig:
     )
 
 
+def by_calls(sync: bool) -> MessageStoreConfig:
+    return replace(config(sync), write_without_mmap=True)
+
+
 def both(sync: bool) -> MessageStoreConfig:
     return replace(
         pool(sync),
@@ -269,5 +273,6 @@ CONFIGS = {
     "paths": paths(True),
     "pool": pool(False),
     "both": both(True),
+    "calls": by_calls(False),
 }
 """Ways to write the log."""

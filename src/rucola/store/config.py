@@ -158,6 +158,12 @@ class MessageStoreConfig:
         False,
         "Whether a send is refused when no buffer is free for the next segment, instead of written without one.",
     )
+    write_without_mmap: bool = option(
+        "writeWithoutMmap",
+        False,
+        "Whether messages are written to their segment by calls instead of through its map, one for all of a read; "
+        "transientStorePoolEnable does nothing then.",
+    )
     commit_interval_commit_log_ms: int = option(
         "commitIntervalCommitLog", 200, "Pause between two commits.", unit="ms", minimum=1, maximum=600_000
     )
@@ -423,6 +429,11 @@ class MessageStoreConfig:
     def batch_consume_queue_segment_bytes(self) -> int:
         """Length of a segment of a batch consume queue: the configured one rounded up to whole units of 46 bytes."""
         return -(-self.mapper_file_size_batch_consume_queue // 46) * 46
+
+    @property
+    def pooled(self) -> bool:
+        """Whether messages go to memory first."""
+        return self.transient_store_pool_enable and not self.write_without_mmap
 
     @property
     def sync_flush(self) -> bool:

@@ -184,6 +184,7 @@ class MessageStore:
             if started:
                 self._log.stop()
                 self._flush.stop()
+                self._flush.failed = self._flush.failed or not self._log.sound
                 self.dispatch()
                 if self._keeper.stop():
                     self._files.remove(self._abort_path)
@@ -515,14 +516,17 @@ class MessageStore:
             self._files.sync_directory(self.root)
 
     def _appended(self, count: int, status: PutMessageStatus) -> None:
-        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
-            self._space_is_gone("segment", None)
+        if self._log.failed:
+            self._flush.failed = True
+            self._flushed()
+        elif status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            self._space_is_gone("write" if self._log.unwritten else "segment", None)
         self.stats.put_messages += count
         self._flush.wake()
         self._on_append()
 
     def _flushed(self) -> None:
-        """In the flush thread."""
+        """In the flush thread, or after an append that failed."""
         if self._flush.failed:
             self._state = StoreState.IO_ERROR
         self._on_flushed()
@@ -556,7 +560,9 @@ class MessageStore:
             self._space_is_back("ratio")
 
     def _pass(self) -> None:
-        """In the keeper's thread: a dispatch that had no space is tried again."""
+        """In the keeper's thread: what had no space is tried again, a write by the next append."""
+        if "write" in self._full:
+            self._space_is_back("write")
         if "dispatch" in self._full:
             self._on_flushed()
 

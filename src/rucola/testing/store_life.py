@@ -136,7 +136,7 @@ class StoreLife:
     @property
     def kept_end(self) -> int:
         """All messages below survive the end of the process: they left its memory."""
-        if not self.config.transient_store_pool_enable:
+        if not self.config.pooled:
             return self.model.end
         return self.store._log.max_offset if self._started else self._kept_end
 
@@ -414,7 +414,8 @@ def _check_synced(disk: SimulatedDisk, config: MessageStoreConfig) -> None:
     directories = [*_log_directories(config), f"{ROOT}/consumequeue", f"{ROOT}/index"]
     parts = tuple(f"{directory}/" for directory in directories)
     for path, inode in disk.inodes():
-        if path.startswith(parts) and path in disk.names and (inode.pages or inode.sizes):
+        served = path.startswith(parts) and path in disk.names and not path.endswith(".tmp")
+        if served and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served and not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
         if any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in change.names):

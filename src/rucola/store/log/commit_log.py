@@ -5,7 +5,8 @@ One thread appends. ``max_offset`` is raised last, so that other threads (flush)
 never decrease. A record never crosses a segment; a full segment ends with a blank record.
 
 With a pool (``transient_store_pool``) records go to memory first, and ``max_offset`` is raised by ``CommitService``
-once they are in the file. How a segment is written is decided when it is taken into use.
+once they are in the file. How a segment is written is decided when it is taken into use. With ``writeWithoutMmap`` each
+run is made in a ``RunBuffer`` and written by one call, before it counts as appended.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
-from rucola.errors import DiskError
+from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import encode_rows, write_blank
+from rucola.formats.message import BLANK, MAGIC_BLANK, encode_rows, write_blank
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files, MappedSegment
 from rucola.runtime.logs import event
@@ -26,6 +28,7 @@ from rucola.store.log.allocate import SegmentAllocator
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import MultiPathMappedFileQueue
+from rucola.store.log.run_buffer import RunBuffer
 from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
 from rucola.store.log.warm import SegmentWarmer
 from rucola.store.results import PutMessageStatus
@@ -50,6 +53,8 @@ class CommitLog(LogReader):
         committed_timestamp_ms: with a pool, a store time not above that of the newest record below ``max_offset``.
         pool: gives memory to new segments; None = they are written through their maps.
         refusal: why the last ``append_rows`` stopped early.
+        unwritten: the last write of a run found no space; another try may be made.
+        failed: a write of a run failed otherwise: what is behind the end of the log is not known.
     """
 
     def __init__(
@@ -63,9 +68,12 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = 0
         self.committed_timestamp_ms = 0
         self.pool: TransientStorePool | None = None
-        if config.transient_store_pool_enable:
+        self._run = RunBuffer(config.mapped_file_size_commit_log) if config.write_without_mmap else None
+        if config.pooled:
             self.pool = TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
         self._direct = self.pool is None
+        self.unwritten = self.failed = False
+        self._left_behind = 0
         self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.refusal = PutMessageStatus.PUT_OK
         self._clock = clock
@@ -74,7 +82,7 @@ class CommitLog(LogReader):
         warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
         self._allocator = SegmentAllocator(files, queue, on_space, warmer)
         self._file: MappedFile | None = None
-        self._target: MappedSegment | PoolBuffer | None = None
+        self._target: MappedSegment | PoolBuffer | RunBuffer | None = None
         self._populated_to = 0
         self._request_at = 0
         self._attend_at = 0
@@ -116,6 +124,13 @@ class CommitLog(LogReader):
     def stop(self) -> None:
         """Ends the allocating thread; nothing may be appended any more."""
         self._allocator.stop()
+        with suppress(DiskError):  # then ``sound`` tells
+            self._erase()
+
+    @property
+    def sound(self) -> bool:
+        """Whether there are only zeros behind the end of the log."""
+        return not self.failed and not self._left_behind
 
     def append_rows(
         self,
@@ -146,6 +161,10 @@ class CommitLog(LogReader):
             file, target = self._file, self._target
             assert file is not None and target is not None
             start = file.start
+            position, limit, run = self.written_offset - start, file.size, self._run
+            if run is not None:
+                start, space = self.written_offset, file.size - position
+                position, limit = 0, min(space, len(run.buffer))
             try:
                 done = encode_rows(
                     source,
@@ -155,8 +174,8 @@ class CommitLog(LogReader):
                     last,
                     target.buffer,
                     target.view,
-                    self.written_offset - start,
-                    file.size,
+                    position,
+                    limit,
                     start,
                     topic,
                     queue_offsets,
@@ -172,29 +191,78 @@ class CommitLog(LogReader):
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 if together and done > begin:
-                    _take_back(table, begin, done, queue_offsets, file)
+                    self._take_back(table, begin, done, queue_offsets)
                     return begin
-                self._advance(table, first, done)
-                return done
+                return self._advance(table, first, done, queue_offsets)
             if done == last:
-                self._advance(table, first, done)
-                return last
+                return self._advance(table, first, done, queue_offsets)
+            if run is not None and limit < space:
+                self._take_back(table, first, done, queue_offsets)
+                run.grow()
+                continue
             if together:
-                _take_back(table, begin, done, queue_offsets, file)
+                self._take_back(table, begin, done, queue_offsets)
                 done = begin
-            self._advance(table, first, done)
+            if self._advance(table, first, done, queue_offsets) < done:
+                return first
             first = done
             if not self._roll(table, first, last if together else first + 1, len(topic) + len(suffix)):
                 return first
 
-    def _advance(self, table: array[int], first: int, done: int) -> None:
+    def _advance(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> int:
+        """Makes encoded rows part of the log; ``done``, or ``first`` when they could not be written."""
         if done > first:
             row = (done - 1) * ROW_WIDTH
-            self.written_offset = end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
+            if self._run is not None and not self._write(self._run.view[: end - self.written_offset]):
+                self._take_back(table, first, done, queue_offsets)
+                return first
+            self.written_offset = end
             if self._direct:
                 self.max_offset = end
             if end >= self._attend_at:
                 self._attend(end)
+        return done
+
+    def _write(self, content: bytes | memoryview) -> bool:
+        """Writes ``content`` behind the end of the log; False, with ``refusal`` set, when it is not in the file.
+
+        A part of it may have got there. No recovery shall take that for messages that were stored once others are in
+        their place, so it is erased before the next write.
+        """
+        file = self._file
+        assert file is not None
+        self.unwritten = False
+        try:
+            self._erase()
+            self._left_behind = len(content)
+            file.segment.write(self.written_offset - file.start, content)
+        except DiskError as error:
+            event(_log, logging.ERROR, "messages cannot be written", offset=self.written_offset, error=error)
+            self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            self.unwritten = isinstance(error, DiskFullError) and self._may_try_again()
+            self.failed = not self.unwritten
+            return False
+        self._left_behind = 0
+        return True
+
+    def _may_try_again(self) -> bool:
+        try:
+            self._erase()
+        except DiskFullError:
+            return True  # erased before the next write
+        except DiskError:
+            return False
+        return True
+
+    def _erase(self) -> None:
+        """Makes zeros again, durably, of what a write that failed may have left behind the end of the log."""
+        if self._left_behind:
+            assert self._file is not None
+            segment = self._file.segment
+            segment.write(self.written_offset - self._file.start, bytes(self._left_behind))
+            segment.sync()
+            self._left_behind = 0
 
     def _encoded(self, table: array[int], first: int, last: int) -> int:
         expected = self.written_offset
@@ -220,18 +288,22 @@ class CommitLog(LogReader):
         if self._fail_fast and self.pool is not None and not self.pool.free:
             self.refusal = PutMessageStatus.CREATE_MAPPED_FILE_FAILED
             return False
+        position = self.written_offset - file.start
+        self.unwritten = False
         try:
             self._allocator.take(file.end)
+            if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
+                return False
             following = self.queue.append(file.end)
         except DiskError as error:
             event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
-        position = self.written_offset - file.start
         if file.pending is not None:
             # A buffer keeps what was in it when it served another segment.
             target.view[position:] = bytes(file.size - position)
-        write_blank(target.buffer, position, file.size - position)
+        if self._run is None:
+            write_blank(target.buffer, position, file.size - position)
         if self.pool is not None:
             following.pending = self.pool.borrow()
         self._use(following, following.start)
@@ -255,24 +327,28 @@ class CommitLog(LogReader):
             self._attend_at = self._request_at
 
     def _use(self, file: MappedFile, end: int) -> None:
-        self._file, self._target = file, file.target
+        self._file, self._target = file, self._run or file.target
         # Half a segment is left for the thread; small stores never take a second one.
         self._request_at = file.start + file.size // 2
-        self._populated_to = file.end if file.pending is not None else end - (end - file.start) % _POPULATE_BYTES
+        self._populated_to = end - (end - file.start) % _POPULATE_BYTES
+        if self._target is not file.segment:
+            self._populated_to = file.end
         self._attend_at = end
         if self._request_at > end:
             self._attend(end)
 
+    def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
+        """Gives queue offsets back of rows that will be encoded once more, or not at all, and erases their records.
 
-def _take_back(table: array[int], first: int, done: int, queue_offsets: array[int], file: MappedFile) -> None:
-    """Gives the queue offsets of rows back that will be encoded once more, or not at all, and erases their records.
-
-    A recovery would take a record that was left behind the end of the log for one that was stored.
-    """
-    for index in range(done - 1, first - 1, -1):
-        row = index * ROW_WIDTH
-        if table[row + FrameColumn.SYS_FLAG] & 0xC not in (4, 12):
-            queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]
-        position = table[row + _PHYSICAL_OFFSET] - file.start
-        size = table[row + _RECORD_SIZE]
-        file.target.view[position : position + size] = bytes(size)
+        A recovery would take a record that was left behind the end of the log for one that was stored.
+        """
+        file = self._file
+        assert file is not None
+        for index in range(done - 1, first - 1, -1):
+            row = index * ROW_WIDTH
+            if table[row + FrameColumn.SYS_FLAG] & 0xC not in (4, 12):
+                queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]
+            if self._run is None:
+                position = table[row + _PHYSICAL_OFFSET] - file.start
+                size = table[row + _RECORD_SIZE]
+                file.target.view[position : position + size] = bytes(size)
