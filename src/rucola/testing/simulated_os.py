@@ -94,6 +94,8 @@ class SimulatedOs:
         self._open: dict[int, tuple[str, Inode | Directory]] = {}
         self._next = 3
 
+    RWF_NOWAIT = 8
+
     def __getattr__(self, name: str) -> int:
         if name.startswith(("O_", "SEEK_")):
             return cast(int, getattr(os, name))
@@ -126,6 +128,12 @@ class SimulatedOs:
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         """As ``os.pread``."""
         return bytes(self.file(descriptor)[1].data[position : position + length])
+
+    def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int, _flags: int = 0) -> int:
+        """As ``os.preadv``, into one buffer; everything is in memory."""
+        content = self.pread(descriptor, len(buffers[0]), position)
+        buffers[0][: len(content)] = content
+        return len(content)
 
     def pwrite(self, descriptor: int, content: bytes, position: int) -> int:
         """As ``os.pwrite``, never short."""

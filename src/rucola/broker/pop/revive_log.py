@@ -49,8 +49,9 @@ class ReviveLog:
         Raises:
             BrokerError: it was not stored; nothing may be given out.
         """
-        due_ms = checkpoint.revive_ms - _CHECKPOINT_AHEAD_MS
-        return self._put(checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, due_ms, revive_queue)
+        return self._put(
+            checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, checkpoint_due_ms(checkpoint), revive_queue
+        )
 
     def put_ack(self, ack: PopAck, due_ms: int, revive_queue: int) -> int:
         """Append an acknowledgement; returns the physical offset behind it.
@@ -97,6 +98,11 @@ class ReviveLog:
         if result.status is not PutMessageStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the revive log takes nothing: {result.status.value}")
         return result.physical_offset + result.size
+
+
+def checkpoint_due_ms(checkpoint: PopCheckpoint) -> int:
+    """When a checkpoint comes into the revive topic."""
+    return checkpoint.revive_ms - _CHECKPOINT_AHEAD_MS
 
 
 def record_of(message: MessageExt) -> PopCheckpoint | PopAck | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.pop.receipt import normal_topic, pop_retry_topic
 from rucola.broker.pop.retry_copy import CopyIdentity, identity_before, identity_of, retry_copy
-from rucola.broker.pop.revive_log import ReviveLog, newest_messages, read_message, record_of
+from rucola.broker.pop.revive_log import ReviveLog, checkpoint_due_ms, newest_messages, read_message, record_of
 from rucola.broker.pop.revive_queue import ReviveQueue, WaitingCheckpoint
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
@@ -72,7 +72,6 @@ class ReviveService:
         Args:
             crashed_since_ms: after a crash, the time since which something may have happened that is not noted.
         """
-        finished: set[PopKey] = set()
         if crashed_since_ms is not None:
             for topic, queue_id in self._store.queue_names():
                 if is_retry_topic(topic.decode("utf-8", "replace")):
@@ -82,17 +81,37 @@ class ReviveService:
             worked_off = self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id)
             low, high = self._log.min_offset(queue_id), self._log.max_offset(queue_id)
             first = low if worked_off is None else min(max(worked_off + 1, low), high)
-            queue = ReviveQueue(queue_id, first)
-            self._queues.append(queue)
-            if crashed_since_ms is not None:
-                # The timer may bring a checkpoint a second time that was decided on before the crash.
-                name = self._log.topic.encode()
-                for message in newest_messages(self._store, name, queue_id, crashed_since_ms):
-                    record = record_of(message)
-                    if message.queue_offset < first and isinstance(record, PopCheckpoint):
-                        finished.add(record.key)
+            self._queues.append(ReviveQueue(queue_id, first))
+        finished = self._finished_since(self._oldest_to_come(crashed_since_ms))
         for queue in self._queues:
             queue.finished = finished
+
+    def _oldest_to_come(self, crashed_since_ms: int | None) -> int:
+        """Due time of the oldest checkpoint that may come once more; after a crash the timer brings some again.
+
+        Also a start after a clean stop may find them: unread, or on their way when the process before, which had
+        started after a crash, was stopped.
+        """
+        oldest_ms = self._delivered_until_ms()
+        if crashed_since_ms is not None:
+            oldest_ms = min(oldest_ms, crashed_since_ms)
+        for queue in self._queues:
+            for queue_offset in range(queue.next_offset, self._log.max_offset(queue.queue_id)):
+                record, _ = self._log.read(queue.queue_id, queue_offset)
+                if isinstance(record, PopCheckpoint):
+                    oldest_ms = min(oldest_ms, checkpoint_due_ms(record))
+        return oldest_ms
+
+    def _finished_since(self, since_ms: int) -> set[PopKey]:
+        """Checkpoints that were decided on by processes before this one, and came since a time."""
+        name = self._log.topic.encode()
+        finished: set[PopKey] = set()
+        for queue in self._queues:
+            for message in newest_messages(self._store, name, queue.queue_id, since_ms):
+                record = record_of(message)
+                if message.queue_offset < queue.next_offset and isinstance(record, PopCheckpoint):
+                    finished.add(record.key)
+        return finished
 
     def work(self) -> bool:
         """Read what came and decide on what can be; whether there is more to do at once."""

@@ -1,0 +1,207 @@
+"""A broker over a simulated disk: the real one but for its sockets, threads and intervals, which are calls here.
+
+Requests go in as bytes and answers come out as bytes, so what counts as answered is what a client would have seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import patch
+
+from tests.crash.workloads import HOST, config
+
+from rucola.broker import Broker, BrokerConfig
+from rucola.broker.client.client_channel import ClientChannel
+from rucola.common.message import MessageExt
+from rucola.formats.message import decode_messages
+from rucola.protocol.command import RemotingCommand, decode_frame
+from rucola.protocol.frame import FrameReader
+from rucola.remoting.channel import Channel
+from rucola.store.timer.timer_store import TimerGeometry
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
+from rucola.testing.manual_worker import ManualWorker, manual_workers
+from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.simulated_os import files_on
+from rucola.testing.store_life import ROOT
+
+SUCCESS = 0
+STEP_MS = 1000
+CHECK_MAX = 2
+TRANSACTION_TIMEOUT_MS = 3000
+GROUP, PRODUCERS = "cg", "pg"
+POPPED, ORDERED, PLAIN = "T", "O", "D"
+"""Topics: popped, popped in order, read as it lies."""
+BROKER = BrokerConfig(
+    broker_ip1="127.0.0.1",
+    broker_name="b",
+    listen_port=10911,
+    transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+    transaction_check_max=CHECK_MAX,
+)
+_WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
+
+
+class Connection(Channel):
+    """A client's connection: the broker's, with nothing behind it.
+
+    Attributes:
+        answers: by the number of the request.
+        questions: what the broker asked.
+    """
+
+    def __init__(self, broker: Broker, loop: ManualLoop) -> None:
+        super().__init__(broker._server, cast(Any, loop), FrameReader(4096))
+        self.host = HOST
+        self.remote_address = "127.0.0.1:12345"
+        self.answers: dict[int, RemotingCommand] = {}
+        self.questions: list[RemotingCommand] = []
+
+    def receive(self, frame: bytes) -> None:
+        """Bytes from the client."""
+        self._reader.buffer()[: len(frame)] = frame
+        batch = self._reader.received(len(frame))
+        assert batch is not None
+        self._frames_received(self, batch)
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """See ``Channel``."""
+        rest = bytes(data)
+        while rest:
+            size = 4 + int.from_bytes(rest[:4], "big")
+            answer = decode_frame(rest[:size])
+            self.answers[answer.opaque] = answer
+            rest = rest[size:]
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """See ``Channel``."""
+        self.questions.append(command)
+
+
+class BrokerLife:
+    """One process after the other over one disk."""
+
+    def __init__(self, disk: SimulatedDisk, sync: bool, clock: ManualClock) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.config = replace(
+            config(sync, 65536), message_delay_level="1s 2s 4s", mapped_file_size_timer_log=1040, max_message_size=8192
+        )
+        self.broker: Broker
+        self.loop: ManualLoop
+        self.connection: Connection
+        self._opaque = 0
+
+    def open(self) -> None:
+        """A new process takes the directory, serves, and has not worked yet."""
+        self.loop = ManualLoop(self.clock)
+        geometry = "rucola.broker.timer.timer_delivery.TimerGeometry"
+        with manual_workers(*_WORKERS), patch(geometry, lambda size, step: TimerGeometry(size, step, 256)):
+            broker = self.broker = Broker(BROKER, self.config, files_on(self.disk), self.clock)
+        self.connection = Connection(broker, self.loop)
+        broker._loop = cast(Any, self.loop)
+        broker._open_store()
+        broker._wire()
+        for topic in (POPPED, ORDERED, PLAIN):
+            broker.topics.create_for_group(topic, 1)
+        broker._delivery.start()
+        broker.timers.start(broker._loop)
+        broker._checks.start(broker._transactions)
+
+    def online(self) -> None:
+        """The producers of transactions are there."""
+        client = ClientChannel(self.connection, "me", "JAVA", 0, 0.0)
+        self.broker.producers.register(PRODUCERS, client)
+
+    # -- requests -----------------------------------------------------------------------------------------------------
+
+    def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"", oneway: bool = False) -> int:
+        """Send a request; its number, under which the answer appears in ``answer``."""
+        self._opaque += 1
+        texts = {name: str(value) for name, value in fields.items()}
+        frame = RemotingCommand(code, self._opaque, 2 * oneway, ext_fields=texts, body=body).encode()
+        self.connection.receive(frame)
+        return self._opaque
+
+    def answer(self, number: int) -> RemotingCommand | None:
+        """The answer to a request, None when there is none yet."""
+        return self.connection.answers.get(number)
+
+    # -- what happens by itself ---------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The allocating and the flushing thread do what they have to; who waited for the disk is answered."""
+        store = self.broker.store
+        for worker in (store._log._allocator._worker, store._flush._worker):
+            assert isinstance(worker, ManualWorker)
+            worker.run()
+        self.loop.run()
+        self.disk.step("flushed", ROOT)
+
+    def keep(self) -> None:
+        """The store's keeper makes a pass."""
+        worker = self.broker.store._keeper._worker
+        assert isinstance(worker, ManualWorker)
+        worker.run()
+
+    def deliver(self) -> None:
+        """What is due is delivered."""
+        self.loop.run()
+        self.broker.store.dispatch()
+        while self.broker.timers.service.work() == 0:
+            self.broker.store.dispatch()
+
+    def work(self) -> None:
+        """What is due is delivered; popped messages that nobody acknowledged become visible again."""
+        self.deliver()
+        while self.broker.pops._revive.work():
+            pass
+        self.loop.run()
+        self.broker.store.dispatch()
+
+    def check_transactions(self) -> None:
+        """A round of checks."""
+        broker = self.broker
+        for half in broker._transactions.due():
+            broker._transactions.check(half)
+        broker.halves.write_ops()
+        broker.store.dispatch()
+
+    def turn(self, milliseconds: int = 0) -> None:
+        """Time passes, then everything has its turn."""
+        self.clock.advance(milliseconds)
+        self.flush()
+        self.work()
+        self.flush()
+        self.work()
+
+    def persist(self) -> None:
+        """All progress is written, as far as it is safe."""
+        broker = self.broker
+        broker._persist_offsets()
+        broker._delivery.persist()
+        timers = broker.timers._timers
+        changes = timers.changes(broker.store.flushed_offset, self.clock.wall_ms())
+        if changes is not None:
+            timers.write(changes)
+        self.disk.step("persisted", ROOT)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        asyncio.run(self.broker.shutdown())
+        self.disk.step("stopped", ROOT)
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def messages(self, topic: bytes) -> list[MessageExt]:
+        """All that consumers see in the first queue of a topic."""
+        store, found = self.broker.store, list[MessageExt]()
+        queue_offset = store.min_queue_offset(topic, 0)
+        while queue_offset < store.max_queue_offset(topic, 0):
+            result = store.get_message(topic, 0, queue_offset, 32, 1 << 20)
+            queue_offset = result.next_offset
+            found += [message for view in result.views for message in decode_messages(view)]
+        return found

@@ -1,0 +1,177 @@
+"""What brokers go through while power fails: pops, delays, transactions."""
+
+from __future__ import annotations
+
+from tests.crash.broker_life import ORDERED, PLAIN, TRANSACTION_TIMEOUT_MS
+from tests.crash.broker_promises import COMMIT, ROLLBACK, Clients
+
+
+def pop_and_ack(life: Clients) -> None:
+    """Some are acknowledged one by one, some together; the rest comes again, is popped and acknowledged then."""
+    life.open()
+    for number in range(6):
+        life.send(f"k{number}")
+    life.turn()
+    first, *rest = life.pop(8000, maximum=3)
+    life.ack(first)
+    life.flush()
+    others = life.pop(5000)
+    life.batch_ack(others[:2])
+    life.turn(1000)
+    life.persist()
+    life.ack(rest[0])
+    life.turn(3000)
+    life.send("late")
+    for _ in range(4):
+        life.turn(1000)
+    life.persist()
+    again = life.pop(6000)
+    assert {each.key for each in again} == {"k5", "late"}, again
+    life.ack(again[0])
+    life.turn(1000)
+    life.keep()
+    life.persist()
+    life.turn(3000)
+
+
+def hide(life: Clients) -> None:
+    """Invisible times become longer and shorter; one message is acknowledged by its newest receipt."""
+    life.open()
+    for number in range(3):
+        life.send(f"h{number}")
+    life.turn()
+    longer, shorter, last = life.pop(5000)
+    longer = life.hide(longer, 9000)
+    life.hide(shorter, 2000)
+    life.turn(1000)
+    life.persist()
+    last = life.hide(last, 3000)
+    life.ack(last)
+    for _ in range(3):
+        life.turn(1000)
+    life.persist()
+    life.ack(longer)
+    life.turn(1000)
+
+
+def killed(life: Clients) -> None:
+    """Killed between acknowledgements, between revive and the note of it; then stopped cleanly and started."""
+    life.open()
+    for number in range(5):
+        life.send(f"x{number}")
+    life.turn()
+    popped = life.pop(4000)
+    life.ack(popped[0])
+    life.flush()
+    life.open()
+    life.turn(1000)
+    life.ack(popped[1])
+    life.batch_ack(popped[2:4])
+    for _ in range(5):
+        life.turn(1000)
+    life.open()
+    life.turn(1000)
+    again = life.pop(4000)
+    assert [each.key for each in again] == ["x4"], again
+    life.turn()
+    life.stop()
+    life.open()
+    life.ack(again[0])
+    for _ in range(2):
+        life.turn(3000)
+    life.persist()
+
+
+def behind(life: Clients) -> None:
+    """Progress is written while the disk is behind: of pops, and of what came again."""
+    life.open()
+    for number in range(3):
+        life.send(f"b{number}")
+    life.flush()
+    life.work()
+    life.pop(3000, maximum=2)
+    life.persist()
+    life.flush()
+    life.pop(2000)
+    life.persist()
+    life.clock.advance(5000)
+    life.deliver()
+    life.flush()
+    for _ in range(2):
+        life.work()
+        life.persist()
+    life.flush()
+    life.persist()
+
+
+def in_order(life: Clients) -> None:
+    """A queue goes on as its messages are acknowledged in order."""
+    life.open()
+    for number in range(4):
+        life.send(f"o{number}", ORDERED)
+    life.turn()
+    popped = life.pop(5000, ORDERED, maximum=2)
+    for each in popped:
+        life.ack(each)
+        life.flush()
+    life.persist()
+    popped = life.pop(3000, ORDERED)
+    life.ack(popped[0])
+    life.turn(1000)
+    life.open()
+    life.turn(4000)
+
+
+def delays(life: Clients) -> None:
+    """Levels and times of their own, in turn; progress is written while the disk is behind; killed."""
+    life.open()
+    for level in (1, 2, 3):
+        life.send(f"l{level}", PLAIN, DELAY=level)
+    life.send("t2", PLAIN, TIMER_DELIVER_MS=life.clock.wall_ms() + 2500)
+    life.send("t4", PLAIN, TIMER_DELIVER_MS=life.clock.wall_ms() + 4000)
+    life.turn(1000)
+    life.work()
+    life.persist()
+    life.send("l", PLAIN, DELAY=1)
+    life.clock.advance(1200)
+    life.work()
+    life.persist()
+    life.flush()
+    life.persist()
+    life.open()
+    life.turn(1500)
+    life.persist()
+    life.stop()
+    life.open()
+    life.turn(2000)
+
+
+def transactions(life: Clients) -> None:
+    """Committed, rolled back, committed when asked, given up; the process is killed in between."""
+    life.open()
+    life.online()
+    for name, outcome in (("commit", COMMIT), ("rollback", ROLLBACK)):
+        life.decide(life.prepare(name), outcome)
+    silent = life.prepare("silent")
+    life.prepare("never")
+    life.turn(1000)
+    life.persist()
+    life.turn(TRANSACTION_TIMEOUT_MS)
+    life.check_transactions()
+    life.decide(silent, COMMIT)
+    life.turn()
+    life.persist()
+    life.open()
+    life.online()
+    life.decide(life.prepare("second"), COMMIT)
+    for _ in range(2):
+        life.turn(1000)
+        life.check_transactions()
+        life.answer_checks()
+    life.persist()
+    life.turn(1000)
+    life.check_transactions()
+    life.stop()
+
+
+WORKLOADS = {work.__name__: work for work in (pop_and_ack, hide, killed, behind, in_order, delays, transactions)}

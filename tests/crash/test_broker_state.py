@@ -1,0 +1,146 @@
+"""Power fails at every step of a broker's pops, delays and transactions: what was promised is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.crash.broker_promises import Broken, BrokerExplorer
+from tests.crash.broker_workloads import WORKLOADS
+
+from rucola.broker.pop.pop_offsets import PopOffsets
+from rucola.broker.pop.revive_log import ReviveLog
+from rucola.broker.pop.revive_service import ReviveService
+from rucola.broker.processor.pop_ack import PopAckProcessor
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.timer.timer_message_service import TimerMessageService
+from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.store.message_store import MessageStore
+
+SEED = 5
+
+
+def explore(name: str, sync: bool, every: int = 1, quick: bool = False) -> BrokerExplorer:
+    explorer = BrokerExplorer(sync, SEED, 0, every, quick)
+    WORKLOADS[name](explorer.clients())
+    return explorer
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_power_cuts(name: str, sync: bool) -> None:
+    assert explore(name, sync, every=53 if sync else 61).states > 2
+
+
+def answered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement is answered when it is in memory."""
+    monkeypatch.setattr(PopAckProcessor, "_when_safe", lambda _, __, ___, answer, ____: answer)
+
+
+def answered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement that is not in the log at all."""
+    monkeypatch.setattr(ReviveLog, "put_ack", lambda *_: 0)
+
+
+def popped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash a group pops on from the offset in the file."""
+    monkeypatch.setattr(PopOffsets, "recover", lambda *_: None)
+
+
+def popped_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was popped counts as consumed before its checkpoint is on the disk."""
+    advance = PopOffsets.advance
+    monkeypatch.setattr(PopOffsets, "advance", lambda self, queue, offset, _: advance(self, queue, offset, 0))
+
+
+def revived_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint counts as worked off before the copies of its messages are on the disk."""
+    settle = ReviveService.settle
+
+    def at_once(self: ReviveService) -> None:
+        self._done = type(self._done)([(0, queue_id, worked_off) for _, queue_id, worked_off in self._done])
+        settle(self)
+
+    monkeypatch.setattr(ReviveService, "settle", at_once)
+
+
+def finished_only_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start after a clean stop knows no checkpoint that was decided on; so it was, found by ``killed``."""
+    load = ReviveService.load
+
+    def forget(self: ReviveService, crashed_since_ms: int | None) -> None:
+        load(self, crashed_since_ms)
+        if crashed_since_ms is None:
+            for queue in self._queues:
+                queue.finished = set()
+
+    monkeypatch.setattr(ReviveService, "load", forget)
+
+
+def ends_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What became of a half message is looked up in the op topic only, which is written later."""
+
+    def none(*_: Any) -> Iterator[memoryview]:
+        return iter(())
+
+    monkeypatch.setattr(MessageStore, "records_of_kind", none)
+
+
+def half_progress_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half messages count as finished before the disk has their outcome."""
+    write_ops = HalfMessages.write_ops
+
+    def at_once(self: HalfMessages) -> None:
+        write_ops(self)
+        self._marks = type(self._marks)([(0, half, op) for _, half, op in self._marks])
+        self.settle()
+
+    monkeypatch.setattr(HalfMessages, "write_ops", at_once)
+
+
+def delivered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delayed messages count as delivered before they are on the disk."""
+    persist = ScheduleMessageService.persist
+
+    def at_once(self: ScheduleMessageService) -> None:
+        self._unsafe = type(self._unsafe)([(0, level, offset) for _, level, offset in self._unsafe])
+        persist(self)
+
+    monkeypatch.setattr(ScheduleMessageService, "persist", at_once)
+
+
+def early_after_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start takes every time step that waits as over."""
+    load = TimerMessageService.load
+
+    def behind(self: TimerMessageService) -> None:
+        load(self)
+        if self.pending():
+            now_ms = self._wall_ms
+            self._wall_ms = lambda: now_ms() + 3000
+
+    monkeypatch.setattr(TimerMessageService, "load", behind)
+
+
+DEFECTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, bool, str]] = [
+    (answered_before_the_disk, "pop_and_ack", True, "acknowledged and came again"),
+    (answered_and_not_stored, "pop_and_ack", False, "acknowledged and came again"),
+    (popped_again, "pop_and_ack", True, "came"),
+    (popped_before_the_disk, "behind", False, "lost"),
+    (revived_before_the_disk, "behind", False, "lost"),
+    (finished_only_after_a_crash, "killed", True, "came at"),
+    (ends_forgotten, "transactions", True, "half message"),
+    (half_progress_before_the_disk, "transactions", False, "half message"),
+    (delivered_before_the_disk, "delays", False, "lost"),
+    (early_after_a_start, "delays", True, "is due"),
+]
+
+
+@pytest.mark.parametrize(("defect", "name", "sync", "what"), DEFECTS, ids=[each[0].__name__ for each in DEFECTS])
+def test_planted_defects_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, defect: Callable[[pytest.MonkeyPatch], None], name: str, sync: bool, what: str
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises(Broken, match=what):
+        explore(name, sync, quick=True)
