@@ -4,6 +4,7 @@
 # make crash   100,000 power cuts, failing calls and kills (STATES=N for more or fewer), 500 hostile directories
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
+# make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make docs    rewrites what is generated: the import graph, the sync face, the access table
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint crash fuzz bench conformance docs clean
+.PHONY: demo test check lint crash fuzz bench soak conformance docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -62,6 +63,11 @@ fuzz: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run
+
+MINUTES ?= 30
+
+soak: $(VENV)/.dev
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(PUBLISH),--publish)
 
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.store.run

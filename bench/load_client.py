@@ -1,8 +1,9 @@
-"""Load program on our client. Arguments: ``send|pull``, name server address, topic, body bytes.
+"""Load program on our client. Arguments: ``send|pull|echo``, name server address, topic, body bytes.
 
-Each line on standard input is one round and gets one JSON line. ``send``: ``IN_FLIGHT MESSAGES``, always so many
-unanswered. ``pull``: ``MESSAGES IN_FLIGHT``, so many pulls of 32 messages side by side, each reading a queue from its
-start.
+Each line on standard input is one round and gets one JSON line. ``send``: ``IN_FLIGHT MESSAGES [BATCH]``, always so
+many unanswered; with ``BATCH`` so many messages in each send. ``pull``: ``MESSAGES IN_FLIGHT``, so many pulls of 32
+messages side by side, each reading a queue from its start. ``echo``: ``MESSAGES RATE``, so many a second to consumers
+that wait, one at each queue; a latency counts from when a message was handed to the producer until it was pulled.
 """
 
 from __future__ import annotations
@@ -11,26 +12,32 @@ import asyncio
 import sys
 import time
 from array import array
+from contextlib import suppress
 
 import orjson
 import uvloop
 
 from bench.samples import body_of
+from bench.soak_record import HEAD, MAGIC, RECORD
 from rucola import Message, MessageQueue, Producer, ProducerConfig, PullConsumer, PullStatus, SendResult
 
 PULL_MESSAGES = 32
+REST_S = 30.0
+"""How long the last messages of a round may take."""
 
 
 class SendWindow:
     """Keeps ``in_flight`` sends unanswered until ``messages`` were sent and answered."""
 
-    def __init__(self, producer: Producer, topic: str, body: bytes, in_flight: int, messages: int) -> None:
+    def __init__(
+        self, producer: Producer, topic: str, body: bytes, in_flight: int, messages: int, batch: int = 1
+    ) -> None:
         self._producer = producer
         self._topic = topic
         self._body = body
         self._in_flight = in_flight
-        self._left = messages
-        self._waiting = messages
+        self._left = self._waiting = max(1, messages // batch)
+        self._batch = batch
         self._done = asyncio.get_running_loop().create_future()
         self.failed = 0
         self.latencies_ns = array("q")
@@ -43,9 +50,17 @@ class SendWindow:
 
     def _next(self) -> None:
         self._left -= 1
-        message = Message(self._topic, self._body, tags="TagA", keys="key")
         start = time.perf_counter_ns()
-        self._producer.submit(message).add_done_callback(lambda answer: self._answered(answer, start))
+        answer: asyncio.Future[SendResult]
+        if self._batch > 1:
+            messages = [self._message() for _ in range(self._batch)]
+            answer = asyncio.ensure_future(self._producer.send_batch(messages))
+        else:
+            answer = self._producer.submit(self._message())
+        answer.add_done_callback(lambda answer: self._answered(answer, start))
+
+    def _message(self) -> Message:
+        return Message(self._topic, self._body, tags="TagA", keys="key")
 
     def _answered(self, answer: asyncio.Future[SendResult], start: int) -> None:
         self.latencies_ns.append(time.perf_counter_ns() - start)
@@ -68,14 +83,14 @@ async def send(namesrv: str, topic: str, body_bytes: int) -> None:
         await producer.send(Message(topic, body))  # makes the topic
         _say({"ready": 1})
         while line := await asyncio.to_thread(sys.stdin.readline):
-            in_flight, messages = map(int, line.split())
-            window = SendWindow(producer, topic, body, in_flight, messages)
+            in_flight, messages, *rest = map(int, line.split())
+            batch = rest[0] if rest else 1
+            window = SendWindow(producer, topic, body, in_flight, messages, batch)
             start = time.perf_counter()
             await window.run()
             seconds = time.perf_counter() - start
-            ordered = sorted(window.latencies_ns)
-            p50, p99 = ordered[len(ordered) // 2] / 1e3, ordered[int(len(ordered) * 0.99)] / 1e3
-            _say({"messages": messages, "failed": window.failed, "seconds": seconds, "p50_us": p50, "p99_us": p99})
+            sent, failed = len(window.latencies_ns) * batch, window.failed * batch
+            _say({"messages": sent, "failed": failed, "seconds": seconds} | _quantiles(window.latencies_ns))
 
 
 async def pull(namesrv: str, topic: str) -> None:
@@ -108,6 +123,86 @@ async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> i
     return min(seen, messages)
 
 
+class Echo:
+    """Messages on their way from a producer to consumers of the same process.
+
+    Args:
+        first: number of the first message; an earlier round's messages have smaller ones.
+    """
+
+    def __init__(self, first: int, messages: int) -> None:
+        self._first = first
+        self._messages = messages
+        self._done = asyncio.get_running_loop().create_future()
+        self.latencies_ns = array("q")
+        self.failed = 0
+
+    async def run(self, producer: Producer, topic: str, padding: bytes, rate: float) -> None:
+        """Send at the rate; returns when the last message has come, or when the rest takes too long."""
+        start = time.monotonic()
+        for sent in range(self._messages):
+            while (wait := start + sent / rate - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+            body = HEAD.pack(MAGIC, self._first + sent, time.monotonic_ns()) + padding
+            producer.submit(Message(topic, body, tags="TagA", keys="key")).add_done_callback(self._answered)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._done, REST_S)
+
+    def take(self, records: bytes) -> None:
+        """What a pull brought."""
+        now_ns = time.monotonic_ns()
+        position = 0
+        while position < len(records):
+            size, magic, number, sent_ns = RECORD.unpack_from(records, position)
+            position += size
+            if magic == MAGIC and number >= self._first:
+                self.latencies_ns.append(now_ns - sent_ns)
+        if len(self.latencies_ns) >= self._messages and not self._done.done():
+            self._done.set_result(None)
+
+    def _answered(self, answer: asyncio.Future[SendResult]) -> None:
+        self.failed += answer.exception() is not None
+
+
+async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
+    """Rounds of ``MESSAGES RATE``."""
+    config = ProducerConfig(retry_times_when_send_async_failed=0, send_msg_timeout_ms=20_000)
+    padding = body_of(body_bytes - HEAD.size)
+    current = Echo(0, 0)
+
+    async def follow(consumer: PullConsumer, queue: MessageQueue) -> None:
+        queue_offset = await consumer.max_offset(queue)
+        while True:
+            result = await consumer.pull_raw(queue, queue_offset, PULL_MESSAGES, suspend_timeout_ms=15_000)
+            current.take(result.body)
+            queue_offset = result.next_begin_offset
+
+    async with Producer("echo_load", namesrv, config) as producer, PullConsumer("echo_load", namesrv) as consumer:
+        await producer.send(Message(topic, body_of(body_bytes)))  # makes the topic
+        readers = [asyncio.create_task(follow(consumer, queue)) for queue in await consumer.message_queues(topic)]
+        await asyncio.sleep(0.5)
+        _say({"ready": 1})
+        first = 0
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            messages, rate = map(int, line.split())
+            current, first = Echo(first, messages), first + messages
+            start = time.perf_counter()
+            await current.run(producer, topic, padding, rate)
+            seconds = time.perf_counter() - start
+            failed = max(current.failed, messages - len(current.latencies_ns))
+            latencies = current.latencies_ns or array("q", [0])
+            _say({"messages": messages, "failed": failed, "seconds": seconds} | _quantiles(latencies))
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+def _quantiles(latencies_ns: array[int]) -> dict[str, float]:
+    ordered = sorted(latencies_ns)
+    shares = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
+    return {name: ordered[int((len(ordered) - 1) * share)] / 1e3 for name, share in shares.items()}
+
+
 def _say(facts: dict[str, float]) -> None:
     sys.stdout.write(orjson.dumps(facts).decode() + "\n")
     sys.stdout.flush()
@@ -115,5 +210,7 @@ def _say(facts: dict[str, float]) -> None:
 
 if __name__ == "__main__":
     kind, namesrv_address, topic_name, *rest = sys.argv[1:]
-    work = send(namesrv_address, topic_name, int(rest[0])) if kind == "send" else pull(namesrv_address, topic_name)
-    uvloop.run(work)
+    if kind == "pull":
+        uvloop.run(pull(namesrv_address, topic_name))
+    else:
+        uvloop.run((send if kind == "send" else echo)(namesrv_address, topic_name, int(rest[0])))

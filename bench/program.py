@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -234,6 +234,15 @@ def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[No
 def median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
     """The middle one of a figure over the rounds."""
     return statistics.median(map(value, rounds))
+
+
+def own_bytes(pids: Iterable[int]) -> int:
+    """Memory of these processes without pages of files, which are the system's page cache: RssAnon and RssShmem."""
+    kib = 0
+    for pid in pids:
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        kib += int(fields["RssAnon"].split()[0]) + int(fields["RssShmem"].split()[0])
+    return kib * 1024
 
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:

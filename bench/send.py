@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bench.context import Context
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
-from bench.program import Program, Round, alternate, java_load, median, others_stopped, python_load
+from bench.program import Program, Round, alternate, java_load, median, others_stopped, own_bytes, python_load
 
 CLIENT_GROUP = "send over TCP, our client pipelined, async flush"
 FRAMES_GROUP = "send over TCP, frames prepared before the round: the broker's own limit, async flush"
 JAVA_GROUP = "send over TCP, official Java client 5.3.3, blocking, async flush"
+BATCH_GROUP = "send over TCP in batches of 32, async flush"
+END_GROUP = "from the producer to a waiting consumer, async flush"
 SYNC_GROUP = "send over TCP, official Java client 5.3.3, blocking, sync flush"
 CPU_US_MAX = 8.0
 PILOT = 2_000
 FIXED_RATE = 2_000
+WIDTHS = (1, 16, 64, 128)
+BATCH, BATCH_WIDTH = 32, 16
 
 
 def measure_client(context: Context) -> Iterator[Figure]:
-    """Our client at 1, 16 and 64 in flight with 1 KiB, at 64 with 128 B."""
+    """Our client with 1 to 128 messages in flight, of 1 KiB and of 128 B."""
     ours, java = context.both()
-    cases = [(1024, 1), (1024, 16), (1024, 64), (128, 64)]
     for body_bytes in (1024, 128):
         arguments = (f"bench_client_{body_bytes}", str(body_bytes))
         with (
@@ -28,7 +33,7 @@ def measure_client(context: Context) -> Iterator[Figure]:
             python_load("load_client", "send", java.namesrv, *arguments, servers=java) as on_java,
         ):
             on_java.round(f"64 {context.warm_up}")
-            for in_flight in (in_flight for size, in_flight in cases if size == body_bytes):
+            for in_flight in WIDTHS:
                 what = f"{_size(body_bytes)}, {in_flight} in flight"
                 context.show(f"send, our client: {what}")
                 mine, theirs = _turns(context, on_ours, on_java, f"{in_flight} {{}}")
@@ -62,28 +67,55 @@ def measure_frames(context: Context) -> Iterator[Figure]:
 
 
 def measure_java(context: Context) -> Iterator[Figure]:
-    """The official client at 64, 16 and 1 threads, and its latency at a fixed rate."""
+    """The official client with 1 to 128 threads and 1 KiB, its latency at a fixed rate, the brokers' memory then."""
     ours, java = context.both()
-    budgets = {64: at_least(2.5), 1: at_least(1.5)}
-    with (
-        java_load("SendLoad", ours.namesrv, "bench_java", "1024", servers=ours) as on_ours,
-        java_load("SendLoad", java.namesrv, "bench_java", "1024", servers=java) as on_java,
-    ):
-        context.show("send, Java client: warming up")
-        for program in (on_ours, on_java):
-            program.round(f"64 {context.warm_up} 0")
-        for threads in (64, 16, 1):
-            what = f"1 KiB, {threads} thread{'s' if threads > 1 else ''}"
-            context.show(f"send, Java client: {what}")
-            mine, theirs = _turns(context, on_ours, on_java, f"{threads} {{}} 0")
-            budget = (budgets[threads],) if threads in budgets else ()
-            yield rate(JAVA_GROUP, what, *_rates(mine, theirs), "Java broker", *budget)
-            cpu_budget = _budgets(threads == 64, at_least(4))
-            yield cost(JAVA_GROUP, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker", *cpu_budget)
-            if threads == 64:
-                loads = median(mine, lambda one: one.load_us), median(theirs, lambda one: one.load_us)
-                yield cost(JAVA_GROUP, f"{what}: client CPU per message", *loads, "Java broker")
+    with _java_clients(context, "bench_java", 1024) as (on_ours, on_java):
+        yield from _widths(context, on_ours, on_java, 1024)
         yield from _latency(context, on_ours, on_java)
+    own = own_bytes(ours.pids) / 1e6, own_bytes(java.pids) / 1e6
+    yield share(JAVA_GROUP, "memory of the servers' own after it", *own, "Java broker", unit="MB")
+
+
+def measure_java_small(context: Context) -> Iterator[Figure]:
+    """The official client with 1 to 128 threads and 128 B."""
+    with _java_clients(context, "bench_java_small", 128) as (on_ours, on_java):
+        yield from _widths(context, on_ours, on_java, 128)
+
+
+def measure_batch(context: Context) -> Iterator[Figure]:
+    """Batches of 32 messages: the official client, then ours."""
+    for body_bytes in (1024, 128):
+        topic = f"bench_batch_{body_bytes}"
+        what = f"{_size(body_bytes)}, {BATCH_WIDTH}"
+        with _java_clients(context, topic, body_bytes) as (on_ours, on_java):
+            context.show(f"batches, Java client: {what} threads")
+            mine, theirs = _turns(context, on_ours, on_java, f"{BATCH_WIDTH} {{}} 0 {BATCH}")
+        yield from _batch_figures(f"official client, {what} threads", mine, theirs)
+        ours, java = context.both()
+        with (
+            python_load("load_client", "send", ours.namesrv, topic, str(body_bytes), servers=ours) as on_ours,
+            python_load("load_client", "send", java.namesrv, topic, str(body_bytes), servers=java) as on_java,
+        ):
+            context.show(f"batches, our client: {what} in flight")
+            mine, theirs = _turns(context, on_ours, on_java, f"{BATCH_WIDTH} {{}} {BATCH}")
+        yield from _batch_figures(f"our client, {what} in flight", mine, theirs)
+
+
+def measure_end_to_end(context: Context) -> Iterator[Figure]:
+    """From the producer to a waiting consumer at a fixed rate: the official clients, then ours."""
+    ours, java = context.both()
+    arguments = ("bench_end_to_end", "1024")
+    with (
+        java_load("EndToEndLoad", ours.namesrv, *arguments, servers=ours) as on_ours,
+        java_load("EndToEndLoad", java.namesrv, *arguments, servers=java) as on_java,
+    ):
+        yield from _end_to_end(context, "official push consumer", on_ours, on_java)
+    arguments = ("bench_end_to_end_ours", "1024")
+    with (
+        python_load("load_client", "echo", ours.namesrv, *arguments, servers=ours) as on_ours,
+        python_load("load_client", "echo", java.namesrv, *arguments, servers=java) as on_java,
+    ):
+        yield from _end_to_end(context, "our pull consumer", on_ours, on_java)
 
 
 def measure_sync(context: Context) -> Iterator[Figure]:
@@ -102,18 +134,76 @@ def measure_sync(context: Context) -> Iterator[Figure]:
     yield cost(SYNC_GROUP, "1 KiB, 64 threads: broker CPU per message", *_cpus(mine, theirs), "Java broker")
 
 
+@contextmanager
+def _java_clients(context: Context, topic: str, body_bytes: int) -> Iterator[tuple[Program, Program]]:
+    """A warm official producer on each side."""
+    ours, java = context.both()
+    with (
+        java_load("SendLoad", ours.namesrv, topic, str(body_bytes), servers=ours) as on_ours,
+        java_load("SendLoad", java.namesrv, topic, str(body_bytes), servers=java) as on_java,
+    ):
+        context.show(f"send, Java client, {_size(body_bytes)}: warming up")
+        for program in (on_ours, on_java):
+            with others_stopped((on_ours, on_java), program):
+                program.round(f"64 {context.warm_up} 0")
+        yield on_ours, on_java
+
+
+def _widths(context: Context, on_ours: Program, on_java: Program, body_bytes: int) -> Iterator[Figure]:
+    budgets = {64: at_least(2.5), 1: at_least(1.5)} if body_bytes == 1024 else {}
+    for threads in (64, 128, 16, 1):
+        what = f"{_size(body_bytes)}, {threads} thread{'s' if threads > 1 else ''}"
+        context.show(f"send, Java client: {what}")
+        mine, theirs = _turns(context, on_ours, on_java, f"{threads} {{}} 0")
+        budget = (budgets[threads],) if threads in budgets else ()
+        yield rate(JAVA_GROUP, what, *_rates(mine, theirs), "Java broker", *budget)
+        cpu_budget = _budgets(threads == 64 and body_bytes == 1024, at_least(4))
+        yield cost(JAVA_GROUP, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker", *cpu_budget)
+        if threads == 64:
+            loads = median(mine, lambda one: one.load_us), median(theirs, lambda one: one.load_us)
+            yield cost(JAVA_GROUP, f"{what}: client CPU per message", *loads, "Java broker")
+
+
+def _batch_figures(what: str, mine: list[Round], theirs: list[Round]) -> Iterator[Figure]:
+    yield rate(BATCH_GROUP, what, *_rates(mine, theirs), "Java broker")
+    yield cost(BATCH_GROUP, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker")
+
+
 def _latency(context: Context, on_ours: Program, on_java: Program) -> Iterator[Figure]:
     context.show(f"send, Java client: latency at {FIXED_RATE:,}/s")
-    line = f"16 {int(FIXED_RATE * context.seconds)} {FIXED_RATE}"
+    sides = _fixed_rate(context, on_ours, on_java, f"16 {int(FIXED_RATE * context.seconds)} {FIXED_RATE}")
+    yield from _quantiles(JAVA_GROUP, f"1 KiB at {FIXED_RATE:,}/s", sides, {"p99": at_most(0.5)})
+
+
+def _end_to_end(context: Context, clients: str, on_ours: Program, on_java: Program) -> Iterator[Figure]:
+    context.show(f"end to end, {clients} at {FIXED_RATE:,}/s")
+    line = f"{int(FIXED_RATE * context.seconds * 2)} {FIXED_RATE}"
+    for program in (on_ours, on_java):  # for the compiler of both
+        with others_stopped((on_ours, on_java), program):
+            program.round(line)
+    sides = _fixed_rate(context, on_ours, on_java, line)
+    yield from _quantiles(END_GROUP, f"{clients}, 1 KiB at {FIXED_RATE:,}/s", sides, {})
+    what = f"{clients}: broker CPU per message"
+    yield cost(END_GROUP, what, *_cpus(*sides), "Java broker")
+
+
+def _fixed_rate(context: Context, on_ours: Program, on_java: Program, line: str) -> tuple[list[Round], list[Round]]:
     mine: list[Round] = []
     theirs: list[Round] = []
     for _ in range(context.rounds):
         for program, rounds in ((on_ours, mine), (on_java, theirs)):
             with others_stopped((on_ours, on_java), program):
                 rounds.append(program.round(line))
-    for name, budgets in (("p50", ()), ("p99", (at_most(0.5),))):
-        ours_ms, java_ms = (median(side, lambda one: one.extra[f"{name}_us"] / 1000) for side in (mine, theirs))  # noqa: B023
-        yield share(JAVA_GROUP, f"1 KiB at {FIXED_RATE:,}/s: {name}", ours_ms, java_ms, "Java broker", *budgets)
+    return mine, theirs
+
+
+def _quantiles(
+    group: str, what: str, sides: tuple[list[Round], list[Round]], budgets: dict[str, Budget]
+) -> Iterator[Figure]:
+    for name, key in (("p50", "p50_us"), ("p99", "p99_us"), ("p99.9", "p999_us")):
+        ours_ms, java_ms = (statistics.median(one.extra[key] for one in side) / 1000 for side in sides)
+        budget = (budgets[name],) if name in budgets else ()
+        yield share(group, f"{what}: {name}", ours_ms, java_ms, "Java broker", *budget)
 
 
 def _turns(context: Context, on_ours: Program, on_java: Program, line: str) -> list[list[Round]]:

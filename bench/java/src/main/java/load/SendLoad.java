@@ -2,7 +2,9 @@ package load;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -13,8 +15,9 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Blocking sends from many threads over one producer. Arguments: name server address, topic, body bytes.
- * Each line on standard input, "THREADS MESSAGES RATE", is one round and gets one JSON line; rate 0 is as fast as
- * answers come, otherwise messages a second, and a latency then counts from the moment the send was due.
+ * Each line on standard input, "THREADS MESSAGES RATE [BATCH]", is one round and gets one JSON line; rate 0 is as fast
+ * as answers come, otherwise messages a second, and a latency then counts from the moment the send was due. With BATCH
+ * each send has so many messages.
  */
 public final class SendLoad {
     private final DefaultMQProducer producer;
@@ -41,13 +44,14 @@ public final class SendLoad {
         BufferedReader rounds = new BufferedReader(new InputStreamReader(System.in));
         for (String line = rounds.readLine(); line != null; line = rounds.readLine()) {
             String[] words = line.split(" ");
-            System.out.println(load.round(Integer.parseInt(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2])));
+            System.out.println(load.round(Integer.parseInt(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]),
+                words.length > 3 ? Integer.parseInt(words[3]) : 1));
         }
         System.exit(0);
     }
 
-    private String round(int threads, int messages, int rate) throws InterruptedException {
-        int each = messages / threads;
+    private String round(int threads, int messages, int rate, int batch) throws InterruptedException {
+        int each = Math.max(1, messages / threads / batch);
         long[][] latencies = new long[threads][each];
         AtomicInteger failed = new AtomicInteger();
         CountDownLatch done = new CountDownLatch(threads);
@@ -55,19 +59,18 @@ public final class SendLoad {
         for (int t = 0; t < threads; t++) {
             int thread = t;
             new Thread(() -> {
-                sendAll(latencies[thread], failed, start, rate == 0 ? 0 : 1_000_000_000L * threads / rate, thread, threads);
+                sendAll(latencies[thread], failed, start, rate == 0 ? 0 : 1_000_000_000L * threads / rate, thread, threads, batch);
                 done.countDown();
             }).start();
         }
         done.await();
         long nanos = System.nanoTime() - start;
         long[] all = Arrays.stream(latencies).flatMapToLong(Arrays::stream).sorted().toArray();
-        return String.format("{\"messages\":%d,\"failed\":%d,\"seconds\":%.6f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f}",
-            all.length, failed.get(), nanos / 1e9, all[all.length / 2] / 1e3, all[(int) (all.length * 0.99)] / 1e3,
-            all[all.length - 1] / 1e3);
+        return String.format("{\"messages\":%d,\"failed\":%d,\"seconds\":%.6f,%s}", all.length * batch,
+            failed.get() * batch, nanos / 1e9, Latencies.json(all));
     }
 
-    private void sendAll(long[] latencies, AtomicInteger failed, long start, long gapNanos, int thread, int threads) {
+    private void sendAll(long[] latencies, AtomicInteger failed, long start, long gapNanos, int thread, int threads, int batch) {
         for (int i = 0; i < latencies.length; i++) {
             long due = System.nanoTime();
             if (gapNanos > 0) {
@@ -77,7 +80,7 @@ public final class SendLoad {
                 }
             }
             try {
-                if (producer.send(new Message(topic, "TagA", "key", body)).getSendStatus() != SendStatus.SEND_OK) {
+                if (send(batch) != SendStatus.SEND_OK) {
                     failed.incrementAndGet();
                 }
             } catch (Exception error) {
@@ -87,5 +90,16 @@ public final class SendLoad {
             }
             latencies[i] = System.nanoTime() - due;
         }
+    }
+
+    private SendStatus send(int batch) throws Exception {
+        if (batch == 1) {
+            return producer.send(new Message(topic, "TagA", "key", body)).getSendStatus();
+        }
+        List<Message> messages = new ArrayList<>(batch);
+        for (int i = 0; i < batch; i++) {
+            messages.add(new Message(topic, "TagA", "key", body));
+        }
+        return producer.send(messages).getSendStatus();
     }
 }
