@@ -4,10 +4,10 @@ codes, the same fields, bodies of the same shape."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.brokers import run
+from tests.golden.shapes import assert_same_shape, shape
 from tests.unit.broker.administered import CLIENT_ID, Administered, administered
 from tests.unit.protocol.golden import SCENARIOS, Recorded, frames, texts
 
@@ -21,12 +21,6 @@ BROKER_CODES = (
     | {314, 315, 316, 317, 321, 328, 329, 343, 345, 351, 352, 353}
 )  # fmt: skip
 NAMESRV_CODES = {100, 101, 102, 106, 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 327}
-TABLES = {
-    "addresses", "attributes", "brokerAddrTable", "brokerAddrs", "clusterAddrTable", "correctionOffsets", "data",
-    "forbiddenTable", "groupTopicMap", "mqPopTable", "mqTable", "offsetTable", "subscriptionGroupTable",
-    "subscriptionTable", "topicConfigTable", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap",
-}  # fmt: skip
-"""Members whose keys are data."""
 NOT_MEASURED = {
     "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "dispatchMaxBuffer", "getMessageEntireTimeMax",
     "getMissTps", "getTotalTps", "putLatency99", "putLatency999", "putMessageAverageSize",
@@ -38,31 +32,6 @@ NOT_MEASURED = {
     for name in ("ack", "query")
     for what in ("Size", "Capacity", "HeadWaitTimeMills")
 }  # fmt: skip
-
-
-def shape(value: Any, name: str = "") -> Any:
-    """What kind of value it is: members by name, tables and lists by their first value."""
-    if isinstance(value, dict) and (name in TABLES or any(isinstance(key, tuple) for key in value)):
-        return {"*": next((shape(member) for member in value.values()), None)}
-    if isinstance(value, dict):
-        return {key: shape(member, key) for key, member in value.items()}
-    if isinstance(value, list):
-        return [shape(value[0])] if value and not isinstance(value[0], dict) else [None]
-    if isinstance(value, bool):
-        return "boolean"
-    return "number" if isinstance(value, int | float) else "text"
-
-
-def assert_same_shape(ours: Any, theirs: Any, path: str = "") -> None:
-    """Tables may be empty on either side; everything else must be there on both."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        if ours.keys() == theirs.keys() == {"*"} and None in (ours["*"], theirs["*"]):
-            return
-        assert ours.keys() == theirs.keys(), path
-        for key in theirs:
-            assert_same_shape(ours[key], theirs[key], f"{path}.{key}")
-    elif not (isinstance(theirs, list) and isinstance(ours, list)):
-        assert ours == theirs, path
 
 
 def exchanges(scenario: str) -> list[tuple[Recorded, Recorded]]:

@@ -8,7 +8,7 @@ from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.config import BrokerConfig
-from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rucola.broker.filter.consumer_filter_manager import SQL92, ConsumerFilterManager
 from rucola.broker.processor.processor import success
 from rucola.broker.processor.pull import check_expression_type
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
@@ -113,6 +113,9 @@ class ClientManageProcessor:
             if subscription.expression_type == TAG:
                 parse_tag_expression(subscription.sub_string)
             else:
+                if self._config.enable_property_filter and subscription.expression_type != SQL92:
+                    refusal = f"nothing filters by {subscription.expression_type}"
+                    raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, refusal)
                 check_expression_type(self._config, subscription.expression_type)
                 compile_sql(subscription.sub_string)
         except FormatError as error:

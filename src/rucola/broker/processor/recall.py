@@ -10,7 +10,7 @@ from rucola.broker.processor.processor import success
 from rucola.broker.timer.timer_rewrite import RecallHandle, TimerRewriter
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.message import StoreMessage
-from rucola.common.message_const import PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
+from rucola.common.message_const import MSG_REGION, PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.properties import encode_properties
@@ -54,9 +54,20 @@ class RecallMessageProcessor:
     def recall(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """370. Whether the message still waited shows when it is due: then it does not come.
 
-        Raises:
-            BrokerError: recalls are not allowed here, or the handle names no message that waits on this broker.
+        Refused when recalls are not allowed here, or the handle names no message that waits on this broker.
         """
+        region = {MSG_REGION: self._config.region_id}
+        try:
+            answer, end = self._recall(channel, command)
+        except BrokerError as refusal:
+            return command.answer(refusal.code, refusal.remark, region)
+        answer.ext_fields |= region
+        if command.is_oneway or not self._store.config.sync_flush:
+            return answer
+        return self._when_safe(answer, end)
+
+    def _recall(self, channel: Channel, command: RemotingCommand) -> tuple[RemotingCommand, int]:
+        """The answer, and the end of what must be on the disk before it."""
         header = RecallMessageRequestHeader.from_ext_fields(command.ext_fields)
         handle = self._check(header)
         properties = {
@@ -75,10 +86,7 @@ class RecallMessageProcessor:
         result = self._store.put_message(self._timer.rewrite(message))
         if result.status is not PutMessageStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        answer = success(command, RecallMessageResponseHeader(handle.unique_key))
-        if command.is_oneway or not self._store.config.sync_flush:
-            return answer
-        return self._when_safe(answer, result.physical_offset + result.size)
+        return success(command, RecallMessageResponseHeader(handle.unique_key)), result.physical_offset + result.size
 
     def _check(self, header: RecallMessageRequestHeader) -> RecallHandle:
         """The checks of the reference, in its order."""

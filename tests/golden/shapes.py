@@ -1,0 +1,37 @@
+"""What kind of values a JSON body holds, to compare bodies of other times, places and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TABLES = {
+    "addresses", "attributes", "brokerAddrTable", "brokerAddrs", "clusterAddrTable", "correctionOffsets", "data",
+    "forbiddenTable", "groupTopicMap", "mqPopTable", "mqTable", "offsetTable", "subscriptionGroupTable",
+    "subscriptionTable", "topicConfigTable", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap",
+}  # fmt: skip
+"""Members whose keys are data."""
+
+
+def shape(value: Any, name: str = "") -> Any:
+    """What kind of value it is: members by name, tables and lists by their first value."""
+    if isinstance(value, dict) and (name in TABLES or any(isinstance(key, tuple) for key in value)):
+        return {"*": next((shape(member) for member in value.values()), None)}
+    if isinstance(value, dict):
+        return {key: shape(member, key) for key, member in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value and not isinstance(value[0], dict) else [None]
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if isinstance(value, int | float) else "text"
+
+
+def assert_same_shape(ours: Any, theirs: Any, path: str = "") -> None:
+    """Tables may be empty on either side; everything else must be there on both."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        if ours.keys() == theirs.keys() == {"*"} and None in (ours["*"], theirs["*"]):
+            return
+        assert ours.keys() == theirs.keys(), path
+        for key in theirs:
+            assert_same_shape(ours[key], theirs[key], f"{path}.{key}")
+    elif not (isinstance(theirs, list) and isinstance(ours, list)):
+        assert ours == theirs, path
