@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -15,6 +16,7 @@ from logging.handlers import MemoryHandler
 from typing import Any
 
 from rucola.runtime.logs import set_up
+from rucola.runtime.notify import ServiceManager
 
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
@@ -33,6 +35,7 @@ def run_servers(
     """
 
     async def serve() -> None:
+        manager = ServiceManager(os.environ)
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         # Control-C at a terminal reaches all processes of an `up`; its brokers stop when it says so.
@@ -46,6 +49,7 @@ def run_servers(
             loop.add_reader(sys.stdin.fileno(), _input_ended, loop, stopping)
         stop = await start()
         release()
+        manager.ready()
         # What the start made stays for good. A full collection would walk over it again and again, milliseconds each.
         gc.collect()
         gc.freeze()
@@ -53,6 +57,7 @@ def run_servers(
         try:
             await stopping.wait()
         finally:
+            manager.stopping()
             await stop()
 
     # A start makes much and drops little: collections would find nothing.
