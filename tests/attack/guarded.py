@@ -70,8 +70,8 @@ class Guarded(Cluster):
 
     @property
     def access(self) -> Any:
-        assert self.broker.access is not None
-        return self.broker.access
+        assert self.broker.services.access is not None
+        return self.broker.services.access
 
     async def as_account(self, account: tuple[str, str], command: RemotingCommand) -> RemotingCommand:
         return await self.client.invoke(self.broker.address, signed(command, account), 10_000)

@@ -29,7 +29,7 @@ from rucola.protocol.signature import (
 
 
 def now_ms(cluster: Guarded) -> int:
-    return cluster.broker._clock.wall_ms()
+    return cluster.broker.services.clock.wall_ms()
 
 
 def test_s30_whoever_is_not_known_for_sure_gets_one_answer(tmp_path: Path) -> None:

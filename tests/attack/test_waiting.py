@@ -60,7 +60,7 @@ def test_s07_sends_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
             size = store.max_offset - begin - taken
             assert taken < 9_000 * size
             monkeypatch.undo()
-            cluster.broker._flushed()
+            cluster.broker._dispatching.flushed()
             assert (await other).code == 0
             assert set(await answers(connection, 12_000)) == {0}
             assert not channel.held_back
@@ -76,7 +76,7 @@ def test_s07_pulls_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
         disk = Disk(monkeypatch)
         async with Cluster(tmp_path) as cluster:
             connection, _ = await flooded(cluster, [cluster.pull_command("T") for _ in range(5000)])
-            assert 2000 < len(cluster.broker._cold_reads) < 4000
+            assert 2000 < len(cluster.broker.services.cold_reads) < 4000
             disk.answer.set()
             assert set(await answers(connection, 5000)) == {0}
             connection.close()
@@ -114,7 +114,7 @@ def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"first")
-            hold: Any = cluster.broker._hold if kind == "pull" else cluster.broker.pops.hold
+            hold: Any = cluster.broker.services.hold if kind == "pull" else cluster.broker.services.pops.hold
 
             def waits() -> RemotingCommand:
                 if kind == "pull":

@@ -102,19 +102,18 @@ class BrokerLife:
         with manual_workers(*_WORKERS), patch(geometry, lambda size, step: TimerGeometry(size, step, 256)):
             broker = self.broker = Broker(BROKER, self.config, files_on(self.disk), self.clock)
         self.connection = Connection(broker, self.loop)
-        broker._loop = cast(Any, self.loop)
-        broker._open_store()
-        broker._wire()
+        loop = cast(Any, self.loop)
+        broker.open(loop)
         for topic in (POPPED, ORDERED, PLAIN):
             broker.topics.create_for_group(topic, 1)
         broker._delivery.start()
-        broker.timers.start(broker._loop)
-        broker._checks.start(broker._transactions)
+        broker.services.timers.start(loop)
+        broker._checks.start(broker.services.transactions)
 
     def online(self) -> None:
         """The producers of transactions are there."""
         client = ClientChannel(self.connection, "me", "JAVA", 0, 0.0)
-        self.broker.producers.register(PRODUCERS, client)
+        self.broker.services.producers.register(PRODUCERS, client)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -151,13 +150,13 @@ class BrokerLife:
         """What is due is delivered."""
         self.loop.run()
         self.broker.store.dispatch()
-        while self.broker.timers.service.work() == 0:
+        while self.broker.services.timers.service.work() == 0:
             self.broker.store.dispatch()
 
     def work(self) -> None:
         """What is due is delivered; popped messages that nobody acknowledged become visible again."""
         self.deliver()
-        while self.broker.pops._revive.work():
+        while self.broker.services.pops._revive.work():
             pass
         self.loop.run()
         self.broker.store.dispatch()
@@ -165,9 +164,9 @@ class BrokerLife:
     def check_transactions(self) -> None:
         """A round of checks."""
         broker = self.broker
-        for half in broker._transactions.due():
-            broker._transactions.check(half)
-        broker.halves.write_ops()
+        for half in broker.services.transactions.due():
+            broker.services.transactions.check(half)
+        broker.services.halves.write_ops()
         broker.store.dispatch()
 
     def turn(self, milliseconds: int = 0) -> None:
@@ -181,9 +180,9 @@ class BrokerLife:
     def persist(self) -> None:
         """All progress is written, as far as it is safe."""
         broker = self.broker
-        broker._persist_offsets()
+        broker.services.persist()
         broker._delivery.persist()
-        timers = broker.timers._timers
+        timers = broker.services.timers._timers
         changes = timers.changes(broker.store.flushed_offset, self.clock.wall_ms())
         if changes is not None:
             timers.write(changes)

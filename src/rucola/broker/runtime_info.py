@@ -6,38 +6,25 @@ transient store pool, timer messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from rucola.broker.broker_stats import BrokerStats, Rate
-from rucola.broker.config import BrokerConfig
-from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.broker_stats import Rate
+from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.common.mq_version import CURRENT_VERSION
 from rucola.errors import DiskError, FormatError
 from rucola.formats.message import decode_message
-from rucola.runtime.clock import Clock
-from rucola.runtime.files import Files
-from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
 
-@dataclass(frozen=True)
 class RuntimeInfo:
-    """Called for a table of texts by name. ``sends_waiting``: groups of sends whose answers wait for the disk."""
+    """Called for a table of texts by name."""
 
-    config: BrokerConfig
-    store: MessageStore
-    files: Files
-    schedule: ScheduleMessageService
-    stats: BrokerStats
-    clock: Clock
-    sends_waiting: Callable[[], int]
+    def __init__(self, services: BrokerServices) -> None:
+        self._services = services
 
     def __call__(self) -> dict[str, str]:
-        store, stats = self.store, self.stats
+        store, stats = self._services.store, self._services.stats
         put_total, got_total = store.stats.put_messages, store.stats.got_messages
-        uptime_s = max(self.clock.wall_ms() - stats.started_ms, 0) // 1000
+        uptime_s = max(self._services.clock.wall_ms() - stats.started_ms, 0) // 1000
         got = _rates(stats.broker_gets())
         return {
             "brokerVersionDesc": CURRENT_VERSION.name,
@@ -68,17 +55,18 @@ class RuntimeInfo:
         }
 
     def _earliest_ms(self) -> int:
-        record = self.store.message_at(self.store.min_offset)
+        store = self._services.store
+        record = store.message_at(store.min_offset)
         try:
             return decode_message(record).store_timestamp_ms if record is not None else -1
         except FormatError:
             return -1
 
     def _disk(self) -> dict[str, str]:
-        root = self.store.root
+        root, files = self._services.store.root, self._services.files
         path = f"{root}/commitlog"
         try:
-            used, usable = self.files.disk_usage(path if self.files.exists(path) else root)
+            used, usable = files.disk_usage(path if files.exists(path) else root)
         except DiskError:
             return {}
         ratio = f"{used / max(used + usable, 1):.2f}"
@@ -91,9 +79,9 @@ class RuntimeInfo:
 
     def _queues(self) -> dict[str, str]:
         """Sends wait for the disk here. No request waits for a thread or for a lock on the page cache."""
-        config = self.config
+        config = self._services.config
         waiting = {
-            "send": (self.sends_waiting(), config.send_thread_pool_queue_capacity),
+            "send": (self._services.sends_waiting, config.send_thread_pool_queue_capacity),
             "pull": (0, config.pull_thread_pool_queue_capacity),
             "litePull": (0, config.pull_thread_pool_queue_capacity),
         }
@@ -106,13 +94,10 @@ class RuntimeInfo:
 
     def _delays(self) -> dict[str, str]:
         topic = SCHEDULE_TOPIC.encode()
-        ends = {
-            level: self.store.max_queue_offset(topic, level - 1) for level in range(1, self.schedule.level_count + 1)
-        }
+        store, schedule = self._services.store, self._services.schedule
+        ends = {level: store.max_queue_offset(topic, level - 1) for level in range(1, schedule.level_count + 1)}
         return {
-            f"scheduleMessageOffset_{level}": f"{self.schedule.progress(level)},{end}"
-            for level, end in ends.items()
-            if end
+            f"scheduleMessageOffset_{level}": f"{schedule.progress(level)},{end}" for level, end in ends.items() if end
         }
 
 

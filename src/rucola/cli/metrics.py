@@ -38,8 +38,9 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
         )
-        if broker.access is not None:
-            accounts, guard = broker.access.accounts, broker.access.guard
+        access = broker.services.access
+        if access is not None:
+            accounts, guard = access.accounts, access.guard
             yield CounterMetricFamily("rucola_acl_refused", "Requests refused by access control.", guard.refused)
             yield CounterMetricFamily(
                 "rucola_acl_unknown_senders", "Those of them without a valid signature.", guard.unknown_senders

@@ -35,16 +35,22 @@ class ProcessorTable:
     def __init__(self, waiting_max: int = 10_000) -> None:
         self._waiting_max = waiting_max
         self._processors: dict[int, Processor] = {}
+        self._makers: dict[int, Callable[[], Processor]] = {}
+        """Of processors that nobody has asked for yet."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def register(self, code: int, processor: Processor) -> None:
         """Let ``processor`` serve requests with ``code``."""
         self._processors[code] = processor
 
-    def wrap(self, code: int, around: Callable[[Processor], Processor]) -> None:
-        """Put something around the processor of ``code``, if there is one."""
-        if code in self._processors:
-            self._processors[code] = around(self._processors[code])
+    def register_later(self, code: int, make: Callable[[], Processor]) -> None:
+        """Let the processor that ``make`` gives serve requests with ``code``; it is made with the first of them."""
+        self._makers[code] = make
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """All codes that are served."""
+        return frozenset(self._processors) | frozenset(self._makers)
 
     def process_row(self, channel: Channel, batch: FrameBatch, row: int) -> None:
         """Serve frame ``row``; its bytes are copied, so a processor may keep the request.
@@ -57,7 +63,7 @@ class ProcessorTable:
     def process(self, channel: Channel, command: RemotingCommand) -> None:
         """Serve a decoded request."""
         processor = self._processors.get(command.code)
-        if processor is None:
+        if processor is None and command.code not in self._makers:
             remark = f" request type {command.code} not supported"
             _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
@@ -65,7 +71,7 @@ class ProcessorTable:
             _send(channel, command, command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         try:
-            answer = processor(channel, command)
+            answer = (processor or self._made(command.code))(channel, command)
         except Exception as error:  # noqa: BLE001 - a defect in one processor must not cost the connection
             _send(channel, command, error_answer(channel, command, error))
             return
@@ -82,6 +88,12 @@ class ProcessorTable:
         task = asyncio.ensure_future(_finish(channel, command, answer))
         self._tasks.add(task)
         task.add_done_callback(finished)
+
+    def _made(self, code: int) -> Processor:
+        """The processor of ``code`` from now on; when it cannot be made, the next request tries again."""
+        processor = self._processors[code] = self._makers[code]()
+        del self._makers[code]
+        return processor
 
     async def close(self) -> None:
         """End requests that are still being served; their clients are told."""

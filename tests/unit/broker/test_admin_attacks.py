@@ -245,7 +245,7 @@ def test_s16_class_hints_are_data(tmp_path: Path) -> None:
 def test_s43_who_changes_something_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         async with administered(tmp_path) as there:
-            with caplog.at_level(logging.INFO, "rucola.broker.processor.admin"):
+            with caplog.at_level(logging.INFO, "rucola.broker.requests"):
                 await there.ask(222, topic="T_live", group="G_live", timestamp=-1, isForce="true")
                 await there.ask(207, groupName="G_live")
                 await there.ask(215, topic="T_live")

@@ -41,7 +41,7 @@ def question(cluster: Cluster, **changes: Any) -> asyncio.Task[RemotingCommand]:
 
 
 async def held(cluster: Cluster, count: int) -> None:
-    while len(cluster.broker.pops.hold) != count:
+    while len(cluster.broker.services.pops.hold) != count:
         await asyncio.sleep(0.001)
 
 

@@ -180,11 +180,11 @@ def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
                 "MSG_REGION", "UNIQ_KEY", "CLUSTER", "DELAY", "TAGS", "WAIT", "TRACE_ON", "REAL_TOPIC", "REAL_QID",
             ]  # fmt: skip
             assert message.properties["DELAY"] == "2"
-            assert message.store_timestamp_ms - cluster.broker.stats.started_ms >= 2000
+            assert message.store_timestamp_ms - cluster.broker.services.stats.started_ms >= 2000
         again = Cluster(tmp_path, sync_flush)
         object.__setattr__(again._store_config, "message_delay_level", "1s 2s")
         async with again:
-            assert again.broker.schedule.pending() == 0
+            assert again.broker.services.schedule.pending() == 0
             assert await again.bodies("T", 2) == [b"delayed"]
 
     run(scene())

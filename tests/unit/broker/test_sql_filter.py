@@ -119,7 +119,7 @@ def test_subscribed_by_heartbeat(tmp_path):
             assert "position 14" in checked.remark
             await cluster.ask(34, body=heartbeat("a = 1", 4))
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
-            data, expression = cluster.broker.filters.get("T", "cg")
+            data, expression = cluster.broker.services.filters.get("T", "cg")
             assert (data.dead, data.client_version, expression.text) == (True, 4, "a = 1")
 
     run(scene())

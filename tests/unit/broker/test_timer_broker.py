@@ -132,7 +132,7 @@ def test_sent_with_a_time_and_consumed(tmp_path, sync_flush):
         async with Cluster(tmp_path, sync_flush) as cluster:
             await asyncio.sleep(0.1)
             assert await cluster.bodies("T", 2) == [b"timed"]
-            assert cluster.broker.timers.service.pending() == 1
+            assert cluster.broker.services.timers.service.pending() == 1
 
     run(scene())
 

@@ -455,7 +455,7 @@ def test_over_the_wire(tmp_path, sync_flush):
             connection.close()
         async with Cluster(tmp_path, sync_flush, **options) as cluster:
             assert await cluster.bodies("T", 1) == [b"A", b"B"]
-            assert cluster.broker.halves.pending == {}
+            assert cluster.broker.services.halves.pending == {}
 
     run(scene())
 
@@ -464,23 +464,23 @@ def test_over_the_wire(tmp_path, sync_flush):
 def test_put_back_over_the_wire(tmp_path, sync_flush):
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush) as cluster:
-            cluster.broker._transactions._rules = TransactionRules(0, 0, 18)
+            cluster.broker.services.transactions._rules = TransactionRules(0, 0, 18)
             text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg", WAIT="true")
             await cluster.client.invoke(
                 cluster.broker.address, cluster.send_command("T", b"A", text, 1, sys_flag=4), 9000
             )
             await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # whoever asks sees all
-            for half in cluster.broker._transactions.due():
-                cluster.broker._transactions.check(half)
+            for half in cluster.broker.services.transactions.due():
+                cluster.broker.services.transactions.check(half)
             cluster.broker.store.dispatch()
             if sync_flush:
                 await until(lambda: cluster.broker.store.max_queue_offset(GIVEN_UP, 0), "the disk")
             (view,) = cluster.broker.store.get_message(GIVEN_UP, 0, 0, 1, 1 << 20).views
             message_id = offset_message_id(cluster.broker.store.store_host, decode_message(view).physical_offset)
-            assert cluster.broker.halves.pending == {}
+            assert cluster.broker.services.halves.pending == {}
             fields = {"topic": GIVEN_UP.decode(), "msgId": message_id}
             assert (await cluster.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)).code == 0
-            assert len(cluster.broker.halves.pending) == 1
+            assert len(cluster.broker.services.halves.pending) == 1
             for wrong in ({}, {"msgId": "none"}, {"msgId": f"{message_id[:16]}{1:016X}"}):
                 refused = await cluster.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, wrong)
                 assert (refused.code, "putting message back" in refused.remark or "failed" in refused.remark) == (

@@ -10,13 +10,10 @@ from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import AclSnapshot
 from rucola.broker.acl.plain_manager import PlainPermissionManager
 from rucola.broker.config import BrokerConfig
-from rucola.broker.processor.acl import AclProcessor
-from rucola.broker.processor.auth import AuthProcessor
 from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import REAL_TOPIC
 from rucola.errors import ConfigError, FormatError
 from rucola.formats.message import decode_message
-from rucola.remoting.processors import ProcessorTable
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
@@ -65,13 +62,6 @@ class BrokerAccess:
         """Read the users and rules, which lie in the store; its lock is held by then. Raises as ``load`` does."""
         if self.users is not None:
             self.users.load(self._initial_user)
-
-    def register_to(self, table: ProcessorTable, config: BrokerConfig, address: str) -> None:
-        """Put the processors that change accounts, or users, into ``table``."""
-        if self.users is not None:
-            AuthProcessor(self.users).register_to(table)
-        else:
-            AclProcessor(config, self.accounts, address).register_to(table)
 
     async def reload_periodically(self) -> None:
         """Take changed files; reading and parsing happen in a thread."""

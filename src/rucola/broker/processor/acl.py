@@ -11,12 +11,11 @@ from typing import Any
 import orjson
 
 from rucola.broker.acl.permission import PUB, SUB, Account
-from rucola.broker.acl.plain_manager import UPDATE_FAILED, PlainPermissionManager
-from rucola.broker.config import BrokerConfig
+from rucola.broker.acl.plain_manager import UPDATE_FAILED
+from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 
 _TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
@@ -27,24 +26,13 @@ _WORDS = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB|SUB"}
 
 
 class AclProcessor:
-    """Serves requests 50 to 54.
+    """Serves requests 50 to 54."""
 
-    Args:
-        address: of the broker, as clients are told.
-    """
-
-    def __init__(self, config: BrokerConfig, accounts: PlainPermissionManager, address: str) -> None:
-        self._config = config
-        self._accounts = accounts
-        self._address = address
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processors into ``table``."""
-        table.register(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, self.update)
-        table.register(RequestCode.DELETE_ACL_CONFIG, self.delete)
-        table.register(RequestCode.GET_BROKER_CLUSTER_ACL_INFO, self.version)
-        table.register(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, self.update_global_addresses)
-        table.register(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, self.config)
+    def __init__(self, services: BrokerServices) -> None:
+        assert services.access is not None
+        self._config = services.config
+        self._accounts = services.access.accounts
+        self._address = services.address
 
     def update(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """50: only the fields that are there change."""

@@ -8,32 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rucola.broker.acl.auth_manager import AuthManager
+from rucola.broker.services import BrokerServices
 from rucola.protocol import fastjson
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 
 
 class AuthProcessor:
     """Serves requests 3001 to 3010."""
 
-    def __init__(self, users: AuthManager) -> None:
-        self._users = users
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processors into ``table``."""
-        table.register(RequestCode.AUTH_CREATE_USER, self.create_user)
-        table.register(RequestCode.AUTH_UPDATE_USER, self.update_user)
-        table.register(RequestCode.AUTH_DELETE_USER, self.delete_user)
-        table.register(RequestCode.AUTH_GET_USER, self.get_user)
-        table.register(RequestCode.AUTH_LIST_USER, self.list_users)
-        table.register(RequestCode.AUTH_CREATE_ACL, self.put_rules)
-        table.register(RequestCode.AUTH_UPDATE_ACL, self.put_rules)
-        table.register(RequestCode.AUTH_DELETE_ACL, self.delete_rules)
-        table.register(RequestCode.AUTH_GET_ACL, self.get_rules)
-        table.register(RequestCode.AUTH_LIST_ACL, self.list_rules)
+    def __init__(self, services: BrokerServices) -> None:
+        assert services.access is not None and services.access.users is not None
+        self._users = services.access.users
 
     def create_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """3001: the name in the header counts where both have one."""

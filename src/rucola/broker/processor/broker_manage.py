@@ -8,10 +8,10 @@ ranges that ``broker.conf`` allows, none of which names a file, an address, a pr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from rucola.broker.config import BrokerConfig
 from rucola.broker.processor.processor import success
+from rucola.broker.runtime_info import RuntimeInfo
+from rucola.broker.services import BrokerServices
 from rucola.common.data_version import DataVersion
 from rucola.common.java import parse_properties
 from rucola.common.options import change_options, show_options
@@ -19,13 +19,10 @@ from rucola.errors import BrokerError, ConfigError
 from rucola.protocol import fastjson
 from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.kv_table import KVTable
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
-from rucola.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
@@ -47,29 +44,14 @@ CONFIG_BYTES_MAX = 64 * 1024
 
 
 class BrokerManageProcessor:
-    """Shows and changes the broker.
+    """Shows and changes the broker."""
 
-    Args:
-        runtime_info: figures for request 28.
-    """
-
-    def __init__(
-        self, config: BrokerConfig, store: MessageStore, runtime_info: Callable[[], dict[str, str]], clock: Clock
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._runtime_info = runtime_info
-        self._clock = clock
-        self._version = DataVersion(0, clock.wall_ms(), 0)
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_config)
-        table.register(RequestCode.GET_BROKER_CONFIG, self.config)
-        table.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.runtime_info)
-        table.register(RequestCode.GET_BROKER_HA_STATUS, self.ha_status)
-        table.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.expire)
-        table.register(RequestCode.DELETE_EXPIRED_COMMITLOG, self.expire)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._store = services.store
+        self._runtime_info = RuntimeInfo(services)
+        self._clock = services.clock
+        self._version = DataVersion(0, services.clock.wall_ms(), 0)
 
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """25: all of the options or none; until the next start, ``broker.conf`` is left alone."""

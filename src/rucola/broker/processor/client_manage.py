@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.client.producer_manager import ProducerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.filter.consumer_filter_manager import SQL92, ConsumerFilterManager
+from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.processor.processor import success
 from rucola.broker.processor.pull import check_expression_type
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import retry_topic
 from rucola.errors import BrokerError, FormatError
 from rucola.filter.sql import compile_sql
 from rucola.filter.tag import parse_tag_expression
 from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerData, HeartbeatData
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import HeartbeatResponseHeader, UnregisterClientRequestHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 
 TAG = "TAG"
@@ -35,34 +28,16 @@ class ClientManageProcessor:
 
     A client repeats the same body every 30 s, so the last one of each connection is kept and an equal one only renews
     the times.
-
-    Args:
-        monotonic: seconds.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        producers: ProducerManager,
-        consumers: ConsumerManager,
-        filters: ConsumerFilterManager,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._producers = producers
-        self._config = config
-        self._consumers = consumers
-        self._filters = filters
-        self._monotonic = monotonic
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        table.register(RequestCode.HEART_BEAT, self.heartbeat)
-        table.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
-        table.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._topics = services.topics
+        self._groups = services.groups
+        self._producers = services.producers
+        self._consumers = services.consumers
+        self._filters = services.filters
+        self._monotonic = services.clock.monotonic
 
     def heartbeat(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """34."""

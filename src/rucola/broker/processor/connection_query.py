@@ -8,13 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.client.producer_manager import ProducerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.mq_version import MQVersion, version_name
 from rucola.errors import BrokerError, RemotingError
 from rucola.formats.message_id import parse_offset_message_id
@@ -38,53 +33,24 @@ from rucola.protocol.headers.admin import (
     ProducerGroupRequestHeader,
     TopicRequestHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.runtime.clock import Clock
-from rucola.store.message_store import MessageStore
 
 _CLIENT_TIMEOUT_MS = 10_000
 
 
 class ConnectionQueryProcessor:
-    """Answers from the tables of clients, or lets a client answer.
+    """Answers from the tables of clients, or lets a client answer."""
 
-    Args:
-        address: this broker's, ``host:port``.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        address: str,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        producers: ProducerManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._address = address
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._producers = producers
-        self._consumers = consumers
-        self._offsets = offsets
-        self._clock = clock
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        table.register(RequestCode.GET_CONSUMER_CONNECTION_LIST, self.consumer_connections)
-        table.register(RequestCode.GET_PRODUCER_CONNECTION_LIST, self.producer_connections)
-        table.register(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers)
-        table.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic)
-        table.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group)
-        table.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, self.subscription)
-        table.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self.running_info)
-        table.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._address = services.address
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
+        self._producers = services.producers
+        self._consumers = services.consumers
+        self._offsets = services.offsets
+        self._clock = services.clock
 
     def consumer_connections(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """203."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import GetConsumerListByGroupRequestHeader
 from rucola.protocol.headers.offset import (
@@ -17,33 +14,18 @@ from rucola.protocol.headers.offset import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 
 class ConsumerManageProcessor:
     """Answers what rebalancing consumers ask."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        table.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_offset)
-        table.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_offset)
-        table.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
+    def __init__(self, services: BrokerServices) -> None:
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
+        self._consumers = services.consumers
+        self._offsets = services.offsets
 
     def consumer_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """38."""

@@ -6,7 +6,6 @@ A client that cannot give a message back with request 36, or consumes in order, 
 from __future__ import annotations
 
 from rucola.broker.client.rebalance_lock import RebalanceLockManager
-from rucola.broker.processor.send_back import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import dlq_topic, group_of, is_retry_topic
@@ -15,6 +14,10 @@ from rucola.formats.properties import decode_properties, encode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+
+DLQ_QUEUES = 1
+HONOURS_MAX_RECONSUME_TIMES = 121
+"""V3_4_9: since then the client says how often it wants to try."""
 
 
 class DeadLetterRule:

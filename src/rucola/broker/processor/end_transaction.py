@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Awaitable
 
 from rucola.broker.processor.processor import success
-from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, is_decision
+from rucola.broker.services import BrokerServices
+from rucola.broker.transaction.transactional_message_service import is_decision
 from rucola.common.key_builder import TRANS_HALF_TOPIC
 from rucola.errors import BrokerError
 from rucola.formats.message_id import parse_offset_message_id
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 _LOOK_AGAIN_S = 0.002
 _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_TOPIC}."
@@ -24,14 +23,9 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 class EndTransactionProcessor:
     """Serves 37 and 323. Clients send 37 oneway; who waits for an answer gets it when the outcome is safe."""
 
-    def __init__(self, store: MessageStore, transactions: TransactionalMessageService) -> None:
-        self._store = store
-        self._transactions = transactions
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.END_TRANSACTION, self.end)
-        table.register(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume_check)
+    def __init__(self, services: BrokerServices) -> None:
+        self._store = services.store
+        self._transactions = services.transactions
 
     def end(
         self, _channel: Channel, command: RemotingCommand

@@ -4,22 +4,20 @@
 
 from __future__ import annotations
 
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.errors import BrokerError
 from rucola.protocol import fastjson
 from rucola.protocol.bodies.configs import GroupForbidden, SubscriptionGroupList, SubscriptionGroupWrapper
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import (
     DeleteSubscriptionGroupRequestHeader,
     GroupForbiddenRequestHeader,
     GroupRequestHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 
 _RETRY_QUEUES_MAX = 1024
@@ -28,21 +26,9 @@ _RETRY_QUEUES_MAX = 1024
 class GroupManageProcessor:
     """Changes consumer groups."""
 
-    def __init__(self, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> None:
-        self._groups = groups
-        self._offsets = offsets
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        for code, processor in (
-            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group),
-            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_groups),
-            (RequestCode.DELETE_SUBSCRIPTIONGROUP, self.delete_group),
-            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.all_groups),
-            (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.group_config),
-            (RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, self.group_forbidden),
-        ):
-            table.register(code, processor)
+    def __init__(self, services: BrokerServices) -> None:
+        self._groups = services.groups
+        self._offsets = services.offsets
 
     def update_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """200."""

@@ -4,20 +4,15 @@
 
 from __future__ import annotations
 
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
-from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, CorrectionOffsetBody
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetRequestHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 _LONG_MAX = (1 << 63) - 1
 
@@ -25,26 +20,12 @@ _LONG_MAX = (1 << 63) - 1
 class OffsetManageProcessor:
     """Answers from the table of consumer offsets."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        schedule: ScheduleMessageService,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._consumers = consumers
-        self._offsets = offsets
-        self._schedule = schedule
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        table.register(RequestCode.GET_ALL_CONSUMER_OFFSET, self.all_offsets)
-        table.register(RequestCode.GET_ALL_DELAY_OFFSET, self.delay_offsets)
-        table.register(RequestCode.QUERY_CORRECTION_OFFSET, self.correction_offsets)
-        table.register(RequestCode.CLONE_GROUP_OFFSET, self.clone_offsets)
+    def __init__(self, services: BrokerServices) -> None:
+        self._store = services.store
+        self._topics = services.topics
+        self._consumers = services.consumers
+        self._offsets = services.offsets
+        self._schedule = services.schedule
 
     def all_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """43."""

@@ -5,15 +5,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.mq_version import version_name
 from rucola.common.topic_config import TopicConfig
@@ -27,9 +23,7 @@ from rucola.protocol.bodies.offsets import (
 from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
@@ -39,34 +33,16 @@ _NO_CODE = "not set any response code"
 
 
 class OffsetResetProcessor:
-    """Serves requests 222 and 223.
+    """Serves requests 222 and 223."""
 
-    Args:
-        wake: ``(topic, queue id, group)``: what the group waits for in a queue is to be answered now.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        wake: Callable[[bytes, int, str], None],
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._wake = wake
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put both processors into ``table``."""
-        table.register(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset)
-        table.register(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.consumer_status)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
+        self._consumers = services.consumers
+        self._offsets = services.offsets
+        self._wake = services.hold.wake
 
     def reset_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """222."""

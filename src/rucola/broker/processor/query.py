@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from rucola.broker.processor.processor import success
+from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -20,29 +21,15 @@ from rucola.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary
 
 
 class QueryProcessor:
     """Answers from the store alone."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        for code, processor in (
-            (RequestCode.QUERY_MESSAGE, self.query_message),
-            (RequestCode.VIEW_MESSAGE_BY_ID, self.view_message),
-            (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset),
-            (RequestCode.GET_MAX_OFFSET, self.max_offset),
-            (RequestCode.GET_MIN_OFFSET, self.min_offset),
-            (RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest_store_time),
-        ):
-            table.register(code, processor)
+    def __init__(self, services: BrokerServices) -> None:
+        self._store = services.store
 
     def query_message(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """12."""

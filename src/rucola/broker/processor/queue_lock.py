@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from rucola.broker.client.rebalance_lock import RebalanceLockManager
 from rucola.broker.processor.processor import success
+from rucola.broker.services import BrokerServices
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
-from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 
 
 class QueueLockProcessor:
     """Locks and unlocks."""
 
-    def __init__(self, locks: RebalanceLockManager) -> None:
-        self._locks = locks
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put both processors into ``table``."""
-        table.register(RequestCode.LOCK_BATCH_MQ, self.lock_queues)
-        table.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock_queues)
+    def __init__(self, services: BrokerServices) -> None:
+        self._locks = services.locks
 
     def lock_queues(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """41."""

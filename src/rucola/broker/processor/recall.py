@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
-from rucola.broker.config import BrokerConfig
 from rucola.broker.processor.processor import success
-from rucola.broker.timer.timer_rewrite import RecallHandle, TimerRewriter
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
+from rucola.broker.timer.timer_rewrite import RecallHandle
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.properties import encode_properties
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 _TAG = "_RECALL_TAG_"
@@ -27,29 +24,14 @@ _LOOK_AGAIN_S = 0.002
 
 
 class RecallMessageProcessor:
-    """Serves request 370: a message in the timer topic that names the one to withdraw, due at the same time.
+    """Serves request 370: a message in the timer topic that names the one to withdraw, due at the same time."""
 
-    Args:
-        wall_ms: born time of those messages.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        timer: TimerRewriter,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._timer = timer
-        self._wall_ms = wall_ms
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.RECALL_MESSAGE, self.recall)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._store = services.store
+        self._topics = services.topics
+        self._timer = services.timers.rewriter
+        self._wall_ms = services.clock.wall_ms
 
     def recall(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """370. Whether the message still waited shows when it is due: then it does not come.

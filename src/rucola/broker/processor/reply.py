@@ -6,12 +6,8 @@ What the storing comes to does not change the answer: the client that asked has 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from rucola.broker.client.producer_manager import ProducerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY
+from rucola.broker.services import BrokerServices
 from rucola.common.hosts import host_text
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PUSH_REPLY_TIME, REPLY_TO_CLIENT, TRACE_ON
@@ -27,9 +23,7 @@ from rucola.protocol.headers.send import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 _CLIENT_TIMEOUT_MS = 10_000
@@ -37,33 +31,16 @@ _KEPT_FLAGS = int(MessageSysFlag.COMPRESSED) | COMPRESSION_MASK
 
 
 class ReplyMessageProcessor:
-    """Serves requests 324 and 325.
+    """Serves requests 324 and 325."""
 
-    Args:
-        send: checks the topic as for any send.
-        producers: whom to push replies to.
-        wall_ms: time of the push.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        send: SendMessageProcessor,
-        producers: ProducerManager,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._store = store
-        self._send = send
-        self._producers = producers
-        self._wall_ms = wall_ms
+    def __init__(self, services: BrokerServices) -> None:
+        self._store = services.store
+        self._send = services.send
+        self._producers = services.producers
+        self._wall_ms = services.clock.wall_ms
+        config = services.config
         self._stores = config.store_reply_message_enable
         self._fields = {MSG_REGION: config.region_id, TRACE_ON: "true" if config.trace_on else "false"}
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put both processors into ``table``."""
-        table.register(RequestCode.SEND_REPLY_MESSAGE, self.reply)
-        table.register(RequestCode.SEND_REPLY_MESSAGE_V2, self.reply)
 
     async def reply(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """324 and 325."""

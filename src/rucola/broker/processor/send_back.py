@@ -6,13 +6,10 @@ for the group's dead-letter topic when it failed too often. Body and sysFlag sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from rucola.broker.config import BrokerConfig
+from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.processor.processor import group_missing, success
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import dlq_topic, retry_topic
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_const import CRC32, DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
@@ -20,46 +17,25 @@ from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError
 from rucola.formats.message import decode_message
 from rucola.formats.properties import encode_properties, java_order
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.config import delay_levels_ms
-from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
-DLQ_QUEUES = 1
 FIRST_DELAY_LEVEL = 3
-HONOURS_MAX_RECONSUME_TIMES = 121
-"""V3_4_9: since then the client says how often it wants to try."""
 
 
 class SendBackProcessor:
-    """Serves request 36.
+    """Serves request 36."""
 
-    Args:
-        random_below: ``n -> 0..n-1``.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        random_below: Callable[[int], int],
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._random_below = random_below
-        self._level_max = len(delay_levels_ms(store.config.message_delay_level))
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.CONSUMER_SEND_MSG_BACK, self.send_back)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
+        self._random_below = services.random_below
+        self._level_max = len(services.delay_levels_ms)
 
     def send_back(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """36, checked in the reference's order."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from rucola.broker.broker_stats import BrokerStats, Rate
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.broker_stats import Rate
 from rucola.broker.processor.processor import success
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
@@ -25,7 +21,7 @@ from rucola.protocol.bodies.statistics import (
     TopicOffset,
     TopicStatsTable,
 )
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import (
     GetConsumeStatsInBrokerHeader,
@@ -35,52 +31,26 @@ from rucola.protocol.headers.admin import (
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.runtime.clock import Clock, local_time_digits
-from rucola.store.message_store import MessageStore
+from rucola.runtime.clock import local_time_digits
 
 _UNITS_MAX = 1024
 """Units of a queue in one answer."""
 
 
 class StatisticsProcessor:
-    """Answers from offsets and store times.
+    """Answers from offsets and store times."""
 
-    Args:
-        address: this broker's, ``host:port``.
-    """
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        address: str,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._address = address
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._stats = stats
-        self._clock = clock
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        table.register(RequestCode.GET_TOPIC_STATS_INFO, self.topic_stats)
-        table.register(RequestCode.GET_CONSUME_STATS, self.consume_stats)
-        table.register(RequestCode.QUERY_CONSUME_TIME_SPAN, self.time_span)
-        table.register(RequestCode.VIEW_BROKER_STATS_DATA, self.broker_stats)
-        table.register(RequestCode.GET_BROKER_CONSUME_STATS, self.all_consume_stats)
-        table.register(RequestCode.QUERY_CONSUME_QUEUE, self.consume_queue)
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._address = services.address
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
+        self._consumers = services.consumers
+        self._offsets = services.offsets
+        self._stats = services.stats
+        self._clock = services.clock
 
     def topic_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """202."""

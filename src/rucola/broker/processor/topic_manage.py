@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import success
+from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import MIXED, change_attributes
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
-from rucola.broker.topic.topic_validator import validate_topic
+from rucola.broker.topic.topic_validator import system_names, validate_topic
 from rucola.common.key_builder import SYSTEM_TOPICS, is_light_queue, is_system_topic
 from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.errors import BrokerError
@@ -19,47 +18,25 @@ from rucola.protocol import fastjson
 from rucola.protocol.bodies.configs import CreateTopicListRequestBody
 from rucola.protocol.bodies.registration import TopicConfigSerializeWrapper
 from rucola.protocol.bodies.topic_list import TopicList
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CreateTopicRequestHeader, DeleteTopicRequestHeader, TopicRequestHeader
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 QUEUES_MAX = 65536
 
 
 class TopicManageProcessor:
-    """Changes topics.
+    """Changes topics."""
 
-    Args:
-        system_names: topics named after this broker; refused like the other system topics.
-    """
-
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        system_names: frozenset[str],
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._system_names = system_names
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
-        for code, processor in (
-            (RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_topic),
-            (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_topics),
-            (RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic),
-            (RequestCode.GET_ALL_TOPIC_CONFIG, self.all_topics),
-            (RequestCode.GET_TOPIC_CONFIG, self.topic_config),
-            (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics),
-            (RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused),
-        ):
-            table.register(code, processor)
+    def __init__(self, services: BrokerServices) -> None:
+        self._store = services.store
+        self._topics = services.topics
+        self._offsets = services.offsets
+        config = services.config
+        self._system_names = system_names(config.broker_cluster_name, config.broker_name)
+        if config.trace_topic_enable:
+            self._system_names |= {config.msg_trace_topic_name}
 
     async def update_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """17; answered when the name servers know the topic, or could not be told."""

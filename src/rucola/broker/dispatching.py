@@ -1,0 +1,97 @@
+"""Between the store and those who wait: when records come to their queues, and who hears of them. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rucola.broker.schedule.delivery import DelayedDelivery
+from rucola.broker.services import BrokerServices
+from rucola.broker.timer.timer_rewrite import TIMER
+from rucola.common.key_builder import SCHEDULE_TOPIC
+from rucola.errors import StoreError
+from rucola.runtime.logs import event
+from rucola.store.results import StoreState
+
+_log = logging.getLogger(__name__)
+_DELAY_S = 0.001
+"""The reference's dispatcher sleeps as long between its rounds."""
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+
+
+class Dispatching:
+    """The store's callbacks. ``wire`` comes before the store is started.
+
+    Attributes:
+        failed: messages are stored and do not come to their queues.
+    """
+
+    def __init__(self, sync_flush: bool) -> None:
+        self.failed = False
+        self._sync_flush = sync_flush
+        self._call: asyncio.Handle | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._services: BrokerServices
+        self._delivery: DelayedDelivery
+
+    def wire(self, loop: asyncio.AbstractEventLoop, services: BrokerServices, delivery: DelayedDelivery) -> None:
+        """Know whom to tell."""
+        self._loop = loop
+        self._services = services
+        self._delivery = delivery
+
+    def appended(self) -> None:
+        """Messages are in the log. Under SYNC_FLUSH there is nothing to see before the sync."""
+        if not self._sync_flush:
+            self._schedule()
+
+    def flushed_in_thread(self) -> None:
+        """What ``flushed`` says, from any thread."""
+        self._loop.call_soon_threadsafe(self.flushed)
+
+    def flushed(self) -> None:
+        """The log is on the disk further than before, or cannot be brought there."""
+        services = self._services
+        if services.waiters is not None:
+            services.waiters.release(services.store.flushed_offset)
+            if services.store.state is StoreState.IO_ERROR:
+                services.waiters.fail_all("a sync of the disk failed")
+        self._schedule()
+
+    def pending(self) -> None:
+        """Whoever asks after this sees all that was answered before."""
+        if self._call is not None:
+            self._call.cancel()
+            self._dispatch()
+
+    def arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
+        """Messages came into a queue."""
+        services = self._services
+        services.hold.arrived(topic, queue_id, max_queue_offset, tags_code)
+        if len(services.pops.hold):
+            services.pops.hold.arrived(topic, queue_id, tags_code)
+        if topic == _SCHEDULE_TOPIC:
+            self._delivery.arrived()
+        elif topic == TIMER:
+            services.timers.arrived()
+
+    def _schedule(self) -> None:
+        """Within this turn of the loop when a pull waits; else so late that the sends of a few reads share it."""
+        if self._call is None:
+            if len(self._services.hold) or len(self._services.pops.hold):
+                self._call = self._loop.call_soon(self._dispatch)
+            else:
+                self._call = self._loop.call_later(_DELAY_S, self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._call = None
+        store = self._services.store
+        if store.state is StoreState.STOPPED:
+            return
+        try:
+            store.dispatch()
+            self.failed = False
+        except StoreError as error:
+            if not self.failed:
+                self.failed = True
+                event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)

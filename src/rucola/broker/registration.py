@@ -1,0 +1,57 @@
+"""When the name servers are told of the broker and its topics. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.outer_api import BrokerOuterApi
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.topic_config import TopicConfig
+
+_REGISTER_AGAIN_S = 10.0
+"""The second registration comes early (protocol.md 7.2)."""
+
+
+class Registration:
+    """Life: ``register``, ``run``, ``close``."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        api: BrokerOuterApi,
+        topics: TopicConfigManager,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._api = api
+        self._topics = topics
+        self._under_way: set[asyncio.Task[None]] = set()
+        topics.on_register(self._topic_changed)
+
+    async def register(self) -> None:
+        """Tell every name server of all topics."""
+        await self._api.register_all(self._topics.table, self._topics.data_version)
+
+    async def run(self) -> None:
+        """Do so again and again."""
+        pause_s = _REGISTER_AGAIN_S
+        while True:
+            await asyncio.sleep(pause_s)
+            await self.register()
+            pause_s = self._config.register_name_server_period_ms / 1000
+
+    async def close(self) -> None:
+        """Say goodbye to the name servers."""
+        for task in self._under_way:
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        await self._api.unregister()
+        await self._api.close()
+
+    def _topic_changed(self, topic: TopicConfig) -> asyncio.Future[None]:
+        task = self._loop.create_task(self._api.register_topic(topic, self._topics.table, self._topics.data_version))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task

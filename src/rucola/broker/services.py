@@ -1,0 +1,162 @@
+"""The rooms of a broker: what its request processors look at and change, in one object that each of them takes."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING
+
+from rucola.broker.broker_stats import BrokerStats
+from rucola.broker.client.consumer_manager import ConsumerManager
+from rucola.broker.client.group_changes import GroupChanges
+from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.client.rebalance_lock import RebalanceLockManager
+from rucola.broker.config import BrokerConfig
+from rucola.broker.config_files import ConfigFiles
+from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.popping import Popping
+from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.timer.timer_delivery import TimerDelivery
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.transaction.half_messages import HalfMessages
+from rucola.errors import DiskError
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+from rucola.store.config import delay_levels_ms
+from rucola.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from rucola.broker.acl.access import BrokerAccess
+    from rucola.broker.flush_waiters import FlushWaiters
+    from rucola.broker.longpolling.cold_reads import ColdReads
+    from rucola.broker.longpolling.pull_request_hold import PullRequestHold
+    from rucola.broker.outer_api import BrokerOuterApi
+    from rucola.broker.processor.send import SendMessageProcessor
+    from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerServices:
+    """Life: made with the broker, ``load`` with the store, completed by the broker before the first request,
+    ``persist`` now and then.
+
+    Attributes:
+        access: None without access control.
+        address: the broker's, as clients are told, ``host:port``. Like those below it known from the start on.
+        cold_reads: requests for messages that are not in memory.
+        hold: pulls that wait for messages.
+        outer_api: the way to the name servers.
+        send: checks sends, and those of replies too.
+        waiters: answers that wait for the disk; None when none do.
+    """
+
+    address: str
+    cold_reads: ColdReads
+    hold: PullRequestHold
+    outer_api: BrokerOuterApi
+    send: SendMessageProcessor
+    transactions: TransactionalMessageService
+    waiters: FlushWaiters | None = None
+
+    def __init__(self, config: BrokerConfig, store: MessageStore, files: Files, clock: Clock) -> None:
+        self.config = config
+        self.store = store
+        self.files = files
+        self.clock = clock
+        self.random_below = random.randrange
+        tables = self._tables = ConfigFiles(files, store.root)
+        self._topics_loaded = False
+        wall_ms = clock.wall_ms
+        self.topics = TopicConfigManager(config, tables.replacer("topics.json"), wall_ms)
+        self.groups = SubscriptionGroupManager(
+            config.auto_create_subscription_group, tables.replacer("subscriptionGroup.json"), wall_ms
+        )
+        self.offsets = ConsumerOffsetManager(tables.replacer("consumerOffset.json"), wall_ms)
+        self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
+        self.producers = ProducerManager()
+        self.consumers = ConsumerManager(GroupChanges(config, self.groups, self.filters).tell)
+        self.locks = RebalanceLockManager(clock.monotonic)
+        self.stats = BrokerStats(store, self.offsets, clock)
+        self.delay_levels_ms = delay_levels_ms(store.config.message_delay_level)
+        self.schedule = ScheduleMessageService(
+            store, self.delay_levels_ms, wall_ms, tables.replacer("delayOffset.json")
+        )
+        self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below)
+        self.halves = HalfMessages(store, self.offsets, wall_ms)
+        self.pops = Popping(
+            config,
+            store,
+            clock,
+            tables,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            self.timers,
+        )
+        self.access: BrokerAccess | None = None
+        if config.guarded:
+            # Imported by who needs it: with its YAML reader it costs a tenth of the start.
+            from rucola.broker.acl.access import BrokerAccess
+
+            home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
+            self.access = BrokerAccess(config, files, clock, store, home)
+            self.topics.before_create = self.groups.before_create = self.access.quota.take
+
+    def load(self) -> None:
+        """Open the store and read the tables that lie in it.
+
+        Raises:
+            StoreLockedError: another process has the store; nothing was touched.
+            StoreDamagedError: a file of the store is not what it must be.
+            DiskError: the operating system refused something.
+            ConfigError: access control is on and there are no good accounts.
+        """
+        self.store.load()
+        if self.access is not None:
+            self.access.load_users()
+        self._load_topics()
+        self._tables.load("subscriptionGroup.json", self.groups.load)
+        self._tables.load("consumerOffset.json", self.offsets.load)
+        if self.store.recovered:
+            self.offsets.clamp(self._queue_range)
+        self._tables.load("delayOffset.json", self.schedule.load)
+        self._tables.load("consumerFilter.json", self.filters.load)
+        self.timers.load()
+        self.halves.load()
+        self.pops.load()
+
+    def is_batch_topic(self, topic: bytes) -> bool | None:
+        """Whether a topic is of type BatchCQ; the store asks while it recovers already."""
+        self._load_topics()
+        config = self.topics.get(topic.decode("utf-8", "replace"))
+        return None if config is None else config.is_batch_queue
+
+    @property
+    def sends_waiting(self) -> int:
+        """Groups of answers that wait for the disk."""
+        return len(self.waiters) if self.waiters is not None else 0
+
+    def persist(self) -> None:
+        """Write the progress of consumers, and their filters."""
+        self.pops.settle()
+        self.pops.persist()
+        try:
+            self.offsets.persist()
+            self.filters.persist()
+        except DiskError as error:
+            event(_log, logging.ERROR, "consumer offsets or filters not written, tried again later", error=error)
+
+    def _load_topics(self) -> None:
+        """Reads the topics, once; the store's lock is held by then."""
+        if not self._topics_loaded:
+            self._topics_loaded = True
+            self._tables.load("topics.json", self.topics.load)
+
+    def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
+        name = topic.encode("utf-8", "surrogateescape")
+        return self.store.min_queue_offset(name, queue_id), self.store.max_queue_offset(name, queue_id)

@@ -1,0 +1,95 @@
+"""The table of requests: everything in it is served, and made when it is asked for."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.brokers import Cluster, run
+
+from rucola.broker import families
+from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+
+EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()]
+CARRIED = {"dead_letter", "processor", "pull", "send", "send_response", "send_rewrite"}
+POP = {"assignment", "pop", "pop_ack", "pop_checks", "pop_look"}
+"""Processors of a first send and pull, and what they need."""
+
+
+def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            table = cluster.broker._processors
+            assert set(REQUESTS) <= table.codes
+            assert not table.codes & (set(ACCOUNT_REQUESTS) | set(USER_REQUESTS)), "only with access control"
+            for code in sorted(table.codes):
+                answer = await cluster.ask(code, {})
+                assert "not supported" not in (answer.remark or ""), code
+                assert not (answer.remark or "").startswith(("AttributeError", "ImportError", "ModuleNotFound")), code
+            assert not table._makers, "all made"
+
+    run(scene())
+
+
+def test_a_family_is_one_object_and_its_changes_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rucola.broker.requests")
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            made = cluster.broker._processors._processors
+            for code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG):
+                await cluster.ask(code, {})
+            assert _owner(made[RequestCode.UPDATE_BROKER_CONFIG]) is _owner(made[RequestCode.GET_BROKER_CONFIG])
+            assert not caplog.records
+            for _ in range(2):
+                await cluster.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
+            assert [record.rucola_fields["groupName"] for record in caplog.records] == ["g", "g"]
+
+    run(scene())
+
+
+def test_a_processor_that_could_not_be_made_is_tried_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            table = cluster.broker._processors
+            failures = iter([OSError("no file is free")])
+
+            def make() -> Any:
+                for failure in failures:
+                    raise failure
+                return lambda _channel, command: command.answer(0, "made")
+
+            table.register_later(9999, make)
+            answers = [
+                await cluster.client.invoke(cluster.broker.address, RemotingCommand(9999), 5000) for _ in range(3)
+            ]
+            assert [(answer.code, answer.remark) for answer in answers] == [
+                (1, "OSError: no file is free"),
+                (0, "made"),
+                (0, "made"),
+            ]
+
+    run(scene())
+
+
+def test_a_broker_does_not_import_what_nobody_asked_for() -> None:
+    script = "import sys, rucola.broker; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert "rucola.broker.requests" in loaded
+    processors = {name.rpartition(".")[2] for name in loaded if name.startswith("rucola.broker.processor.")}
+    assert processors - POP == CARRIED
+
+
+def test_every_family_has_requests() -> None:
+    defined = {value for value in vars(families).values() if getattr(value, "__module__", "") == families.__name__}
+    assert defined == {request.family for request in EVERY}
+
+
+def _owner(processor: Any) -> Any:
+    return processor.__self__
