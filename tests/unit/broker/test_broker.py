@@ -160,6 +160,18 @@ def test_a_batch_is_one_answer(tmp_path, sync_flush):
     run(scene())
 
 
+@pytest.mark.parametrize("messages", [64, 65, 500])
+def test_a_batch_of_many_is_stored_whole(tmp_path, messages):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            body = batch_body(*((b"%d" % number, "") for number in range(messages)))
+            answer = await cluster.send("T", body, batch=True)
+            assert (answer.code, len(answer.ext_fields["msgId"].split(","))) == (0, messages)
+            assert cluster.broker.store.max_queue_offset(b"T", 0) == messages
+
+    run(scene())
+
+
 def test_sends_by_the_old_names_and_with_unusual_headers(tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -45,6 +45,9 @@ _NO_WAIT = int(SendTrait.NO_WAIT)
 _ILLEGAL = int(SendTrait.ILLEGAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
+_BATCH_ROWS = 64
+"""Rows for the members of a batch at first, and their growth; most of a table for the most possible stays empty."""
+_MORE_ROWS = -2
 _TOPIC_BYTES_MAX = 127
 
 
@@ -241,8 +244,9 @@ class SendMessageProcessor:
             raise self._illegal()
         envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, target.queues)
         rows_max = max(table[base + FrameColumn.BODY_LEN], 0) // _BATCH_MEMBER_BYTES_MIN
-        members = new_table(rows_max)
-        count = expand_batch(source, table, row, members, rows_max)
+        rows = min(rows_max, _BATCH_ROWS)
+        while (count := expand_batch(source, table, row, members := new_table(rows), rows)) == _MORE_ROWS:
+            rows = min(rows_max, rows * _BATCH_ROWS)
         if count <= 0:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body is not a sequence of messages")
         if inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues) & _ILLEGAL:
