@@ -27,6 +27,7 @@ VALUES = {
     "rucola.client.send_result": ["SendResult", "SendStatus"],
     "rucola.common.message": ["Message", "MessageExt"],
     "rucola.common.message_queue": ["MessageQueue"],
+    "rucola.protocol.bodies.heartbeat": ["MessageModel"],
 }
 
 HEAD = '"""{summary}\n\nGenerated from {source} by tools/async_to_sync.py: change that file and run the tool.\n"""\n'

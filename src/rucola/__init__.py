@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from rucola.client.send_result import SendResult, SendStatus
     from rucola.common.message import Message, MessageExt
     from rucola.common.message_queue import MessageQueue
+    from rucola.protocol.bodies.heartbeat import MessageModel
 
 __all__ = [
     "Message",
     "MessageExt",
+    "MessageModel",
     "MessageQueue",
     "Producer",
     "ProducerConfig",
@@ -36,6 +38,7 @@ __all__ = [
 _MODULES = {
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",
+    "MessageModel": "rucola.protocol.bodies.heartbeat",
     "MessageQueue": "rucola.common.message_queue",
     "Producer": "rucola.client.producer",
     "ProducerConfig": "rucola.client.config",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import check_options, option
 from rucola.errors import ConfigError
+from rucola.protocol.bodies.heartbeat import MessageModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,16 @@ class ProducerConfig(ClientConfig):
 class PullConsumerConfig(ClientConfig):
     """Settings of a pull consumer."""
 
+    message_model: MessageModel = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
+        "messageModel",
+        MessageModel.CLUSTERING,
+        "CLUSTERING: the brokers keep the group's progress; BROADCASTING: this client keeps its own, in a file.",
+    )
+    local_offset_store_dir: str = option(
+        "localOffsetStoreDir",
+        "",
+        "Folder of these files (`rocketmq.client.localOffsetStoreDir`); empty = `.rocketmq_offsets` at home.",
+    )
     consumer_pull_timeout_ms: int = option(
         "consumerPullTimeoutMillis", 10_000, "How long a pull may take that is answered at once.", unit="ms", minimum=1
     )

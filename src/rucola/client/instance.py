@@ -17,7 +17,7 @@ from rucola.client.name_servers import NameServers
 from rucola.client.route import RouteTable
 from rucola.common.hosts import split_address
 from rucola.errors import ClientError, RucolaError
-from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel, ProducerData
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.remoting.signer import RequestSigner
@@ -65,7 +65,8 @@ class ClientInstance:
         self.api = RemotingApi(self.client)
         self.name_servers = NameServers(namesrv, self.api, config.mq_client_api_timeout_ms)
         self.address = local_address(self.name_servers.addresses[0])
-        self.client_id = client_id(self.address, config, clock)
+        broadcasting = consumer is not None and consumer.message_model is MessageModel.BROADCASTING
+        self.client_id = client_id(self.address, config, clock, keeps_name=broadcasting)
         self.routes = RouteTable(self.name_servers, create_topic_key, default_topic_queue_nums, self._heartbeat_soon)
         self._new_broker = asyncio.Event()
         self._beating = False
@@ -163,10 +164,13 @@ def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
     return ClientOptions(connect_timeout_ms=config.connect_timeout_ms, signer=signer, tls=tls)
 
 
-def client_id(address: str, config: ClientConfig, clock: Clock) -> str:
-    """``ip@instance[@unit]``; the instance DEFAULT becomes process id and time."""
+def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: bool = False) -> str:
+    """``ip@instance[@unit]``; the instance DEFAULT becomes process id and time.
+
+    ``keeps_name``: DEFAULT stays, for a client that must find its file again.
+    """
     name = config.instance_name
-    if name == "DEFAULT":
+    if name == "DEFAULT" and not keeps_name:
         name = f"{os.getpid()}#{int(clock.monotonic() * 1_000_000_000)}"
     return "@".join(part for part in (address, name, config.unit_name) if part)
 

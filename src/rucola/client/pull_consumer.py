@@ -4,12 +4,14 @@ DefaultMQPullConsumer and PullAPIWrapper.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from rucola.client.config import PullConsumerConfig
 from rucola.client.instance import ClientInstance, check_group, check_topic
+from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.producer import tracing
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.common import message_const
@@ -20,11 +22,12 @@ from rucola.common.sysflag import MessageSysFlag, PullSysFlag
 from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.compression import decompress
 from rucola.formats.message import decode_message, decode_messages
-from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType
+from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
 T = TypeVar("T")
@@ -67,11 +70,15 @@ class PullConsumer:
         check_group(group)
         self._group = group
         self._config = config or PullConsumerConfig()
-        consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY)
+        consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY, self._config.message_model)
         clock = clock or SystemClock()
         self._instance = ClientInstance(namesrv, self._config, clock, consumer=consumer)
         self._trace = tracing(group, "CONSUME", namesrv, self._config, clock) if self._config.enable_trace else None
         self._suggested: dict[MessageQueue, int] = {}
+        self._local: LocalFileOffsetStore | None = None
+        if self._config.message_model is MessageModel.BROADCASTING:
+            directory = self._config.local_offset_store_dir
+            self._local = LocalFileOffsetStore(Files(), directory, self._instance.client_id, group)
 
     async def __aenter__(self) -> PullConsumer:
         await self.start()
@@ -203,12 +210,31 @@ class PullConsumer:
         return await self._told(queue, self._instance.api.earliest_store_time(await self._master(queue), queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress on ``queue``: the next queue offset it wants; None when it has none."""
+        """The group's progress on ``queue``: the next queue offset it wants; None when it has none.
+
+        With BROADCASTING that of this client, from its file.
+
+        Raises:
+            FormatError: the file is damaged, and there is no spare that reads.
+            DiskError: the file cannot be read.
+        """
+        if self._local is not None:
+            self._check_running()
+            return (await asyncio.to_thread(self._local.load)).get(queue)
         call = self._instance.api.query_consumer_offset(await self._master(queue), self._group, queue, False)
         return await self._told(queue, call)
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's progress on ``queue`` and wait until the broker has it."""
+        """Store the group's progress on ``queue`` and wait until the broker has it, with BROADCASTING the disk.
+
+        Raises:
+            FormatError: the client's file is damaged, and there is no spare that reads.
+            DiskError: the client's file cannot be written.
+        """
+        if self._local is not None:
+            self._check_running()
+            await asyncio.to_thread(self._local.commit, {queue: consumer_offset})
+            return
         call = self._instance.api.update_consumer_offset(await self._master(queue), self._group, queue, consumer_offset)
         await self._told(queue, call)
 

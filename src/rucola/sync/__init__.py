@@ -10,12 +10,14 @@ from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.protocol.bodies.heartbeat import MessageModel
 from rucola.sync.producer import Producer
 from rucola.sync.pull_consumer import PullConsumer
 
 __all__ = [
     "Message",
     "MessageExt",
+    "MessageModel",
     "MessageQueue",
     "Producer",
     "ProducerConfig",

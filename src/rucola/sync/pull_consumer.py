@@ -128,11 +128,23 @@ class PullConsumer:
         return self._loop.run(self._async.earliest_store_time(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress on ``queue``: the next queue offset it wants; None when it has none."""
+        """The group's progress on ``queue``: the next queue offset it wants; None when it has none.
+
+        With BROADCASTING that of this client, from its file.
+
+        Raises:
+            FormatError: the file is damaged, and there is no spare that reads.
+            DiskError: the file cannot be read.
+        """
         return self._loop.run(self._async.committed(queue))
 
     def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's progress on ``queue`` and wait until the broker has it."""
+        """Store the group's progress on ``queue`` and wait until the broker has it, with BROADCASTING the disk.
+
+        Raises:
+            FormatError: the client's file is damaged, and there is no spare that reads.
+            DiskError: the client's file cannot be written.
+        """
         self._loop.run(self._async.commit(queue, consumer_offset))
 
     def message_by_id(self, offset_msg_id: str) -> MessageExt:
