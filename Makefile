@@ -1,7 +1,7 @@
 # make demo    the main job: 336,776 flights through broker, clients and Spark
 # make test    the tests
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
-# make crash   100,000 power cuts, failing calls and kills (STATES=N for more or fewer), 500 hostile directories
+# make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
@@ -51,9 +51,12 @@ lint: $(VENV)/.dev
 check: lint test
 
 STATES ?= 100000
+KILLS ?= 12
 
 crash: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.explore --states $(STATES)
+	@$(BIN)/python -m tests.crash.broker_explore --states $$(( $(STATES) / 10 ))
+	@$(BIN)/python -m tests.crash.broker_kills --rounds $(KILLS)
 	@$(BIN)/python -m tests.crash.hostile --variants 500
 
 INPUTS ?= 10000000

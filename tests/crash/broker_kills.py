@@ -1,0 +1,135 @@
+"""SIGKILLs ``rucola broker`` in the middle of delayed, transactional and popped messages, again and again.
+
+    python -m tests.crash.broker_kills --rounds 20
+    python -m tests.crash.broker_kills --rounds 4 --flush sync --seed 7
+
+Every process goes on with the store that the one before left. At the end nothing may be missing, early, acknowledged
+and there again, or both committed and given up. Exit code 1 when something is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from tests.crash.kill_ledger import Ledger, Lie
+from tests.crash.kill_traffic import LEVELS_MS, Traffic
+
+SETTLE_S = 40.0
+_LEVELS = " ".join(f"{delay_ms // 1000}s" for delay_ms in LEVELS_MS)
+_OPTIONS = f"""
+listenPort=0
+brokerName=broker-a
+mappedFileSizeCommitLog=1048576
+mappedFileSizeConsumeQueue=20000
+mappedFileSizeTimerLog=104000
+maxHashSlotNum=1000
+maxIndexNum=4000
+messageDelayLevel={_LEVELS}
+transactionTimeOut=300
+transactionCheckInterval=200
+transactionCheckMax=15
+reviveInterval=100
+flushConsumerOffsetInterval=500
+timerFlushIntervalMs=200
+"""
+
+
+class BrokerProcess:
+    """``rucola broker`` over a store directory.
+
+    Attributes:
+        address: where it listens.
+    """
+
+    def __init__(self, directory: Path, sync: bool) -> None:
+        conf = directory / "broker.conf"
+        flush = "SYNC_FLUSH" if sync else "ASYNC_FLUSH"
+        conf.write_text(f"{_OPTIONS}storePathRootDir={directory / 'store'}\nflushDiskType={flush}\n")
+        with (directory / "broker.log").open("ab") as log:
+            command = [sys.executable, "-m", "rucola", "broker", "-c", str(conf), "--json"]
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise Lie(f"the broker does not start: exit code {self._process.wait(10)}")
+        self.address: str = json.loads(line)["brokers"][0]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait(10)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+async def _live(broker: BrokerProcess, ledger: Ledger, number: int, random: Random) -> None:
+    """Traffic until the broker is killed."""
+    async with Traffic(broker.address, ledger, number, random) as traffic:
+        running = asyncio.ensure_future(traffic.run())
+        await asyncio.wait([running], timeout=0.3 + random.random() * 2)
+        broker.kill()
+        await running
+
+
+async def _settle(broker: BrokerProcess, ledger: Ledger, number: int) -> None:
+    async with Traffic(broker.address, ledger, number, Random(number)) as traffic:
+        await traffic.settle(SETTLE_S)
+
+
+def kill_rounds(directory: Path, seed: int, flushes: Sequence[bool]) -> Ledger:
+    """Processes that are killed, and at last one that is not until everything has come.
+
+    Args:
+        flushes: of each process, whether it runs under SYNC_FLUSH.
+
+    Raises:
+        Lie: a broker did not keep what it had answered.
+    """
+    random, ledger = Random(seed), Ledger()
+    for number, sync in enumerate(flushes, 1):
+        broker = BrokerProcess(directory, sync)
+        try:
+            if number < len(flushes):
+                asyncio.run(_live(broker, ledger, number, random))
+            else:
+                asyncio.run(_settle(broker, ledger, number))
+        finally:
+            broker.kill()
+    return ledger
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.broker_kills", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=20, help="kills under each way to write the log")
+    parser.add_argument("--seed", type=int, default=1, help="of what is sent and when the broker is killed")
+    parser.add_argument("--flush", choices=("sync", "async"), help="only this way to write the log")
+    options = parser.parse_args()
+    print(f"kill rounds of the broker: seed {options.seed}, {options.rounds} kills")
+    for flush in [options.flush] if options.flush else ["sync", "async"]:
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="rucola-kills-") as directory:
+            try:
+                ledger = kill_rounds(Path(directory), options.seed, [flush == "sync"] * (options.rounds + 1))
+            except Lie as lie:
+                print(f"VIOLATION, {flush}: {lie}")
+                return 1
+        print(
+            f"{flush}: {len(ledger.sent)} to be popped, {sum(ledger.popped.values())} pops, "
+            f"{len(ledger.due_ms)} delayed, {len(ledger.halves)} transactions, {time.perf_counter() - begin:.1f} s",
+            flush=True,
+        )
+    print("no violation")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
