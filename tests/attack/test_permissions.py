@@ -160,7 +160,7 @@ def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> Non
     run(body())
 
 
-def test_s39_the_end_of_a_transaction_is_its_topic_s_publisher_s(tmp_path: Path) -> None:
+def test_s39_s44_the_end_of_a_transaction_is_its_topic_s_publisher_s(tmp_path: Path) -> None:
     """S-44, too: who may not publish to the topic cannot commit or roll back what waits for it."""
 
     async def body() -> None:

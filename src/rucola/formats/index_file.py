@@ -15,6 +15,7 @@ candidates: topic and key are to be compared with the record.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rucola.common.ids import PhysicalOffset
@@ -28,6 +29,7 @@ __all__ = [
     "INDEX_ENTRY",
     "INDEX_HEADER",
     "INDEX_SLOT",
+    "ChainBudget",
     "IndexHeader",
     "find_broken_chain",
     "index_file_bytes",
@@ -102,6 +104,18 @@ def key_hash(topic: bytes, key: bytes) -> int:
     return 0 if value == INT32_MIN else abs(value)
 
 
+@dataclass(slots=True)
+class ChainBudget:
+    """How many entries queries may still look at; a chain is as long as whoever chooses keys wants it to be.
+
+    Attributes:
+        cut: whether a chain was left because of it.
+    """
+
+    steps: int
+    cut: bool = False
+
+
 def query(
     index: bytes | bytearray | memoryview,
     slot_count: int,
@@ -109,6 +123,7 @@ def query(
     count_max: int,
     begin_ms: int,
     end_ms: int,
+    budget: ChainBudget | None = None,
 ) -> list[PhysicalOffset]:
     """Physical offsets of the entries with that hash and a time in ``begin_ms`` to ``end_ms``, newest first.
 
@@ -129,6 +144,11 @@ def query(
     for _ in range(header.index_count):  # no chain is longer, a circle is
         if not 0 < entry <= header.index_count or len(found) >= count_max:
             break
+        if budget is not None:
+            if budget.steps <= 0:
+                budget.cut = True
+                break
+            budget.steps -= 1
         stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entries + INDEX_ENTRY.size * entry)
         if seconds < 0:
             break

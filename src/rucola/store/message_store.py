@@ -24,6 +24,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher, OnArrival
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.log.log_reader import Gap
@@ -325,23 +326,33 @@ class MessageStore:
         self.stats.got_bytes += result.message_bytes
         return result
 
-    def message_at(self, physical_offset: int) -> memoryview | None:
-        """The record that starts at ``physical_offset``; None when none does."""
-        return self._log.message_at(physical_offset)
+    def message_at(self, physical_offset: int, cold: ColdRecords | None = None) -> memoryview | None:
+        """The record that starts at ``physical_offset``; None when none does.
+
+        With ``cold`` the disk is not waited for: None then, and what has to be fetched is noted there.
+        """
+        return self._reader.message_at(physical_offset, cold)
 
     def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:
         """Records from ``physical_offset`` to the end of the log whose sysFlag has those bits, or of that topic."""
         return records_of_kind(self._log, physical_offset, flag_mask, flags, topic)
 
     def query_by_key(
-        self, topic: bytes, key: bytes, count_max: int = 32, begin_ms: int = 0, end_ms: int = _FOREVER_MS
+        self,
+        topic: bytes,
+        key: bytes,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+        cold: ColdRecords | None = None,
     ) -> QueryMessageResult:
         """Messages of ``topic`` whose UNIQ_KEY or one of whose KEYS is ``key``, the newest ``count_max`` of them.
 
         Args:
             begin_ms, end_ms: store times, both included.
+            cold: the disk is not waited for: what has to be fetched before the next try is noted there.
         """
-        return self._reader.query_by_key(topic, key, count_max, begin_ms, end_ms)
+        return self._reader.query_by_key(topic, key, count_max, begin_ms, end_ms, cold)
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER

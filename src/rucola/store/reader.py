@@ -11,9 +11,10 @@ from collections.abc import Collection
 
 from rucola.common.columns import RecordColumn
 from rucola.formats.consume_queue import UNIT_BYTES, join_slices, merge_neighbours
+from rucola.formats.index_file import ChainBudget
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
-from rucola.store.log.cold_read import Copies, FindPart
+from rucola.store.log.cold_read import ColdRecords, Copies, FindPart
 from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
@@ -24,6 +25,10 @@ from rucola.store.stats import StoreStats
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
+_CHAIN_STEPS_MAX = 32_768
+"""Index entries that a query looks at: a few per slot are usual, keys chosen with one hash can make them millions."""
+_OTHER_BYTES_MAX = 16 << 20
+"""Records with the same hash and other keys that a query reads."""
 JOIN_BELOW_BYTES = 4096
 """Average length of slices below which copying beats handing them over one by one. Measured on uvloop, loopback, CPU of
 an answer of 32 slices: 200 B each 27 us gathered, 15 us joined; 1,250 B 33 and 25; 4,096 B 44 to 55 and 39 to 61."""
@@ -89,21 +94,39 @@ class MessageReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
 
-    def query_by_key(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> QueryMessageResult:
+    def message_at(self, physical_offset: int, cold: ColdRecords | None) -> memoryview | None:
+        """See ``MessageStore.message_at``."""
+        return None if self._waits(physical_offset, cold) else self._log.message_at(physical_offset)
+
+    def query_by_key(
+        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int, cold: ColdRecords | None
+    ) -> QueryMessageResult:
         """See ``MessageStore.query_by_key``."""
         if self._index is None or not key:
             return QueryMessageResult([])
         count_max = min(count_max, self._config.max_msgs_num_batch)
-        candidates = self._index.query(topic, key, _CANDIDATES_MAX, begin_ms, end_ms)
+        budget = ChainBudget(_CHAIN_STEPS_MAX)
+        candidates = self._index.query(topic, key, _CANDIDATES_MAX, begin_ms, end_ms, budget)
         found: list[tuple[int, int]] = []
+        other_bytes = waiting = 0
+        partial = budget.cut
         for physical_offset in dict.fromkeys(candidates):
-            if len(found) >= count_max:
+            if len(found) + waiting >= count_max:
                 break
-            size = self._size_if_key(physical_offset, topic, key, begin_ms, end_ms)
-            if size:
+            if other_bytes > _OTHER_BYTES_MAX:
+                partial = True
+                break
+            if self._waits(physical_offset, cold):
+                waiting += 1
+                continue
+            size, matches = self._compare_key(physical_offset, topic, key, begin_ms, end_ms)
+            if matches:
                 found.append((physical_offset, size))
+            else:
+                other_bytes += size
         views = [view for offset, size in sorted(found) if (view := self._log.view(offset, size)) is not None]
-        return QueryMessageResult(views, *self._index.newest()) if views else QueryMessageResult([])
+        newest = self._index.newest() if views else (0, 0)
+        return QueryMessageResult(views, *newest, partial)
 
     def offset_by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
         """See ``MessageStore.offset_by_time``."""
@@ -224,19 +247,29 @@ class MessageReader:
             codes = self._codes[tag_codes] = array("q", sorted(tag_codes))
         return codes
 
-    def _size_if_key(self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int) -> int:
-        """Size of the record if its topic, one of its keys and its store time are those asked for, else 0.
+    def _waits(self, physical_offset: int, cold: ColdRecords | None) -> bool:
+        """Whether a record may not be looked at now: the disk must be asked first, which ``cold`` notes, or cannot."""
+        if cold is None or physical_offset >= max(self._written_from, self._log.max_offset - self._in_memory_bytes):
+            return False
+        file = self._log.queue.find(physical_offset)
+        return file is not None and cold.waits(file, physical_offset)
+
+    def _compare_key(
+        self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int
+    ) -> tuple[int, bool]:
+        """Size of a record, and whether its topic, one of its keys and its store time are those asked for.
 
         The index compares hashes only: ``Aa`` and ``BB`` have the same.
         """
         log = self._log
         row = log.row_at(physical_offset, CHECK_ALL)
-        if row is None or not begin_ms <= row[RecordColumn.STORE_TIMESTAMP] <= end_ms:
-            return 0
+        if row is None:
+            return 0, False
         size = row[RecordColumn.RECORD_SIZE]
         record = log.view(physical_offset, size)
-        if record is None or log.topic_of(physical_offset, row) != topic:
-            return 0
+        timely = begin_ms <= row[RecordColumn.STORE_TIMESTAMP] <= end_ms
+        if record is None or not timely or log.topic_of(physical_offset, row) != topic:
+            return size, False
         start = row[RecordColumn.RECORD_POS]
 
         def span(position: RecordColumn, length: RecordColumn) -> bytes:
@@ -244,5 +277,5 @@ class MessageReader:
             return bytes(record[at : at + max(row[length], 0)])
 
         if key == span(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN):
-            return size
-        return size if key in span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ") else 0
+            return size, True
+        return size, key in span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ")

@@ -101,8 +101,10 @@ class QueryMessageResult:
         views: one slice of the log per record, in log order.
         index_physical_offset: newest record the index knows.
         index_timestamp_ms: its store time.
+        partial: whether more was to be looked at than a query may, so that some may be missing.
     """
 
     views: list[memoryview]
     index_physical_offset: int = 0
     index_timestamp_ms: int = 0
+    partial: bool = False

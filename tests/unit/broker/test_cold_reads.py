@@ -1,4 +1,4 @@
-"""Pulls of messages that are not in memory keep nobody else from being served."""
+"""Pulls and queries of messages that are not in memory keep nobody else from being served."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import asyncio
 import threading
 
 import pytest
-from tests.brokers import Cluster, run
+from tests.brokers import Cluster, properties_text, run
 
+from rucola.errors import DiskError
 from rucola.formats.message import decode_messages
+from rucola.protocol.codes import RequestCode
 from rucola.runtime.files import MappedSegment
-from rucola.store.log.cold_read import ColdRead
+from rucola.store.log.cold_read import ColdRead, ColdRecords
 
 
 class Disk:
@@ -26,7 +28,15 @@ class Disk:
             assert self.answer.wait(60)
             fetch(cold)
 
+        fetch_records = ColdRecords.fetch
+
+        def slow_records(cold: ColdRecords) -> None:
+            self.asked += 1
+            assert self.answer.wait(60)
+            fetch_records(cold)
+
         monkeypatch.setattr(ColdRead, "fetch", slow)
+        monkeypatch.setattr(ColdRecords, "fetch", slow_records)
         monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
 
 
@@ -87,6 +97,68 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
                 await asyncio.sleep(0.001)
             refused = await cluster.pull("T")
             assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
+            disk.answer.set()
+            assert bodies(await cold) == [b"old"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("kind", ["by id", "by key"])
+def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
+    """Two messages with the key are fetched together; what cannot be fetched is not there."""
+    key = properties_text(UNIQ_KEY="U", KEYS="k")
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old", key)
+            await cluster.send("T", b"other", key)
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path) as cluster:
+            if kind == "by id":
+                asked = cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
+            else:
+                times = {"beginTimestamp": "0", "endTimestamp": str(2**62)}
+                asked = cluster.ask(RequestCode.QUERY_MESSAGE, {"topic": "T", "key": "k", "maxNum": "32", **times})
+            cold = asyncio.ensure_future(asked)
+            while not disk.asked:
+                await asyncio.sleep(0.001)
+            assert (await cluster.send("T", b"new")).code == 0
+            assert not cold.done()
+            disk.answer.set()
+            assert bodies(await cold) == ([b"old"] if kind == "by id" else [b"old", b"other"])
+            assert disk.asked == 1
+
+    run(scene())
+
+
+def test_what_the_disk_cannot_read_is_not_found(tmp_path, monkeypatch):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old")
+        monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
+
+        def fails(segment: MappedSegment, *_: int) -> bytes:
+            raise DiskError(segment.path, "read", "input/output error")
+
+        async with Cluster(tmp_path) as cluster:
+            monkeypatch.setattr(MappedSegment, "read", fails)
+            answer = await cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
+            assert (answer.code, answer.remark) == (1, "can not find message by the offset, 0")
+
+    run(scene())
+
+
+def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"old")
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path, pull_thread_pool_queue_capacity=1) as cluster:
+            cold = asyncio.ensure_future(cluster.pull("T"))
+            while not disk.asked:
+                await asyncio.sleep(0.001)
+            refused = await cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
+            assert refused.code == 2
             disk.answer.set()
             assert bodies(await cold) == [b"old"]
 

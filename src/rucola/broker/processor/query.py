@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rucola.broker.processor.processor import success
 from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
@@ -21,36 +23,69 @@ from rucola.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from rucola.remoting.processors import OVERLOAD, serve_again
 from rucola.remoting.server import Channel
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.results import Boundary
+
+_Step = Callable[[Channel, RemotingCommand, ColdRecords], RemotingCommand | None]
+_PARTIAL = "not all of the index could be looked at, there may be more"
 
 
 class QueryProcessor:
-    """Answers from the store alone."""
+    """Answers from the store alone; what is not in memory is waited for by others than the event loop."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store
+        self._cold_reads = services.cold_reads
 
-    def query_message(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def query_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """12."""
+        return self._query(channel, command, ColdRecords())
+
+    def view_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        """33."""
+        return self._view(channel, command, ColdRecords())
+
+    def _query(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand | None:
         header = QueryMessageRequestHeader.from_ext_fields(command.ext_fields)
         count = self._store.config.default_query_max_num if header.unique_key_query else header.max_num
         result = self._store.query_by_key(
-            header.topic.encode(), header.key.encode(), count, header.begin_timestamp, header.end_timestamp
+            header.topic.encode(), header.key.encode(), count, header.begin_timestamp, header.end_timestamp, cold
         )
+        if cold.pending:
+            self._fetch(channel, command, cold, self._query)
+            return None
         fields = QueryMessageResponseHeader(result.index_timestamp_ms, result.index_physical_offset).to_ext_fields()
         if not result.views:
-            remark = "can not find message, maybe time range not correct"
+            remark = _PARTIAL if result.partial else "can not find message, maybe time range not correct"
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
-        return command.answer(ResponseCode.SUCCESS, "", fields, b"".join(result.views))
+        remark = _PARTIAL if result.partial else ""
+        return command.answer(ResponseCode.SUCCESS, remark, fields, b"".join(result.views))
 
-    def view_message(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """33."""
+    def _view(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand | None:
         physical_offset = ViewMessageRequestHeader.from_ext_fields(command.ext_fields).offset
-        record = self._store.message_at(physical_offset)
+        record = self._store.message_at(physical_offset, cold)
+        if cold.pending:
+            self._fetch(channel, command, cold, self._view)
+            return None
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
         return command.answer(ResponseCode.SUCCESS, body=bytes(record))
+
+    def _fetch(self, channel: Channel, command: RemotingCommand, cold: ColdRecords, then: _Step) -> None:
+        """Do ``then`` once what ``cold`` waits for is in memory.
+
+        Raises:
+            BrokerError: too many requests wait for the disk.
+        """
+
+        def resume() -> None:
+            if not channel.closed:
+                serve_again(channel, command, lambda channel, command: then(channel, command, cold))
+
+        if not self._cold_reads.start(channel, cold.fetch, resume):
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
     def search_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """29."""

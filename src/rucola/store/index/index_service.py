@@ -18,6 +18,7 @@ from rucola.formats.index_file import (
     INDEX_ENTRY,
     INDEX_HEADER,
     INDEX_SLOT,
+    ChainBudget,
     IndexHeader,
     index_file_bytes,
     key_hash,
@@ -109,13 +110,15 @@ class IndexFile:
         _, end, _, end_offset, _, _ = previous.header()
         self._file.segment.view[: INDEX_HEADER.size] = IndexHeader(end, end, end_offset, end_offset, 0, 1).encode()
 
-    def query(self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[PhysicalOffset]:
+    def query(
+        self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
+    ) -> list[PhysicalOffset]:
         """Physical offsets of the entries with this hash, newest first; candidates, since only the hash is compared.
 
         The file cuts times to seconds, so that records up to a second too old may be among them, and none is missed.
         """
         view = self._file.segment.view
-        return query(view, self.slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms)
+        return query(view, self.slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms, budget)
 
     def keys_at_end(self) -> int:
         """How many keys of the record with the newest key there are: the file may have become full within it."""
@@ -337,7 +340,9 @@ class IndexService:
         detached, self.files = self.files[:count], self.files[count:]
         return detached
 
-    def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+    def query(
+        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
+    ) -> list[int]:
         """Physical offsets of candidates, newest first; the caller compares topic and key with the record."""
         wanted_hash = key_hash(topic, key)
         found: list[int] = []
@@ -345,8 +350,8 @@ class IndexService:
             header = file.header()
             # The reference stops at a file that begins too early; after a clock stepped back older files may match.
             if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
-                found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms)
-                if len(found) >= count_max:
+                found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)
+                if len(found) >= count_max or budget.cut:
                     break
         return found
 

@@ -21,6 +21,8 @@ from rucola.store.log.mapped_file import MappedFile
 COPY_MAX_BYTES = 8 << 20
 """A unit that says more than this is damaged or a rare giant; it is left to the map, where only what is looked at is
 read."""
+_SIZE_BYTES = 4
+"""A record begins with its size."""
 
 
 class LogPart(Protocol):
@@ -76,6 +78,53 @@ class ColdRead:
         for file, position, length in self._parts:
             with suppress(DiskError):
                 file.segment.read(position, length)
+
+
+class ColdRecords:
+    """Records looked at one by one, whose sizes nobody knows before: what is not in memory is fetched, all together.
+
+    Attributes:
+        pending: whether ``fetch`` has something to do.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: list[tuple[MappedFile, int]] = []
+        self._known: set[int] = set()
+        self._unreadable: set[int] = set()
+
+    @property
+    def pending(self) -> bool:
+        """See the class."""
+        return bool(self._wanted)
+
+    def waits(self, file: MappedFile, physical_offset: int) -> bool:
+        """Whether the record at ``physical_offset`` of ``file`` may not be looked at: not yet, or it is unreadable."""
+        if physical_offset in self._known:
+            return physical_offset in self._unreadable
+        head = memoryview(bytearray(_SIZE_BYTES))
+        if file.segment.read_resident(physical_offset - file.start, head):
+            size = min(_size_in(head), file.end - physical_offset)
+            if file.segment.read_resident(physical_offset - file.start, memoryview(bytearray(size))):
+                return False
+        self._known.add(physical_offset)
+        self._wanted.append((file, physical_offset))
+        return True
+
+    def fetch(self) -> None:
+        """Brings into memory what was waited for. Any thread may call it, while nobody looks at records."""
+        wanted, self._wanted = self._wanted, []
+        for file, physical_offset in wanted:
+            position = physical_offset - file.start
+            try:
+                size = _size_in(file.segment.read(position, _SIZE_BYTES))
+                file.segment.read(position, min(size, file.end - physical_offset))
+            except DiskError:
+                self._unreadable.add(physical_offset)
+
+
+def _size_in(head: bytes | bytearray | memoryview) -> int:
+    """What a record says of its size, within bounds."""
+    return min(max(int.from_bytes(head[:_SIZE_BYTES], "big", signed=True), _SIZE_BYTES), COPY_MAX_BYTES)
 
 
 class Copies:
