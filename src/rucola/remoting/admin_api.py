@@ -16,6 +16,7 @@ from rucola.protocol.bodies.configs import (
     SubscriptionGroupWrapper,
 )
 from rucola.protocol.bodies.connections import ConsumerConnection, ProducerConnection, ProducerTableInfo
+from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.offsets import ResetOffsetBody
 from rucola.protocol.bodies.pop import SetMessageRequestModeRequestBody
@@ -52,6 +53,11 @@ class AdminApi(RemotingApi):
             return TopicConfig.from_dict(fastjson.load_object(answer.body, "TopicConfig"))
         except (TypeError, ValueError) as error:
             raise FormatError("TopicConfig", 0, "its members of their types", str(error)[:200]) from error
+
+    async def system_topics(self, address: str) -> list[str]:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
+        answer = await self._ask(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        return TopicList.decode(answer.body).topic_list
 
     async def change_topics(self, address: str, configs: Sequence[TopicConfig]) -> None:
         """UPDATE_AND_CREATE_TOPIC_LIST (18)."""
@@ -158,6 +164,10 @@ class AdminApi(RemotingApi):
         return fastjson.load_object(answer.body, "ConsumerRunningInfo")
 
     # broker
+
+    async def ha_status(self, address: str) -> HARuntimeInfo:
+        """GET_BROKER_HA_STATUS (907)."""
+        return HARuntimeInfo.decode((await self._ask(address, RequestCode.GET_BROKER_HA_STATUS)).body)
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """GET_BROKER_RUNTIME_INFO (28)."""

@@ -1,4 +1,4 @@
-"""Commands of ``rucola mqadmin`` that send and read messages, that follow one, and that reset one queue."""
+"""Commands of ``rucola mqadmin`` that send, read and follow messages, reset one queue, take or write files."""
 
 from __future__ import annotations
 
@@ -118,5 +118,37 @@ def test_many_at_once(tmp_path: Path, capsys: Capture) -> None:
         [row] = await shell.rows("allocateMQ -t T1 -i 10.0.0.1,10.0.0.2")
         shares = {client: [queue["queueId"] for queue in queues] for client, queues in row["result"].items()}
         assert shares == {"10.0.0.1": [0, 1], "10.0.0.2": [2]}
+
+    scene(tmp_path, capsys, work)
+
+
+def test_exports(tmp_path: Path, capsys: Capture) -> None:
+    async def work(shell: Shell, there: Administered) -> None:
+        folder = tmp_path / "made" / "here"
+        assert "metadata.json success" in await shell(f"exportMetadata -c DefaultCluster -f {folder}")
+        found = json.loads((folder / "metadata.json").read_text())
+        assert set(found["topicConfigTable"]) == {"T_live"}
+        assert found["topicConfigTable"]["T_live"]["readQueueNums"] == 2
+        assert set(found["subscriptionGroupTable"]) == {"G_live"} and found["exportTime"] > 1_700_000_000_000
+        await shell(f"exportMetadata -b BROKER -f {folder} -t -s")
+        assert set(json.loads((folder / "topic.json").read_text())["topicConfigTable"]) == {"T_live", "%RETRY%G_live"}
+        await shell(f"exportMetadata -b BROKER -f {folder} -g")
+        assert "topicConfigTable" not in json.loads((folder / "subscriptionGroup.json").read_text())
+        await shell(f"updateTopicList -b BROKER -f {folder / 'none.json'}", code=2)
+        [row] = await shell.rows(f"exportConfigs -c DefaultCluster -f {folder}")
+        configs = json.loads(Path(row["path"]).read_text())
+        assert configs["clusterScale"] == {"masterBrokerSize": 1, "namesrvSize": 1, "slaveBrokerSize": 0}
+        assert configs["brokerConfigs"]["broker-a"]["traceOn"] == "true"
+        assert "no cluster" in await shell("exportConfigs -c other", code=1)
+
+    scene(tmp_path, capsys, work)
+
+
+def test_replication(tmp_path: Path, capsys: Capture) -> None:
+    async def work(shell: Shell, there: Administered) -> None:
+        [row] = await shell.rows("haStatus -b BROKER")
+        assert (row["#MasterAddr"], row["#SlaveNum"]) == (shell.broker, 0)
+        assert row["#MasterCommitLogMaxOffset"] == there.cluster.broker.store.max_offset > 0
+        assert "#SlaveAckOffset" in await shell("haStatus -c DefaultCluster")
 
     scene(tmp_path, capsys, work)

@@ -16,7 +16,9 @@ from rucola.cli.mqadmin import (
     broker,
     connection,
     consume,
+    export,
     group,
+    ha,
     message,
     namesrv,
     offset,
@@ -28,7 +30,7 @@ from rucola.cli.mqadmin import (
 from rucola.cli.mqadmin.command import app
 from rucola.errors import ConfigError, RucolaError
 
-FAMILIES = (acl, auth, broker, connection, consume, group, message, namesrv, offset, produce, topic, trace)
+FAMILIES = (acl, auth, broker, connection, consume, export, group, ha, message, namesrv, offset, produce, topic, trace)
 """Each registers its commands when it is imported."""
 
 

@@ -1,0 +1,122 @@
+"""Commands that write what a cluster has into a file: ``exportMetadata``, ``exportConfigs``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from rucola.cli.mqadmin import output
+from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, administer, app, one_of
+from rucola.client.admin import AdminClient
+from rucola.common.key_builder import is_dlq_topic, is_retry_topic, is_system_topic
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.topic_config import TopicConfig
+from rucola.formats.fastjson import dumps_pretty
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+
+Folder = Annotated[str, typer.Option("-f", "--filePath", help="Folder of the file, made when it is not there.")]
+_OWN_GROUPS = frozenset(
+    {
+        *("DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"),
+        *("__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER", "SELF_TEST_P_GROUP", "SELF_TEST_C_GROUP"),
+        *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
+    }
+)
+"""Groups of the system (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``), besides those of this prefix."""
+_OWN_GROUP_PREFIX = "CID_RMQ_SYS_"
+_CONFIG_KEYS = """
+    brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType maxMessageSize
+    messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS autoCreateTopicEnable
+    autoCreateSubscriptionGroup
+"""
+
+
+@app.command("exportMetadata")
+def export_metadata(
+    namesrv: Namesrv,
+    broker: Broker = None,
+    cluster: Cluster = None,
+    folder: Folder = ".",
+    topics_only: Annotated[bool, typer.Option("-t", "--topic", help="Topics only.")] = False,
+    groups_only: Annotated[bool, typer.Option("-g", "--subscriptionGroup", help="Consumer groups only.")] = False,
+    special: Annotated[bool, typer.Option("-s", "--specialTopic", help="Retry and dead-letter topics too.")] = False,
+) -> None:
+    """Write topics and consumer groups into a file; queues of several brokers are added up."""
+    one_of(broker, cluster)
+
+    async def work(admin: AdminClient) -> None:
+        topics: dict[str, TopicConfig] = {}
+        groups: dict[str, SubscriptionGroupConfig] = {}
+        for address in await admin.masters(broker, cluster):
+            own = frozenset(await admin.api.system_topics(address))
+            for name, topic in (await admin.api.all_topic_configs(address)).items():
+                if name not in own and not is_system_topic(name) and (special or not _is_special(name)):
+                    topics[name] = _with_queues_of(topic, topics.get(name))
+            for name, group in (await admin.api.all_groups(address)).items():
+                if name not in _OWN_GROUPS and not name.startswith(_OWN_GROUP_PREFIX):
+                    known = groups.get(name)
+                    more = known.retry_queue_nums if known is not None else 0
+                    groups[name] = replace(group, retry_queue_nums=group.retry_queue_nums + more)
+        content: dict[str, Any] = {}
+        if not groups_only:
+            content["topicConfigTable"] = {name: topics[name].to_dict() for name in sorted(topics)}
+        if not topics_only:
+            content["subscriptionGroupTable"] = {name: groups[name].to_dict() for name in sorted(groups)}
+        content["exportTime"] = SystemClock().wall_ms()
+        name = "topic.json" if topics_only else "subscriptionGroup.json" if groups_only else "metadata.json"
+        _write(folder, name, content)
+
+    administer(namesrv, work)
+
+
+@app.command("exportConfigs")
+def export_configs(
+    namesrv: Namesrv,
+    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Of this cluster.", show_default=False)],
+    folder: Folder = ".",
+) -> None:
+    """Write the size of a cluster and the main options of its brokers into a file."""
+
+    async def work(admin: AdminClient) -> None:
+        configs: dict[str, dict[str, str]] = {}
+        masters = await admin.masters(None, cluster)
+        members = await admin.members(None, cluster)
+        for address in masters:
+            config = await admin.api.broker_config(address)
+            configs[config.get("brokerName", address)] = {
+                key: config[key] for key in sorted(_CONFIG_KEYS.split()) if key in config
+            }
+        scale = {
+            "masterBrokerSize": len(masters),
+            "namesrvSize": len(admin.namesrv_addresses),
+            "slaveBrokerSize": len(members) - len(masters),
+        }
+        _write(folder, "configs.json", {"brokerConfigs": configs, "clusterScale": scale})
+
+    administer(namesrv, work)
+
+
+def _is_special(topic: str) -> bool:
+    return is_retry_topic(topic) or is_dlq_topic(topic)
+
+
+def _with_queues_of(topic: TopicConfig, known: TopicConfig | None) -> TopicConfig:
+    if known is None:
+        return topic
+    return replace(
+        topic,
+        read_queue_nums=topic.read_queue_nums + known.read_queue_nums,
+        write_queue_nums=topic.write_queue_nums + known.write_queue_nums,
+    )
+
+
+def _write(folder: str, name: str, content: dict[str, Any]) -> None:
+    files = Files()
+    path = f"{folder.rstrip('/') or '/'}/{name}"
+    if folder not in (".", ".."):
+        files.make_directory(folder)
+    files.replace_file(path, dumps_pretty(content))
+    output.say(f"export {path} success", path=path)
