@@ -1,31 +1,20 @@
-"""The command ``rucola``. Options and exit codes are a stable face; every error is one line on standard error."""
+"""The command ``rucola``. Options and exit codes are a stable face; every error is one line on standard error.
+
+The commands that serve are read with argparse, so that their start does not wait for the libraries that read the tools'
+commands (decision 4).
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import replace
-from typing import Annotated, NoReturn
-
-import orjson
-import typer
+from collections.abc import Callable
+from typing import NoReturn
 
 from rucola.cli.exit_codes import ExitCode, exit_code
-from rucola.errors import ConfigError, RucolaError
+from rucola.errors import RucolaError
 
-app = typer.Typer(
-    name="rucola",
-    help="RocketMQ's message store, broker and clients in Python.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-
-Quarantine = Annotated[
-    bool, typer.Option("--quarantine", help="Serve around damage: it is moved to quarantine/ in the store.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")]
+BROKERS_MAX = 64
 
 
 def run() -> NoReturn:
@@ -36,160 +25,132 @@ def run() -> NoReturn:
 def main(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
-        result = typer.main.get_command(app)(arguments, prog_name="rucola", standalone_mode=False)
-    except typer.TyperException as error:
-        return _fail(error.format_message(), ExitCode.USAGE)
+        if arguments[:1] in (["store"], ["mqadmin"]):
+            return _use_tool(*arguments)
+        return _serve(arguments)
+    except UsageError as error:
+        return _fail(str(error), ExitCode.USAGE)
     except RucolaError as error:
         return _fail(str(error), exit_code(error))
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return ExitCode.CLEAN
-    return result if isinstance(result, int) else ExitCode.CLEAN
 
 
-@app.command()
-def up(
-    store: Annotated[str | None, typer.Option(help="Directory of the store. [default: ~/store]")] = None,
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="A temporary store, removed at the end.")] = False,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    namesrv_port: Annotated[int, typer.Option(help="Port of the name server; 0: any free one.")] = 9876,
-    broker_port: Annotated[int | None, typer.Option(help="Port of the broker. [default: 10911]")] = None,
-    http_port: Annotated[int, typer.Option(help="Port of /livez, /readyz and /metrics; 0: any free one.")] = 8088,
-    flush: Annotated[
-        str | None, typer.Option(help="sync or async: answer sends after the disk sync or before.")
-    ] = None,
-    config: Annotated[str | None, typer.Option(help="A broker.conf of RocketMQ.")] = None,
-    brokers: Annotated[
-        int, typer.Option(min=1, max=64, help="So many brokers, more than one as processes with a store each.")
-    ] = 1,
-    quarantine: Quarantine = False,
-    json: Json = False,
-) -> None:
-    """Start name server and broker in one process over one store directory."""
-    from rucola.cli.broker_processes import BrokerStartError
-    from rucola.cli.serve import Stop, run_servers, temporary_store
-    from rucola.cli.servers import UpOptions, UpServers
+class UsageError(Exception):
+    """The command line is not understood."""
 
-    if ephemeral and store is not None:
-        raise ConfigError("--store", store, "nothing, with --ephemeral")
-    options = UpOptions(
-        store, ephemeral, host, namesrv_port, broker_port, http_port, flush, config, brokers, quarantine
+
+def _use_tool(name: str, *arguments: str) -> int:
+    import typer
+
+    run_tool: Callable[[list[str]], int]
+    if name == "store":
+        from rucola.cli.store import run as run_tool
+    else:
+        from rucola.cli.mqadmin.run import run as run_tool
+    try:
+        return run_tool(list(arguments))
+    except typer.TyperException as error:
+        raise UsageError(error.format_message()) from None
+    except typer.Abort:
+        return ExitCode.CLEAN
+
+
+def _serve(arguments: list[str]) -> int:
+    parser = command_line()
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit:  # --help and --version
+        return ExitCode.CLEAN
+    if options.command is None:
+        parser.print_help()
+        return ExitCode.USAGE
+    from rucola.cli import start
+
+    if options.command == "up":
+        return start.up(options)
+    if options.command == "namesrv":
+        return start.namesrv(options)
+    return start.broker(options)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print("rucola", version("rucola"))  # noqa: T201 - this is the output
+        parser.exit()
+
+
+def command_line() -> argparse.ArgumentParser:
+    """What the command understands."""
+    parser = _Parser(
+        "rucola", description="RocketMQ's message store, broker and clients in Python.", allow_abbrev=False
     )
-    with temporary_store() if ephemeral else nullcontext(store) as directory:
+    parser.add_argument("--version", action=_Version, nargs=0, help="Show the version.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
-        async def start() -> Stop:
-            servers = UpServers(replace(options, store=directory))
-            try:
-                addresses = await servers.start()
-            except BrokerStartError as error:
-                raise typer.Exit(error.exit_status) from None
-            lines = {
-                "store": addresses.store + (" (temporary)" if ephemeral else ""),
-                "name server": addresses.namesrv,
-                **(addresses.brokers if brokers > 1 else {"broker": next(iter(addresses.brokers.values()))}),
-                "http": f"http://{addresses.http}",
-            }
-            facts = {
-                "store": addresses.store,
-                "namesrv": addresses.namesrv,
-                "brokers": list(addresses.brokers.values()),
-                "http": addresses.http,
-            }
-            _say_ready(json, "rucola up", lines, facts)
-            return servers.stop
+    def command(name: str, text: str) -> Callable[..., object]:
+        return commands.add_parser(name, help=text, description=text, allow_abbrev=False).add_argument
 
-        run_servers(start, "WARNING")
+    up = command("up", "Start name server and broker in one process over one store directory.")
+    up("--store", metavar="DIR", help="Directory of the store. [default: ~/store]")
+    up("--ephemeral", action="store_true", help="A temporary store, removed at the end.")
+    up("--host", help="Address to listen on. [default: 127.0.0.1]")
+    _port(up, "--namesrv-port", "Port of the name server; 0: any free one. [default: 9876]", 9876)
+    _port(up, "--broker-port", "Port of the broker; 0: any free one. [default: 10911]")
+    _port(up, "--http-port", "Port of /livez, /readyz and /metrics; 0: any free one. [default: 8088]", 8088)
+    up("--flush", metavar="sync|async", help="Answer sends after the disk sync or before.")
+    up("--config", metavar="FILE", help="A broker.conf of RocketMQ.")
+    up(
+        "--brokers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="So many brokers, more than one as processes with a store each. [default: 1]",
+    )
+    _common(up, quarantine=True)
 
+    namesrv = command("namesrv", "Start a name server alone.")
+    namesrv("-c", "--config", metavar="FILE", help="A properties file.")
+    namesrv("--host", help="Address to listen on. [default: 127.0.0.1]")
+    _port(namesrv, "--port", "Port; 0: any free one. [default: 9876]")
+    _common(namesrv, quarantine=False)
 
-@app.command()
-def namesrv(
-    config: Annotated[str | None, typer.Option("-c", "--config", help="A properties file.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0: any free one. [default: 9876]")] = None,
-    json: Json = False,
-) -> None:
-    """Start a name server alone."""
-    from rucola.cli.serve import Stop, run_servers
-    from rucola.cli.servers import namesrv_of
+    broker = command("broker", "Start a broker alone.")
+    broker("-c", "--config", metavar="FILE", help="A broker.conf of RocketMQ.")
+    broker("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
+    broker("--under-up", action="store_true", help=argparse.SUPPRESS)
+    _common(broker, quarantine=True)
 
-    async def start() -> Stop:
-        server = namesrv_of(config, host, port)
-        await server.start()
-        _say_ready(json, "rucola namesrv", {"name server": server.address}, {"namesrv": server.address})
-        return server.shutdown
-
-    run_servers(start, "INFO")
+    # Listed only: they read their own arguments.
+    commands.add_parser("store", help="Look into a store directory without changing it.")
+    commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
+    return parser
 
 
-@app.command()
-def broker(
-    config: Annotated[str | None, typer.Option("-c", "--config", help="A broker.conf of RocketMQ.")] = None,
-    namesrv: Annotated[
-        str | None, typer.Option("-n", "--namesrv", help="Name servers, host:port, separated by semicolons.")
-    ] = None,
-    under_up: Annotated[bool, typer.Option("--under-up", hidden=True)] = False,
-    quarantine: Quarantine = False,
-    json: Json = False,
-) -> None:
-    """Start a broker alone."""
-    from rucola.cli.serve import Stop, run_servers
-    from rucola.cli.servers import broker_of
-
-    async def start() -> Stop:
-        server = broker_of(config, namesrv, quarantine)
-        await server.start()
-        root, namesrv_addr = server.store.root, server.config.namesrv_addr
-        lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}
-        facts = {"store": root, "namesrv": namesrv_addr or None, "brokers": [server.address]}
-        _say_ready(json, "rucola broker", lines, facts)
-        return server.shutdown
-
-    run_servers(start, "WARNING" if under_up else "INFO", stop_at_end_of_input=under_up)
+def _port(add: Callable[..., object], name: str, text: str, default: int | None = None) -> None:
+    add(name, type=int, default=default, metavar="PORT", help=text)
 
 
-@app.command(
-    "store",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "allow_extra_args": True},
-    options_metavar="info|ls|cat|grep|hexdump|verify DIR ...",
-)
-def store_command(context: typer.Context) -> int:
-    """Look into a store directory without changing it."""
-    from rucola.cli.store import run as run_store
-
-    return run_store(context.args)
+def _common(add: Callable[..., object], quarantine: bool) -> None:
+    if quarantine:
+        text = "Serve around damage: it is moved to quarantine/ in the store."
+        add("--quarantine", action="store_true", help=text)
+    add("--json", action="store_true", help="Print one line of JSON when ready.")
 
 
-@app.command(
-    "mqadmin",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "allow_extra_args": True},
-    options_metavar="COMMAND ...",
-)
-def mqadmin_command(context: typer.Context) -> int:
-    """Administer a cluster with RocketMQ's mqadmin commands."""
-    from rucola.cli.mqadmin.run import run as run_mqadmin
-
-    return run_mqadmin(context.args)
-
-
-def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
-    """Tell a person, or with ``json`` a script, that everything runs and where."""
-    from rucola.runtime.machine import process_id
-
-    if json:
-        print(orjson.dumps({"pid": process_id(), **facts}).decode(), flush=True)  # noqa: T201 - this is the output
-        return
-    from rich.console import Console
-    from rich.panel import Panel
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    for name, value in lines.items():
-        grid.add_row(f"[dim]{name}", value)
-    console = Console(highlight=False)
-    console.print(Panel(grid, title=title, expand=False))
-    console.print("ready")
-    console.file.flush()
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BROKERS_MAX:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {BROKERS_MAX}, got {text!r}")
+    return int(text)
 
 
 def _fail(message: str, code: ExitCode) -> int:

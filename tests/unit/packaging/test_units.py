@@ -11,11 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from rucola.broker.config import broker_options
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.main import app
+from rucola.cli.main import main
 from rucola.cli.servers import namesrv_of, read_broker_conf
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -47,7 +46,7 @@ def test_a_unit(unit: Path, tmp_path: Path) -> None:
     [start] = found["ExecStart"]
     program, command, option, config = start.split()
     assert (program, option) == ("/opt/rucola/bin/rucola", "-c")
-    assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
+    assert main([command, "--help"]) == 0
     assert (PACKAGING / Path(config).name).is_file()
     if shutil.which("systemd-analyze"):
         there = tmp_path / unit.name

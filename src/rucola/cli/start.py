@@ -1,0 +1,109 @@
+"""The commands that serve: ``up``, ``namesrv``, ``broker``. Each returns when its servers have stopped."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+import orjson
+
+from rucola.cli.broker_processes import BrokerStartError
+from rucola.cli.exit_codes import ExitCode
+from rucola.cli.serve import Stop, run_servers, temporary_store
+from rucola.cli.servers import UpOptions, UpServers, broker_of, namesrv_of
+from rucola.errors import ConfigError
+from rucola.runtime.machine import process_id
+
+
+def up(options: Namespace) -> int:
+    """Name server and broker in one process over one store directory."""
+    if options.ephemeral and options.store is not None:
+        raise ConfigError("--store", options.store, "nothing, with --ephemeral")
+    with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
+
+        async def start() -> Stop:
+            servers = UpServers(
+                UpOptions(
+                    store=directory,
+                    ephemeral=options.ephemeral,
+                    host=options.host,
+                    namesrv_port=options.namesrv_port,
+                    broker_port=options.broker_port,
+                    http_port=options.http_port,
+                    flush=options.flush,
+                    config=options.config,
+                    brokers=options.brokers,
+                    quarantine=options.quarantine,
+                )
+            )
+            addresses = await servers.start()
+            one = {"broker": next(iter(addresses.brokers.values()))}
+            lines = {
+                "store": addresses.store + (" (temporary)" if options.ephemeral else ""),
+                "name server": addresses.namesrv,
+                **(addresses.brokers if options.brokers > 1 else one),
+                "http": f"http://{addresses.http}",
+            }
+            facts = {
+                "store": addresses.store,
+                "namesrv": addresses.namesrv,
+                "brokers": list(addresses.brokers.values()),
+                "http": addresses.http,
+            }
+            _say_ready(options.json, "rucola up", lines, facts)
+            return servers.stop
+
+        try:
+            run_servers(start, "WARNING")
+        except BrokerStartError as error:
+            return error.exit_status
+    return ExitCode.CLEAN
+
+
+def namesrv(options: Namespace) -> int:
+    """A name server alone."""
+
+    async def start() -> Stop:
+        server = namesrv_of(options.config, options.host, options.port)
+        await server.start()
+        _say_ready(options.json, "rucola namesrv", {"name server": server.address}, {"namesrv": server.address})
+        return server.shutdown
+
+    run_servers(start, "INFO")
+    return ExitCode.CLEAN
+
+
+def broker(options: Namespace) -> int:
+    """A broker alone."""
+
+    async def start() -> Stop:
+        server = broker_of(options.config, options.namesrv, options.quarantine)
+        await server.start()
+        root, namesrv_addr = server.store.root, server.config.namesrv_addr
+        lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}
+        facts = {"store": root, "namesrv": namesrv_addr or None, "brokers": [server.address]}
+        _say_ready(options.json, "rucola broker", lines, facts)
+        return server.shutdown
+
+    log_level = "WARNING" if options.under_up else "INFO"
+    run_servers(start, log_level, stop_at_end_of_input=options.under_up)
+    return ExitCode.CLEAN
+
+
+def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
+    """Tell a person, or with ``json`` a script, that everything runs and where."""
+    if json:
+        print(orjson.dumps({"pid": process_id(), **facts}).decode(), flush=True)  # noqa: T201 - this is the output
+        return
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    for name, value in lines.items():
+        grid.add_row(f"[dim]{name}", value)
+    console = Console(highlight=False)
+    console.print(Panel(grid, title=title, expand=False))
+    console.print("ready")
+    console.file.flush()

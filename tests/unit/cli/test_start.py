@@ -1,0 +1,57 @@
+"""What a server carries from its start."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from rucola.cli.main import main
+from rucola.cli.serve import run_servers
+from rucola.errors import ConfigError
+
+
+def test_a_server_carries_no_libraries_of_the_tools() -> None:
+    script = "import sys, rucola.cli.main, rucola.cli.start; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert "rucola.broker.broker" in loaded
+    assert not {
+        "typer",
+        "click",
+        "pydantic",
+        "rich",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "yaml",
+        "lark",
+    } & set(loaded)
+
+
+@pytest.mark.parametrize("error", [ConfigError("key", "value", "another"), KeyboardInterrupt()])
+def test_the_collector_is_on_after_a_start_that_failed(error: BaseException) -> None:
+    async def start() -> object:
+        raise error
+
+    assert gc.isenabled()
+    with pytest.raises(type(error)):
+        run_servers(start, "WARNING")  # type: ignore[arg-type]
+    assert gc.isenabled()
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("rucola ")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {name} " in shown for name in ("up", "namesrv", "broker", "store", "mqadmin"))
+    assert main([]) == 2
+
+
+@pytest.mark.parametrize("arguments", [["up", "--name", "1"], ["up", "--brokers", "0"], ["broker", "--port", "1"]])
+def test_what_is_not_understood_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rucola: ") and error.count("\n") == 1
