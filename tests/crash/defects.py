@@ -16,7 +16,7 @@ from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
-from rucola.store.log import commit_log
+from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
@@ -226,15 +226,16 @@ def _find_end_of_one_file(self: IndexService, *begins: int) -> None:
         self._keys_done = self.files[ends.index(max(ends))].keys_at_end()
 
 
-_take_back = commit_log._take_back
+_take_back = CommitLog._take_back
 
 
 def _take_back_offsets_only(
-    table: array[int], first: int, done: int, queue_offsets: array[int], file: MappedFile
+    self: CommitLog, table: array[int], first: int, done: int, queue_offsets: array[int]
 ) -> None:
-    content = bytes(file.segment.view)
-    _take_back(table, first, done, queue_offsets, file)
-    file.segment.view[:] = content
+    assert self._file is not None
+    content = bytes(self._file.segment.view)
+    _take_back(self, table, first, done, queue_offsets)
+    self._file.segment.view[:] = content
 
 
 FOUND: dict[str, tuple[str, Defect]] = {
@@ -294,7 +295,7 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "records of a refused batch left behind the end of the log": (
         "batch",
         "ENOSPC once",
-        plant(commit_log, "_take_back", _take_back_offsets_only),
+        plant(CommitLog, "_take_back", _take_back_offsets_only),
     ),
     "keys of a record that two index files share counted in one of them": (
         "missing_queue",

@@ -9,7 +9,6 @@ from rucola.broker.schedule.delivery import DelayedDelivery
 from rucola.broker.services import BrokerServices
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
-from rucola.errors import StoreError
 from rucola.runtime.logs import event
 from rucola.store.results import StoreState
 
@@ -91,7 +90,7 @@ class Dispatching:
         try:
             store.dispatch()
             self.failed = False
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - also a defect must not end dispatch unnoticed
             if not self.failed:
                 self.failed = True
                 event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)

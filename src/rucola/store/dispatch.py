@@ -16,6 +16,7 @@ from rucola.formats.consume_queue import UNIT_BYTES, gather_units
 from rucola.formats.message import walk_records
 from rucola.store.config import MessageStoreConfig, delay_levels_ms
 from rucola.store.index.index_service import IndexService
+from rucola.store.index_follower import IndexFollower
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
@@ -52,6 +53,7 @@ class Dispatcher:
         store_timestamp_ms: store time of the newest record dispatched.
         on_arrival: called once per queue that got entries: topic, queue id, its new maximum, tags code or None.
         deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
+        index: puts keys; None = there is no index.
 
     Args:
         log: what is read.
@@ -74,7 +76,7 @@ class Dispatcher:
         self.deleted: dict[bytes, int] = {}
         self._log = log
         self._queues = queues
-        self._index = index
+        self.index = None if index is None else IndexFollower(log, index)
         self._levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
@@ -94,7 +96,7 @@ class Dispatcher:
             The number of records.
 
         Raises:
-            DiskFullError: no space for a queue or index file; the next call begins with the same batch.
+            DiskFullError: no space for a queue file; the next call begins with the same batch.
             StoreDamagedError: the log cannot be read on.
         """
         count = 0
@@ -107,7 +109,15 @@ class Dispatcher:
         finally:
             if self._touched:
                 self._notify()
+        if self.index is not None and self.index.due:
+            self.index.catch_up(self.position)
         return count
+
+    @property
+    def index_position(self) -> int:
+        """Physical offset of the first record whose keys are not in the index, at most ``position``."""
+        missing_from = None if self.index is None else self.index.missing_from
+        return self.position if missing_from is None else min(missing_from, self.position)
 
     def _dispatch_batch(self, file: MappedFile, end: int, index_from: int) -> int:
         segment, start, table = file.segment, file.start, self._table
@@ -127,8 +137,8 @@ class Dispatcher:
             if self._multi is not None:
                 for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
                     self._touch(queue, tags_code)
-            if self._index is not None and start + position > index_from:
-                self._index.put_rows(segment.buffer, table, rows, start)
+            if self.index is not None and start + position > index_from:
+                self.index.put(file, table, rows, self.position)
             self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
         if stop == WalkStop.TORN:
             raise StoreDamagedError(file.path, position, "a record cannot be read", "verify the store")

@@ -31,7 +31,7 @@ class StoreKeeper:
     """See the module.
 
     Attributes:
-        failed: queues or index could not be synced; ``queues_offset`` stays where it was from then on.
+        failed: queues or index could not be synced; what is recorded of them stays where it was from then on.
 
     Args:
         root: the store's directory.
@@ -65,7 +65,7 @@ class StoreKeeper:
         self._on_pass = on_pass
         self._thorough_s = config.flush_consume_queue_thorough_interval_ms / 1000
         self._thorough_at = 0.0
-        self._queues_offset = 0
+        self._queues_offset = self._index_offset = 0
         self._queues_timestamp_ms = 0
         self._queue_count = 0
         self._written: StoreCheckpoint | None = None
@@ -73,7 +73,7 @@ class StoreKeeper:
 
     def load(self) -> None:
         """Recovery is done: queues and index are on the disk up to the dispatch position."""
-        self._queues_offset = self._dispatcher.position
+        self._queues_offset, self._index_offset = self._dispatcher.position, self._dispatcher.index_position
         self._queues_timestamp_ms = self._flush.flushed_timestamp_ms
         self._queue_count = self._queues.file_count
 
@@ -85,7 +85,7 @@ class StoreKeeper:
         """
         self._thorough_at = self._clock.monotonic()
         self._retention.start()
-        self._record(Watermark(self._flush.flushed_offset, self._queues_offset, -1, self._queue_count))
+        self._record(self._reached())
         self._worker.start()
 
     def stop(self) -> bool:
@@ -97,10 +97,10 @@ class StoreKeeper:
         self._retention.remove()
         self.sync_queues()
         offset = self._flush.flushed_offset
-        clean = not self.failed and not self._flush.failed and self._queues_offset == offset
-        end_offset = offset if clean else -1
+        followed = self._queues_offset == self._index_offset == offset
+        clean = not self.failed and not self._flush.failed and followed
         try:
-            self._record(Watermark(offset, self._queues_offset, end_offset, self._queue_count))
+            self._record(self._reached(offset if clean else -1))
         except DiskError as error:
             event(_log, logging.ERROR, "watermark not written", error=error)
             return False
@@ -115,6 +115,7 @@ class StoreKeeper:
         if self.failed:
             return
         offset, timestamp_ms = self._dispatcher.position, self._dispatcher.store_timestamp_ms
+        index_offset = self._dispatcher.index_position
         count = self._queues.file_count
         try:
             self._queues.sync()
@@ -124,23 +125,29 @@ class StoreKeeper:
             self.failed = True
             event(_log, logging.ERROR, "queues cannot be synced; the next start rebuilds them", error=error)
             return
-        self._queues_offset, self._queue_count = offset, count
+        self._queues_offset, self._index_offset, self._queue_count = offset, index_offset, count
         self._queues_timestamp_ms = max(timestamp_ms, self._queues_timestamp_ms)
 
     def _work(self) -> None:
         now = self._clock.monotonic()
-        waiting = self._dispatcher.position - self._queues_offset
+        dispatcher = self._dispatcher
+        waiting = max(dispatcher.position - self._queues_offset, dispatcher.index_position - self._index_offset)
         due = waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s)
         if due or self._retention.wants_sync:
             self._retention.wants_sync = False
             self._thorough_at = now
             self.sync_queues()
         try:
-            self._record(Watermark(self._flush.flushed_offset, self._queues_offset, -1, self._queue_count))
+            self._record(self._reached())
         except DiskError as error:
             event(_log, logging.ERROR, "watermark not written", error=error)
         self._retention.look(min(self._flush.flushed_offset, self._queues_offset))
         self._on_pass()
+
+    def _reached(self, end_offset: int = -1) -> Watermark:
+        """How far everything has come; an index that is behind holds back neither expiry nor the syncs of queues."""
+        complete = min(self._queues_offset, self._index_offset)
+        return Watermark(self._flush.flushed_offset, complete, end_offset, self._queue_count)
 
     def _record(self, watermark: Watermark) -> None:
         self._write_checkpoint(watermark)

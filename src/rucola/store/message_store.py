@@ -186,7 +186,7 @@ class MessageStore:
                 self._log.stop()
                 self._flush.stop()
                 self._flush.failed = self._flush.failed or not self._log.sound
-                self.dispatch()
+                self._catch_up()
                 if self._keeper.stop():
                     self._files.remove(self._abort_path)
                     self._files.sync_directory(self.root)
@@ -276,6 +276,8 @@ class MessageStore:
             return 0
         if "dispatch" in self._full:
             self._space_is_back("dispatch")
+        if self._dispatcher.index is not None and self._dispatcher.index.due:
+            self._on_flushed()
         return count
 
     def flush_soon(self) -> None:
@@ -430,6 +432,11 @@ class MessageStore:
         return self.confirm_offset - self._dispatcher.position
 
     @property
+    def index_behind_bytes(self) -> int:
+        """Bytes of the log whose messages are not found by key yet, as there was no space for an index file."""
+        return self._dispatcher.position - self._dispatcher.index_position
+
+    @property
     def store_host(self) -> bytes:
         """This broker's address and port as written into records, 8 or 20 bytes."""
         return self._log.store_host
@@ -556,6 +563,15 @@ class MessageStore:
             event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
         self._on_flushed()
 
+    def _catch_up(self) -> None:
+        """All that may be dispatched is, and the index behind it, as far as the disk lets them."""
+        self.dispatch()
+        index, before = self._dispatcher.index, -1
+        if index is not None and index.retry():
+            while index.due and index.missing_from != before:
+                before = index.missing_from or 0
+                self.dispatch()
+
     def _remove_queues(self, queues: list[ConsumeQueue], paths: list[str]) -> None:
         """In the keeper's thread; what is not removed, the next load removes."""
         for queue in queues:
@@ -574,7 +590,8 @@ class MessageStore:
         """In the keeper's thread: what had no space is tried again, a write by the next append."""
         if "write" in self._full:
             self._space_is_back("write")
-        if "dispatch" in self._full:
+        index = self._dispatcher.index
+        if (index is not None and index.retry()) or "dispatch" in self._full:
             self._on_flushed()
 
     def _close(self) -> None:

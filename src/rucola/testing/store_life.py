@@ -288,7 +288,10 @@ def check_recovered(life: StoreLife) -> StoreModel:
     model = life.model.adopted(end, log)
     check_log(model, end, log)
     if config.message_index_enable:
-        check_index(model, end, _index_entries(disk, config), store.min_offset)
+        behind = store.index_behind_bytes > 0
+        if behind and disk.faults is None:
+            raise Mismatch(f"the index is {store.index_behind_bytes} bytes behind although there is space")
+        check_index(model, end, _index_entries(disk, config), store.min_offset, behind)
     _check_synced(disk, config)
     mismatch = Mismatch("")
     for outcome in model.outcomes():

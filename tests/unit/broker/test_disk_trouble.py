@@ -9,8 +9,10 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
+import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, run
 
+from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 
 
@@ -136,6 +138,35 @@ def test_the_stop_tells_who_waits_the_truth(tmp_path):
                 await cluster.stop_broker()
                 assert (await send).code == 0
                 opener.join()
+
+    run(scene())
+
+
+@pytest.mark.parametrize("error", [StoreDamagedError("segment", 7, "a record cannot be read", "verify"), ValueError()])
+def test_a_broker_whose_dispatch_fails_is_not_ready_and_tries_again(tmp_path, monkeypatch, error):
+    """Known defect 21: the thread that dispatches dies; sends go on, nothing is consumed, and nobody hears of it."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"0")
+            assert await cluster.bodies() == [b"0"]
+            tries = []
+
+            def fail() -> int:
+                tries.append(1)
+                raise error
+
+            with monkeypatch.context() as patch:
+                patch.setattr(cluster.broker.store, "dispatch", fail)
+                for number in (b"1", b"2"):
+                    assert (await cluster.send("T", number)).code == 0
+                    seen = len(tries)
+                    await until(lambda seen=seen: len(tries) > seen or not cluster.broker.ready)
+                assert not cluster.broker.ready
+                assert await cluster.bodies() == [b"0"]
+            assert (await cluster.send("T", b"3")).code == 0
+            await until(lambda: cluster.broker.ready)
+            assert await cluster.bodies() == [b"0", b"1", b"2", b"3"]
 
     run(scene())
 

@@ -9,25 +9,38 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.golden.loader import load, unpack
 from tests.golden.opening import opened as opened_case
-from tests.unit.store.stores import HOST, SEGMENT, config, crashed, everything, fill, message, opened, read
+from tests.unit.store.stores import (
+    HOST,
+    SEGMENT,
+    config,
+    crashed,
+    everything,
+    fill,
+    message,
+    opened,
+    read,
+    snapshot,
+)
 
 from rucola.common.columns import RecordColumn
 from rucola.common.message import StoreMessage
+from rucola.errors import DiskError
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.message import RECORD_HEAD
-from rucola.runtime.files import Files
+from rucola.runtime.files import Files, MappedSegment
 from rucola.store.message_store import MessageStore
-from rucola.store.results import PutMessageStatus, StoreState
+from rucola.store.results import StoreState
 from rucola.testing.clock import ManualClock
+from rucola.testing.manual_worker import ManualWorker, manual_workers
 
-WAIT_S = 10
+WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.keeper")
 
 ELSEWHERE = {
     1: "tests.unit.store.test_recovery.test_damage_in_the_middle_of_a_foreign_killed_store_cuts_there",
@@ -41,9 +54,11 @@ ELSEWHERE = {
     18: "tests.unit.store.test_retention.test_a_removal_that_fails_is_tried_again_and_leaves_no_hole",
     19: "tests.unit.store.test_retention.test_a_reader_keeps_what_it_holds",
     20: "tests.unit.store.test_topic_deletion.test_it_is_gone_at_once_after_a_stop_and_after_a_crash",
+    21: "tests.unit.broker.test_disk_trouble.test_a_broker_whose_dispatch_fails_is_not_ready_and_tries_again",
     22: "tests.unit.store.test_topic_deletion.test_it_is_gone_at_once_after_a_stop_and_after_a_crash",
     23: "tests.unit.store.test_message_store.test_store_time_never_decreases_also_over_a_restart",
     24: "tests.unit.store.test_message_store.test_status_and_next_offset_of_reads",
+    26: "tests.unit.broker.test_timer.test_units_of_records_that_are_gone",
     27: "tests.unit.broker.test_config_files.test_after_a_power_cut_at_any_step_there_is_the_old_table_or_the_new_one",
     28: "tests.unit.broker.test_config_files"
     ".test_an_empty_or_broken_table_without_a_copy_names_the_file_and_nothing_is_removed",
@@ -127,28 +142,112 @@ class NoIndexFiles(Files):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_an_index_file_that_cannot_be_made_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    """Defect 7 (7539): each message makes one more try for an index file, and each try one more file on a full disk."""
-    disk, woken = NoIndexFiles(), threading.Event()
-    options = config(tmp_path, flush_interval_consume_queue_ms=10)
-    store = MessageStore(options, disk, ManualClock(step_ms=1), on_flushed=woken.set)
+def by_hand(path: Path, files: Files) -> MessageStore:
+    """A store whose threads do nothing by themselves."""
+    with manual_workers(*WORKERS):
+        store = MessageStore(config(path), files, ManualClock(step_ms=1))
     store.load()
     store.start()
+    return store
+
+
+def pass_of_the_keeper(store: MessageStore) -> None:
+    """With what the broker does about it."""
+    worker = store._keeper._worker
+    assert isinstance(worker, ManualWorker)
+    worker.run()
+    store.dispatch()
+
+
+def some(count: int) -> list[int]:
+    return list(range(0, count, 7))
+
+
+def found_by_key(store: MessageStore, count: int) -> list[int]:
+    """Those of ``some`` messages of ``fill`` that are."""
+    return [number for number in some(count) if store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views]
+
+
+def test_sends_and_deliveries_go_on_while_no_index_file_can_be_made(tmp_path: Path, caplog: Any) -> None:
+    """Defect 7 (7539): each message makes one more try for an index file, and each try one more file on a full disk."""
+    disk = NoIndexFiles()
+    store = by_hand(tmp_path, disk)
+    fill(store, 100)
     disk.full = True
-    assert store.put_message(message(0)).status is PutMessageStatus.PUT_OK
-    for _ in range(5):
-        assert store.dispatch() == 0
-    assert store.state is StoreState.DISK_FULL
+    fill(store, 2400, first=100)
+    for _ in range(3):
+        pass_of_the_keeper(store)
+    assert store.state is StoreState.RUNNING and store.dispatch_behind_bytes == 0 < store.index_behind_bytes
+    assert sum(map(len, everything(store).values())) == 2500
+    assert found_by_key(store, 2500) == some(2500)[: len(found_by_key(store, 2500))]
+    assert len(list(tmp_path.glob("index/*"))) == 1
     assert not [name for name in os.listdir(tmp_path) if name.startswith("index-")]  # noqa: PTH208 - names
-    assert not list(tmp_path.glob("index/*"))
+    assert sum("not found by key" in record.getMessage() for record in caplog.records) == 1
     disk.full = False
-    woken.clear()
-    assert woken.wait(WAIT_S), "nobody was told to try again"
     store.dispatch()
-    assert store.put_message(message(1)).status is PutMessageStatus.PUT_OK
-    store.dispatch()
-    assert [len(store.query_by_key(b"TopicTest", b"key-%d" % number).views) for number in (0, 1)] == [1, 1]
-    assert len(read(store, b"TopicTest", 0)) == 2
+    assert store.index_behind_bytes > 0
+    pass_of_the_keeper(store)
+    while (behind := store.index_behind_bytes) > 0:
+        store.dispatch()
+        assert store.index_behind_bytes < behind
+    assert found_by_key(store, 2500) == some(2500)
+    fill(store, 10, first=2500)
+    assert found_by_key(store, 2510) == some(2510)
+    store.shutdown()
+    store = opened(tmp_path)
+    assert not store.recovered and found_by_key(store, 2510) == some(2510)
+    store.shutdown()
+
+
+def test_keys_that_found_no_space_are_not_forgotten_by_a_restart(tmp_path: Path) -> None:
+    """Defect 7, and what comes of it: neither a crash nor a stop on the full disk takes the index for complete."""
+    disk = NoIndexFiles()
+    store = by_hand(tmp_path / "store", disk)
+    disk.full = True
+    fill(store, 300)
+    pass_of_the_keeper(store)
+    snapshot(tmp_path / "store", tmp_path / "killed")
+    store.shutdown()
+    again = by_hand(tmp_path / "store", disk)
+    assert sum(map(len, everything(again).values())) == 300 and not found_by_key(again, 300)
+    again.shutdown()
+    for name in ("killed", "store"):
+        store = opened(tmp_path / name)
+        assert found_by_key(store, 300) == some(300)
+        store.shutdown()
+
+
+def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
+    """Defect 7: however far the index is behind."""
+    disk = NoIndexFiles()
+    store = by_hand(tmp_path, disk)
+    disk.full = True
+    fill(store, 2500)
+    disk.full = False
+    store.shutdown()
+    store = opened(tmp_path)
+    assert not store.recovered and found_by_key(store, 2500) == some(2500)
+    store.shutdown()
+
+
+def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect 7: it was made already."""
+    store = by_hand(tmp_path, Files())
+    opening = Files.open_segment
+
+    def refuse(files: Files, path: str, *rest: Any) -> MappedSegment:
+        if "/index/" in path:
+            raise DiskError(path, "map", "Cannot allocate memory")
+        return opening(files, path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "open_segment", refuse)
+        fill(store, 10)
+        for _ in range(3):
+            pass_of_the_keeper(store)
+    assert store.state is StoreState.RUNNING and not list(tmp_path.glob("index/*"))
+    pass_of_the_keeper(store)
+    assert found_by_key(store, 10) == some(10)
     store.shutdown()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.store.stores import SEGMENT, config, contents, crashed, everything, fill, opened, read, snapshot
 
-from rucola.errors import StoreDamagedError, StoreLockedError
+from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
@@ -218,6 +218,35 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
     assert sum(map(len, seen.values())) == COUNT
     store.shutdown()
     assert units(image) == whole
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, tmp_path: Path) -> None:
+    """Behind a file that cannot be one all are removed; what is left of them must not look complete."""
+
+    class CutShort(Files):
+        left = removed
+
+        def remove(self, path: str) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise DiskError(path, "remove", "the process is killed here")
+            super().remove(path)
+
+    store = opened(tmp_path / "store")
+    fill(store, 300, topics=1)
+    store._keeper.sync_queues()
+    store._flush.flush()
+    store._keeper._record(store._keeper._reached())
+    path = crashed(store, tmp_path / "store", tmp_path / "copy")
+    first, _, _ = sorted((path / "index").iterdir())
+    first.write_bytes(bytes(40) + first.read_bytes()[40:])
+    with pytest.raises(DiskError, match="killed here"):
+        opened(path, CutShort())
+    assert len(list((path / "index").iterdir())) == 3 - removed
+    store = opened(path)
+    assert all(len(store.query_by_key(b"T0", b"key-%d" % number).views) == 1 for number in range(300))
+    store.shutdown()
 
 
 def test_an_unreadable_watermark_means_that_everything_is_checked(image: Path) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 from array import array
+from contextlib import suppress
+from operator import attrgetter
 
 from rucola.common.columns import ROW_WIDTH
 from rucola.common.ids import PhysicalOffset
-from rucola.errors import StoreDamagedError
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.index_file import (
     INDEX_ENTRY,
     INDEX_HEADER,
@@ -43,15 +45,16 @@ class IndexFile:
     Attributes:
         name: 17 digits.
         slot_count, entry_max: its geometry.
+        entries_at: length of header and slots.
     """
 
-    __slots__ = ("_entries_at", "_file", "entry_max", "name", "slot_count")
+    __slots__ = ("_file", "entries_at", "entry_max", "name", "slot_count")
 
     def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
         self.name = name
         self.slot_count = config.max_hash_slot_num
         self.entry_max = config.max_index_num
-        self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
+        self.entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
         size = index_file_bytes(self.slot_count, self.entry_max)
         self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0, scattered=True)
 
@@ -85,9 +88,8 @@ class IndexFile:
         return bool(sound)
 
     def begin(self) -> None:
-        """Allocates header and slots; the next entry is number 1."""
-        self._file.allocated = 0
-        self._file.allocate_to(self._entries_at)
+        """The next entry is number 1; header and slots have their blocks."""
+        self._file.allocated = self.entries_at
         self._file.segment.view[: INDEX_HEADER.size] = _FRESH.encode()
 
     def room(self, entries: int) -> int:
@@ -98,12 +100,12 @@ class IndexFile:
         """
         # Once per read of a socket: the one field, not the whole header.
         count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
-        used = self._entries_at + INDEX_ENTRY.size * count
+        used = self.entries_at + INDEX_ENTRY.size * count
         self._file.allocated = max(self._file.allocated, used)
         needed = min(used + INDEX_ENTRY.size * entries, self._file.size)
         if needed > self._file.allocated:
             self._file.allocate_to(needed)
-        return (self._file.allocated - self._entries_at) // INDEX_ENTRY.size
+        return (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
         """Begin and end of a file that follows a full one are that one's end until its first entry (5.3.3)."""
@@ -126,7 +128,7 @@ class IndexFile:
         last = min(header.index_count, self.entry_max) - 1
         done = 0
         while done < last:
-            position = self._entries_at + INDEX_ENTRY.size * (last - done)
+            position = self.entries_at + INDEX_ENTRY.size * (last - done)
             if INDEX_ENTRY.struct.unpack_from(view, position)[1] != header.end_physical_offset:
                 break
             done += 1
@@ -244,11 +246,11 @@ class IndexService:
         return self._end_offset
 
     def _remove(self, dropped: list[IndexFile]) -> None:
+        """Newest first, each removal synced: when this is cut short, what is left must not look complete."""
         self.files = [file for file in self.files if file not in dropped]
-        for file in dropped:
+        for file in sorted(dropped, key=attrgetter("name"), reverse=True):
             file.close()
             self._files.remove(file.path)
-        if dropped:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
@@ -387,8 +389,14 @@ class IndexService:
         if self.files and name <= self.files[-1].name:
             name = f"{int(self.files[-1].name) + 1:0{_NAME_DIGITS}d}"
         file = IndexFile(self._files, self.path, name, self._config, True)
-        self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, 0)
-        file.begin()
+        try:
+            self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, file.entries_at)
+            file.begin()
+        except DiskError:
+            # The next try has another name; files that nobody knows would fill the disk.
+            with suppress(DiskError):
+                self._files.remove(file.path)
+            raise
         if self.files:
             self._unsynced.append(self.files[-1])
             file.inherit(self.files[-1])
