@@ -21,8 +21,8 @@ from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
-from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.remoting.name_server_api import NameServerApi
 from rucola.runtime.logs import event
 from rucola.runtime.tls import client_context, pinned_context
 
@@ -46,7 +46,7 @@ class BrokerOuterApi:
         host, _, port = address.rpartition(":")
         self._ha_address = f"{host}:{int(port) + 1}"
         self._client = RemotingClient(ClientOptions(tls=_tls(config)))
-        self._api = RemotingApi(self._client)
+        self._api = NameServerApi(self._client)
         self._failing: set[str] = set()
 
     async def register_all(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from logging.handlers import MemoryHandler
 from typing import Any
 
 from rucola.runtime.logs import set_up
@@ -88,18 +87,30 @@ def temporary_store() -> Iterator[str]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+class _Holder(logging.Handler):
+    """Keeps records, the first ones when they are too many. ``logging.handlers`` has more of the kind, and is large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self.records) < _HELD_RECORDS_MAX:
+            self.records.append(record)
+
+
 @contextmanager
 def _held_back_logs(level: str) -> Iterator[Callable[[], None]]:
     output = set_up(level)
     logger = logging.getLogger("rucola")
     logger.removeHandler(output)
-    holder = MemoryHandler(_HELD_RECORDS_MAX, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
+    holder = _Holder()
     logger.addHandler(holder)
 
     def release() -> None:
         logger.removeHandler(holder)
-        holder.setTarget(output)
-        holder.flush()
+        for record in holder.records:
+            output.handle(record)
         logger.addHandler(output)
 
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.protocol.bodies.heartbeat import SubscriptionData
+
+if TYPE_CHECKING:
+    from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 BROADCASTING = "BROADCASTING"
 

@@ -1,0 +1,73 @@
+"""What a broker asks of name servers, typed: the part of ``api`` that every broker carries."""
+
+from __future__ import annotations
+
+from rucola.errors import BrokerError
+from rucola.protocol.bodies.kv_table import KVTable
+from rucola.protocol.bodies.route import TopicRouteData
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.header import CommandHeader
+from rucola.protocol.headers.route import (
+    GetRouteInfoRequestHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnregisterBrokerRequestHeader,
+)
+from rucola.remoting.client import RemotingClient
+
+TIMEOUT_MS = 3_000
+
+
+class NameServerApi:
+    """The calls; holds nothing but the client.
+
+    Args:
+        client: carries the requests.
+    """
+
+    def __init__(self, client: RemotingClient) -> None:
+        self.client = client
+
+    async def route_info(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicRouteData:
+        """GET_ROUTEINFO_BY_TOPIC (105); a topic nobody has is ``BrokerError`` 17."""
+        header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
+        answer = await self._call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
+        return TopicRouteData.decode(answer.body)
+
+    async def register_broker(
+        self,
+        address: str,
+        header: RegisterBrokerRequestHeader,
+        body: bytes,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> tuple[RegisterBrokerResponseHeader, KVTable]:
+        """REGISTER_BROKER (103): the header with the CRC of the body, an encoded ``RegisterBrokerBody``.
+
+        Returns:
+            The addresses of the master, for a slave, and the table of ordered topics.
+        """
+        answer = await self._call(address, RequestCode.REGISTER_BROKER, header, body, timeout_ms)
+        table = KVTable.decode(answer.body) if answer.body else KVTable()
+        return RegisterBrokerResponseHeader.from_ext_fields(answer.ext_fields), table
+
+    async def unregister_broker(
+        self, address: str, header: UnregisterBrokerRequestHeader, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """UNREGISTER_BROKER (104)."""
+        await self._call(address, RequestCode.UNREGISTER_BROKER, header, timeout_ms=timeout_ms)
+
+    async def _call(
+        self,
+        address: str,
+        code: RequestCode,
+        header: CommandHeader | None = None,
+        body: bytes = b"",
+        timeout_ms: int = TIMEOUT_MS,
+        expected: frozenset[ResponseCode] = frozenset({ResponseCode.SUCCESS}),
+    ) -> RemotingCommand:
+        ext_fields = header.to_ext_fields() if header is not None else {}
+        answer = await self.client.invoke(address, RemotingCommand(code, ext_fields=ext_fields, body=body), timeout_ms)
+        if answer.code not in expected:
+            raise BrokerError(answer.code, answer.remark, address)
+        return answer
