@@ -40,6 +40,7 @@ from bench.soak_ledger import STEADY, TAKEN_OVER, Count, Ledger, quantile_ms
 from bench.soak_record import group_of
 from bench.soak_report import PICTURE, Outcome, Sample, draw, facts, publish
 from rucola.common.topic_config import TopicConfig
+from rucola.errors import RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import RemotingClient
@@ -67,7 +68,7 @@ LOOK_S = 1.0
 POINTS = 360
 """Samples of the whole time at most."""
 READY_S, QUIT_S = 60.0, 60.0
-SET_UP_MS = 30_000
+SET_UP_MS = 120_000
 RESULTS = ROOT / ".bench"
 SETTINGS = {
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
@@ -222,6 +223,7 @@ class Soak:
         capacity = int((outcome.planned_s + FLOOD_S + DRAIN_S) * RATE_MAX / PRODUCERS)
         self._ledger = Ledger(self._path, (1 + WORKERS, PRODUCERS, capacity))
         self._consumers: dict[int, Load] = {}
+        self._loads: list[Load] = []
         self._reasons: Counter[str] = Counter()
 
     def stop(self) -> None:
@@ -235,12 +237,12 @@ class Soak:
             try:
                 self._show("starting", at_once=True)
                 broker = await stack.enter_async_context(_broker(self._scratch, self._outcome.flush))
-                stack.push_async_callback(self._kill_consumers)
+                stack.push_async_callback(self._kill_loads)
                 await self._make_topics(broker)
                 producers = await self._start(
                     "soak_produce", self._path, broker.namesrv, ",".join(self._topics), BODY_BYTES
                 )
-                stack.push_async_callback(producers.kill)
+                self._loads.append(producers)
                 await producers.until("ready", READY_S)
                 await asyncio.gather(*(self._start_consumers(broker, row) for row in range(1, WORKERS + 1)))
                 try:
@@ -250,8 +252,8 @@ class Soak:
                     failures.append(str(error))
                 await self._settle(producers, broker)
                 await self._stop_broker(broker)
-            except (Ended, PeerError, OSError) as error:
-                failures.append(str(error))
+            except (Ended, PeerError, RucolaError, OSError) as error:
+                failures.append(f"{type(error).__name__}: {error}")
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
@@ -334,7 +336,8 @@ class Soak:
             for load in self._consumers.values():
                 await self._ended(load)
         except Ended as error:
-            outcome.failures.append(str(error))
+            if str(error) not in outcome.failures:
+                outcome.failures.append(str(error))
         self._show("comparing what was sent with what was received", at_once=True)
         outcome.acknowledged, outcome.received = ledger.different()
         outcome.missing, numbers = ledger.missing(5)
@@ -350,8 +353,10 @@ class Soak:
             outcome.failures.append(f"{errors} errors of consumers: {dict(self._reasons.most_common(3))}")
 
     async def _stop_broker(self, broker: Broker) -> None:
-        self._outcome.expired = int(broker.metrics().get("rucola_segments_expired_total", 0))
-        broker.process.terminate()
+        if broker.process.returncode is None:
+            metrics = await asyncio.to_thread(broker.metrics)
+            self._outcome.expired = int(metrics["rucola_segments_expired_total"])
+            broker.process.terminate()
         status = await broker.process.wait()
         if status:
             self._outcome.failures.append(f"the broker ended with {status}")
@@ -396,6 +401,7 @@ class Soak:
         topics = ",".join(self._topics)
         load = await self._start("soak_consume", self._path, row, WORKERS, broker.namesrv, topics, MEMBERS)
         self._consumers[row] = load
+        self._loads.append(load)
         await load.until("ready", READY_S)
 
     async def _kill_now_and_then(self, broker: Broker, done: asyncio.Event) -> None:
@@ -403,6 +409,7 @@ class Soak:
         while not await _happens(done, KILL_S * random.uniform(0.7, 1.3)):
             row = random.choice(list(self._consumers))
             old = self._consumers[row]
+            self._loads.remove(old)
             await old.kill()
             self._reasons.update(old.reasons)
             self._outcome.killed += 1
@@ -410,8 +417,8 @@ class Soak:
             await self._start_consumers(broker, row)
             await self._consumers[row].tell(f"churn {time.monotonic() - self._churned}")
 
-    async def _kill_consumers(self) -> None:
-        for load in self._consumers.values():
+    async def _kill_loads(self) -> None:
+        for load in self._loads:
             await load.kill()
 
     async def _ended(self, load: Load) -> None:
@@ -447,13 +454,19 @@ class Soak:
             if text:
                 acknowledged, received = self._totals()
                 self._show(f"{text}: {acknowledged:,} acknowledged, {received:,} received")
-            if broker.process.returncode is not None:
-                raise Ended(f"the broker ended with {broker.process.returncode}")
+            self._check_processes(broker)
             broker.read_log()
             if left <= 0:
                 return
             if await _happens(self._stop, min(left, LOOK_S)):
                 raise Ended("stopped early")
+
+    def _check_processes(self, broker: Broker) -> None:
+        if broker.process.returncode is not None:
+            raise Ended(f"the broker ended with {broker.process.returncode}")
+        for load in self._loads:
+            if load.process.returncode is not None:
+                raise Ended(f"a load process ended with {load.process.returncode}")
 
     async def _drain(self, broker: Broker, when: str, heed_stop: bool = True) -> None:
         """Until everything acknowledged was received.
@@ -468,8 +481,7 @@ class Soak:
                 return
             if time.monotonic() > deadline:
                 raise Ended(f"{when}: not everything was received within {DRAIN_S:.0f} s")
-            if broker.process.returncode is not None:
-                raise Ended(f"the broker ended with {broker.process.returncode}")
+            self._check_processes(broker)
             if heed_stop and self._stop.is_set():
                 raise Ended("stopped early")
             self._show(f"waiting for the consumers: {acknowledged - received:,} to go")
