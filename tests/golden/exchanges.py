@@ -26,8 +26,8 @@ from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.signature import ACCESS_KEY, SIGNATURE, legacy_signature
 
-PATIENCE_S = 20.0
-AGAIN_S = 6.0
+PATIENCE_S = 60.0
+AGAIN_S = 30.0
 HOLD_MS = "150"
 LONGER_HOLD_MS = "3000"
 """Of pulls that are held in vain: alone, and while others send."""

@@ -8,42 +8,18 @@ from typing import Any
 
 import pytest
 from tests.brokers import run
-from tests.golden.loader import load_broker, write_files
+from tests.golden.broker_case import LaterClock, broker_of
 
 from rucola.broker import Broker
-from rucola.broker.config import broker_options
 from rucola.broker.pop.retry_copy import retry_copy
-from rucola.common.java import parse_properties
 from rucola.formats.message import decode_message, decode_messages, encode_message
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.client import RemotingClient
-from rucola.runtime.clock import SystemClock
 
 GROUP, TOPIC = "G_store", "T_store"
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"
-LATER_MS = 600_000
 NEVER_POPPED = "pop message 5"
 COMES_AGAIN = ["pop message 0", "pop message 3", "pop message 4"]
-
-
-class LaterClock(SystemClock):
-    """Ten minutes after the recording, whenever the test runs."""
-
-    def __init__(self, ended_at_ms: int) -> None:
-        self._ahead_ms = ended_at_ms + LATER_MS - super().wall_ms()
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self._ahead_ms
-
-
-def broker_of(name: str, path: Path) -> tuple[Broker, LaterClock]:
-    case = load_broker(name)
-    write_files(case.files, path)
-    ours = {"listenPort": "0", "namesrvAddr": "", "storePathRootDir": str(path), "storePathCommitLog": ""}
-    values = parse_properties(case.broker_conf) | ours | {"reviveInterval": "20"}
-    clock = LaterClock(case.expected["ended_at_ms"])
-    known = {key: value for key, value in values.items() if key != "haListenPort"}
-    return Broker(*broker_options(known), clock=clock), clock
 
 
 async def popped(client: RemotingClient, broker: Broker, clock: LaterClock, patience_ms: int) -> list[str]:
