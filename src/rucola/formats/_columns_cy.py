@@ -75,6 +75,70 @@ def gather(
     return done
 
 
+def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column: cython.Py_ssize_t) -> tuple[int, int]:
+    """What a column of byte strings takes, given by its lengths, and how many rows have no value: a length below 0.
+
+    Raises:
+        ValueError: the rows do not lie in ``table``, or there is no such column.
+    """
+    _check_column(table, rows, len_column)
+    total: cython.longlong = 0
+    missing: cython.Py_ssize_t = 0
+    length: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        length = table[i * ROW_WIDTH + len_column]
+        if length < 0:
+            missing += 1
+        else:
+            total += length
+    return total, missing
+
+
+def take_int64(
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    column: cython.Py_ssize_t,
+    factor: cython.longlong,
+    out: Any,
+) -> None:
+    """Copies one column of integers, each times ``factor``, into ``out``; the low 64 bits count.
+
+    Raises:
+        ValueError: the rows do not lie in ``table`` or not in ``out``, or there is no such column.
+    """
+    target: cython.longlong[::1] = memoryview(out).cast("B").cast("q")
+    _check_column(table, rows, column)
+    if rows > len(target):
+        raise ValueError(f"{rows} rows do not fit into {len(target)} numbers")
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        if cython.compiled:
+            target[i] = cython.cast(cython.ulonglong, table[i * ROW_WIDTH + column]) * cython.cast(
+                cython.ulonglong, factor
+            )
+        else:
+            target[i] = (table[i * ROW_WIDTH + column] * factor + 2**63) % 2**64 - 2**63
+
+
+def take_int32(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cython.Py_ssize_t, out: Any) -> None:
+    """Copies the low 32 bits of one column of integers into ``out``.
+
+    Raises:
+        ValueError: the rows do not lie in ``table`` or not in ``out``, or there is no such column.
+    """
+    target: cython.int[::1] = memoryview(out).cast("B").cast("i")
+    _check_column(table, rows, column)
+    if rows > len(target):
+        raise ValueError(f"{rows} rows do not fit into {len(target)} numbers")
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        if cython.compiled:
+            target[i] = cython.cast(cython.int, table[i * ROW_WIDTH + column])
+        else:
+            target[i] = (table[i * ROW_WIDTH + column] + 2**31) % 2**32 - 2**31
+
+
 def properties_json(
     segment: cython.const[cython.uchar][::1],
     table: cython.longlong[::1],
@@ -120,6 +184,15 @@ def properties_json(
 def _check_rows(table: cython.longlong[::1], rows: cython.Py_ssize_t, offsets_out: cython.int[::1]) -> cython.int:
     if rows < 0 or rows > len(table) // ROW_WIDTH or rows >= len(offsets_out):
         raise ValueError(f"{rows} rows do not fit the table or the offsets")
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _check_column(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cython.Py_ssize_t) -> cython.int:
+    if rows < 0 or rows > len(table) // ROW_WIDTH or not 0 <= column < ROW_WIDTH:
+        raise ValueError(f"{rows} rows or column {column} do not fit the table")
     return 0
 
 

@@ -54,12 +54,25 @@ class Rows:
 
     def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
         """A column of byte strings; a length below 0 is null."""
-        lengths = self.numbers(len_column)
-        values = pa.allocate_buffer(int(np.maximum(lengths, 0).sum()))
+        size, missing = _columns_cy.count_bytes(self.table, self.count, len_column)
+        values = pa.allocate_buffer(size)
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         view = memoryview(offsets).cast("B").cast("i")
         _columns_cy.gather(self.source, self.table, self.count, pos_column, len_column, values, view)
-        return pa.Array.from_buffers(pa.binary(), self.count, [validity(lengths >= 0), offsets, values])
+        valid = validity(self.numbers(len_column) >= 0) if missing else None
+        return pa.Array.from_buffers(pa.binary(), self.count, [valid, offsets, values], missing)
+
+    def int32(self, column: int) -> pa.Array:
+        """One column of integers of 32 bits."""
+        values = pa.allocate_buffer(4 * self.count)
+        _columns_cy.take_int32(self.table, self.count, column, values)
+        return pa.Array.from_buffers(pa.int32(), self.count, [None, values], 0)
+
+    def int64(self, column: int, kind: pa.DataType, factor: int = 1) -> pa.Array:
+        """One column of integers, each times ``factor``, as an array of type ``kind`` of 64 bits."""
+        values = pa.allocate_buffer(8 * self.count)
+        _columns_cy.take_int64(self.table, self.count, column, factor, values)
+        return pa.Array.from_buffers(kind, self.count, [None, values], 0)
 
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
@@ -102,14 +115,11 @@ def validity(valid: Mask) -> Any:
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def fixed_width(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """An array of integers or timestamps of type ``kind`` from numbers of the same width."""
-    # Always a copy: a column of one row counts as contiguous and would stay a view of the table.
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.array(numbers, order="C", copy=True))])
-
-
 def text(values: pa.Array) -> pa.Array:
     """Byte strings as text, checked; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
+    data = values.buffers()[2]
+    if data is None or not np.frombuffer(data, np.uint8).max(initial=0) & 0x80:
+        return values.view(pa.string())  # ASCII throughout: Arrow would check string by string
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
-from rucola.spark.arrow import Rows, fixed_width, host_texts, message_ids, text
+from rucola.spark.arrow import Rows, host_texts, message_ids, text
 from rucola.spark.options import SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -148,16 +148,16 @@ def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> Builder:
 
 
 def _int32(column: RecordColumn) -> Builder:
-    return lambda rows: fixed_width(rows.numbers(column).astype(np.int32), pa.int32())
+    return lambda rows: rows.int32(column)
 
 
 def _int64(column: RecordColumn) -> Builder:
-    return lambda rows: fixed_width(rows.numbers(column), pa.int64())
+    return lambda rows: rows.int64(column, pa.int64())
 
 
 def _timestamp(column: RecordColumn) -> Builder:
     """Milliseconds of the store as Spark's microseconds, in integers all the way."""
-    return lambda rows: fixed_width(rows.numbers(column) * 1000, TIMESTAMP)
+    return lambda rows: rows.int64(column, TIMESTAMP, 1000)
 
 
 def _constant(rows: Rows, value: Any) -> pa.Array:

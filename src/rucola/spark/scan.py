@@ -55,6 +55,8 @@ class RowChooser:
 
     def choose(self, rows: Rows) -> Mask | None:
         """Marks the rows to keep; None for all of them."""
+        if self._intervals is None and self._tags is None:
+            return None
         mask = np.ones(rows.count, dtype=np.bool_)
         if self._intervals is not None:
             # A prepared and a rolled-back message have this bit; they take no queue offset and no queue shows them.
@@ -67,11 +69,10 @@ class RowChooser:
 
     def _in_intervals(self, rows: Rows) -> Mask:
         assert self._intervals is not None
-        topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
-        codes = topics.indices.to_numpy()
+        topics, codes = _topics_of(rows)
         queue_ids, queue_offsets = rows.numbers(RecordColumn.QUEUE_ID), rows.numbers(RecordColumn.QUEUE_OFFSET)
         mask = np.zeros(rows.count, dtype=np.bool_)
-        for code, topic in enumerate(topics.dictionary.to_pylist()):
+        for code, topic in enumerate(topics):
             starts, ends = self._intervals.get(topic, (None, None))
             if starts is None or ends is None:
                 continue
@@ -147,6 +148,15 @@ class Scanner:
         view = table_view(self._table)
         view[:kept] = view[:count][mask]
         return self._builder.build(Rows(source, self._table, kept))
+
+
+def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
+    """The topics that occur, and for each row which of them it has."""
+    if rows.numbers(RecordColumn.SAME_TOPIC)[1:].all():  # nearly always: one store, one busy topic
+        start, size = (int(rows.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
+        return [bytes(memoryview(rows.source)[start : start + size])], np.zeros(rows.count, dtype=np.int32)
+    topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
+    return topics.dictionary.to_pylist(), topics.indices.to_numpy()
 
 
 def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> array[int]:

@@ -125,3 +125,42 @@ def test_gather_gives_back_what_is_there(texts: list[bytes | None]) -> None:
     room = sum(len(text or b"") for text in texts)
     for form in FORMS:
         assert gather(kernel("formats._columns_cy", form), texts, room) == [text or b"" for text in texts]
+
+
+def test_counted_bytes(columns: ModuleType) -> None:
+    _, table = rows_of([b"one", None, b"", b"three", None])
+    assert columns.count_bytes(table, 5, LEN) == (8, 2)
+    assert columns.count_bytes(table, 1, LEN) == (3, 0)
+    assert columns.count_bytes(table, 0, LEN) == (0, 0)
+
+
+def numbers(*values: int) -> array[int]:
+    """A table with the values in column 5."""
+    table = new_table(len(values))
+    table[5::ROW_WIDTH] = array("q", values)
+    return table
+
+
+def test_numbers(columns: ModuleType) -> None:
+    table = numbers(7, -3, 2**62, -(2**63))
+    long, short = array("q", [9] * 5), array("i", [9] * 5)
+    columns.take_int64(table, 4, 5, 1, long)
+    columns.take_int32(table, 4, 5, memoryview(short))
+    assert long.tolist() == [7, -3, 2**62, -(2**63), 9]
+    assert short.tolist() == [7, -3, 0, 0, 9]
+    columns.take_int64(table, 3, 5, 1000, long)
+    assert long.tolist() == [7000, -3000, (1000 * 2**62 + 2**63) % 2**64 - 2**63, -(2**63), 9]
+    columns.take_int32(numbers(2**31, -(2**31) - 1), 2, 5, short)
+    assert short[:2].tolist() == [-(2**31), 2**31 - 1]
+
+
+def test_numbers_that_do_not_fit_are_refused(columns: ModuleType) -> None:
+    table = numbers(1, 2)
+    for rows, column, room in ((3, 5, 9), (-1, 5, 9), (2, 40, 9), (2, -1, 9), (2, 5, 1)):
+        with pytest.raises(ValueError, match="fit"):
+            columns.take_int64(table, rows, column, 1, array("q", bytes(8 * room)))
+        with pytest.raises(ValueError, match="fit"):
+            columns.take_int32(table, rows, column, array("i", bytes(4 * room)))
+    for rows, column in ((3, 5), (-1, 5), (2, 40), (2, -1)):
+        with pytest.raises(ValueError, match="fit"):
+            columns.count_bytes(table, rows, column)

@@ -13,6 +13,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
 from rucola.spark import scan
+from rucola.spark.arrow import text
 from rucola.spark.columns import BatchBuilder
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.ranges import QueueRange
@@ -52,6 +53,17 @@ def test_all_columns_equal_the_plain_decoder() -> None:
     for row in rows:
         row["properties"] = json.loads(str(row["properties"]))
     assert rows == expected_rows(log, "broker-x")
+
+
+def test_text_is_checked() -> None:
+    for values in ([b"a", None, b""], [b"a", None, "\u00e4\U0001f600".encode()], [None], []):
+        made = text(pa.array(values, pa.binary()))
+        made.validate(full=True)
+        assert made.type == pa.string()
+        assert made.to_pylist() == [None if value is None else value.decode() for value in values]
+    broken = pa.array([b"a", None, b"\xff\xfe", "\u00e4".encode()], pa.binary())
+    assert text(broken).to_pylist() == ["a", None, "\ufffd\ufffd", "\u00e4"]
+    assert text(broken[3:]).to_pylist() == ["\u00e4"]
 
 
 def test_properties_as_map() -> None:

@@ -296,13 +296,15 @@ class PullMessageProcessor:
         info = self._consumers.group(request.group)
         if info is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
-        group = self._groups.find(request.group) or SubscriptionGroupConfig(request.group)
-        if info.message_model == BROADCASTING and not group.consume_broadcast_enable:
-            raise PullForbiddenError(
-                ForbiddenType.BROADCASTING_DISABLE_FORBIDDEN,
-                f"the consumer group[{request.group}] can not consume by broadcast way",
-            )
-        if self._groups.forbidden.get(request.group, {}).get(request.topic, 0) & _READ:
+        if info.message_model == BROADCASTING:
+            group = self._groups.find(request.group) or SubscriptionGroupConfig(request.group)
+            if not group.consume_broadcast_enable:
+                raise PullForbiddenError(
+                    ForbiddenType.BROADCASTING_DISABLE_FORBIDDEN,
+                    f"the consumer group[{request.group}] can not consume by broadcast way",
+                )
+        forbidden = self._groups.forbidden
+        if forbidden and forbidden.get(request.group, {}).get(request.topic, 0) & _READ:
             raise PullForbiddenError(
                 ForbiddenType.SUBSCRIPTION_FORBIDDEN,
                 f"the consumer group[{request.group}] is forbidden for topic[{request.topic}]",
