@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
+from tests.brokers import properties_text
 from tests.unit.broker.administered import Administered
 from tests.unit.cli.shell import Capture, Shell, scene
 
 from rucola import Message, Producer, ProducerConfig, PullConsumer, PullConsumerConfig
 from rucola.common.topic_config import TopicConfig
+from rucola.protocol.trace import TraceRecord, TraceType, encode_trace
 
 
 def test_sending(tmp_path: Path, capsys: Capture) -> None:
@@ -51,10 +54,17 @@ def test_reading(tmp_path: Path, capsys: Capture) -> None:
         rows = await shell.rows("printMsgByQueue -t T_live -a broker-a -i 0 -p true -d true -s TagA")
         assert [row["body"] for row in rows] == [f"message {n}" for n in (0, 2, 4, 6)]
 
+        await asyncio.sleep(0.02)
+        await there.cluster.send("T_live", b"late", properties_text(UNIQ_KEY="U8", TAGS="TagB", WAIT="true"))
+        found = "printMsgByQueue -t T_live -a broker-a -i 0 -p true -s TagB"
+        [late] = await shell.rows(found)
+        assert late["queueOffset"] == 4
+        assert await shell.rows(f"{found} -e {late['storeTimestamp']}") == []
+
         rows = await shell.rows("consumeMessage -t T_live -b broker-a -i 1 -o 1 -c 2")
         assert [row["body"] for row in rows if "body" in row] == ["message 3", "message 5"]
         assert (await shell("consumeMessage -t T_live -c 5")).count("Consume ok\nMSGID") == 5
-        assert (await shell("consumeMessage -t T_live")).count("Consume ok") == 8
+        assert (await shell("consumeMessage -t T_live")).count("Consume ok") == 9
         assert "Consume ok" not in await shell("consumeMessage -t T_live -b other")
         assert there.cluster.broker.offsets.table["T_live@G_live"] == {0: 2, 1: 2}
 
@@ -76,6 +86,10 @@ def test_the_trace_of_a_message(tmp_path: Path, capsys: Capture) -> None:
             ("Sub", "G_two", "success"),
         ]
         assert "#ConsumerTime" in await shell(f"queryMsgTraceById -i {sent.msg_id}")
+        begun = TraceRecord(trace_type=TraceType.SUB_BEFORE, msg_id="U1", group="G_one")
+        async with Producer("G_forged", namesrv) as producer:
+            await producer.send(Message("RMQ_SYS_TRACE_TOPIC", encode_trace([begun]).encode(), keys="U1"))
+            await producer.send(Message("RMQ_SYS_TRACE_TOPIC", b"Pub\x01no number\x01", keys="U1"))
         assert await shell("queryMsgTraceById -i U1") == ""
         assert "code 17" in await shell("queryMsgTraceById -i U1 -t Traces", code=1)
         [row] = await shell.rows("sendMessage -t T_live -p hello -m true")
