@@ -1,7 +1,7 @@
 """From a buffer of records to record batches: walk, choose rows, build. Used by every reader, inside ``read()``.
 
-A batch holds up to 4,096 rows and about 2.5 MiB of records, which stay in the processor's cache from the walk to the
-copy (in Spark batches of 1 to 10 MiB are equally fast). The first one of a task is small, so that ``LIMIT 1`` is quick.
+A batch holds up to 4,096 rows and about 1 MiB of records, which stay in the processor's cache from the walk to the copy
+(in Spark batches of 1 to 10 MiB are equally fast). The first one of a task is small, so that ``LIMIT 1`` is quick.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHECK_PHYSICAL_OFFSET = 4
 FIRST_BATCH_ROWS = 256
 BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
-BATCH_BYTES_AIM = 5 << 19
+BATCH_BYTES_AIM = 1 << 20
 BATCH_BYTES = 16 << 20
 """No batch of several rows is larger."""
 
