@@ -19,6 +19,7 @@ from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.channel import Channel, Part
 from rucola.remoting.connection_watch import ConnectionWatch
+from rucola.remoting.linger import Linger
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
 from rucola.runtime.tls import server_context
@@ -107,6 +108,7 @@ class RemotingServer:
         self.port = port
         self.options = options or ServerOptions()
         self.channels: set[Channel] = set()
+        self.linger = Linger()
         self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | TlsListener | None = None
