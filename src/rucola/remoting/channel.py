@@ -214,6 +214,8 @@ class Channel(asyncio.BufferedProtocol):
                 if self._invokes:
                     self._take_answers(batch, self._invokes)
                 self._frames_received(self, batch)
+                if batch.count > 1:
+                    self._server.linger.expect_more(self._loop)
         except FormatError as error:
             self._server.refused(self, error)
             self.close()
