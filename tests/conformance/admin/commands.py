@@ -72,7 +72,7 @@ class Command:
     """One command line.
 
     Attributes:
-        words: may name NS, BROKER, CLIENT, ID and OFFSET_ID.
+        words: may name NS, BROKER, CLIENT, ID, OUR_ID, OFFSET_ID, HOME and the files TOPICS and GROUPS.
         keep: what is compared.
         code: how our tool must end; the official one always ends with 0.
     """
@@ -98,6 +98,17 @@ class Command:
 LISTED = found(r"\b(?:T_admin|T_new|BenchmarkTest|TBW102|SCHEDULE_TOPIC_XXXX|SELF_TEST_TOPIC|broker-a)\b")
 
 MESSAGE = found(r"(?:Topic|Tags|Keys|Queue ID|Queue Offset|Reconsume Times|System Flag): \S+")
+
+PRINTED = found(r"KEYS=\w+|BODY: [\w ]+|Consume ok|Tag: \w+ Count: \d+")
+
+TRACED = found(r"(?:Pub|Sub) G_\w+|success|failed")
+
+DONE = found("success|User:alice|alice")
+
+WORDS = found(
+    r"\b(?:alice|admin|bob|Super|Normal|enable|disable|Custom|Topic:A|Group:B|Pub|Sub|Allow|Deny|10\.0\.0\.[01])\b"
+    "|^nothing printed"
+)
 
 OFFICIAL = (
     Command("clusterList -n NS", first(4)),
@@ -160,6 +171,23 @@ OFFICIAL = (
     Command("cloneGroupOffset -n NS -s G_admin -d G_none -t T_admin -o true", failed),
     Command("sendMessage -n NS -t T_admin -p hello -k adm -c TagA -b broker-a -i 0", found("broker-a 0 SEND_OK")),
     Command("printMsg -n NS -t T_admin", found(r"KEYS=\w+|BODY: [\w ]+")),
+    Command("printMsgByQueue -n NS -t T_admin -a broker-a -i 1 -f true -p true -d true", PRINTED),
+    Command("consumeMessage -n NS -t T_admin -b broker-a -i 1 -o 2", PRINTED),
+    Command("checkMsgSendRT -n NS -t broker-a -a 3 -s 10", found(r"broker-a \d true")),
+    Command("sendMsgStatus -n NS -b broker-a -c 2", found(r"sendStatus=\w+|queueOffset=\d+")),
+    Command("queryMsgTraceById -n NS -i ID", TRACED),
+    Command("queryMsgTraceById -n NS -i OUR_ID", TRACED),
+    Command("resetOffsetByTime -n NS -g G_new -t T_admin -s 0 -b BROKER -q 1 -o 3", found(r"offset to \d+")),
+    Command("setConsumeMode -n NS -b BROKER -t T_admin -g G_new -m POP -q 2"),
+    Command("setConsumeMode -n NS -b BROKER -t T_none -g G_new -m POP", failed),
+    Command("allocateMQ -n NS -t T_admin -i 10.0.0.1,10.0.0.2", found(r'"10.0.0.\d":|"queueId":\d')),
+    Command("haStatus -n NS -b BROKER", found(r"#SlaveNum \d+|#SlaveAckOffset")),
+    Command("exportMetadata -n NS -c DefaultCluster -f HOME", found("metadata.json success")),
+    Command("exportConfigs -n NS -c DefaultCluster -f HOME", found("configs.json success")),
+    Command("updateTopicList -n NS -b BROKER -f TOPICS"),
+    Command("topicRoute -n NS -t T_listed"),
+    Command("updateSubGroupList -n NS -b BROKER -f GROUPS"),
+    Command("getConsumerConfig -n NS -g G_listed"),
     Command("cleanExpiredCQ -n NS -b BROKER"),
     Command("cleanUnusedTopic -n NS -b BROKER"),
     Command("deleteExpiredCommitLog -n NS -b BROKER"),
@@ -175,6 +203,8 @@ OFFICIAL = (
     Command("topicList -n NS", LISTED),
 )
 """Every command claimed, with the answers of success and of refusal."""
+
+OUR_TRACED = found(r'"#Type":"\w+","#\w+Group":"G_\w+"|"#Status":"\w+"')
 
 OURS = (
     Command("clusterList -n NS", found(r'"Cluster Name":"\w+"|"Broker Name":"[\w-]+"|"BID":0|"Version":"V5_3_3"')),
@@ -245,6 +275,29 @@ OURS = (
     Command("skipAccumulatedMessage -n NS -g G_ours -t T_admin"),
     Command("cloneGroupOffset -n NS -s G_admin -d G_ours -t T_admin"),
     Command("cloneGroupOffset -n NS -s G_admin -d G_none -t T_admin", found("code 26"), 1),
+    Command("sendMessage -n NS -t T_admin -p ours -k adm -b broker-a -i 0", found('"#QID":0,"#Send Result":"SEND_OK"')),
+    Command("printMsg -n NS -t T_admin", found(r'"KEYS":"\w+"|"body":"[\w ]+"')),
+    Command(
+        "printMsgByQueue -n NS -t T_admin -a broker-a -i 1 -f true -p true -d true",
+        found(r'"body":"[\w ]+"|"count":\d'),
+    ),
+    Command("consumeMessage -n NS -t T_admin -b broker-a -i 1 -o 2", found(r'"queueOffset":\d+|"body":"[\w ]+"')),
+    Command("checkMsgSendRT -n NS -t broker-a -a 3 -s 10", found(r'"#QID":\d,"#Send Result":\w+')),
+    Command("sendMsgStatus -n NS -b broker-a -c 2", found(r'"sendStatus":"\w+"')),
+    Command("clusterRT -n NS -a 3 --rounds 1", found(r'"#successCount":\d+,"#failCount":\d+')),
+    Command("queryMsgTraceById -n NS -i ID", OUR_TRACED),
+    Command("queryMsgTraceById -n NS -i OUR_ID", OUR_TRACED),
+    Command("resetOffsetByTime -n NS -g G_ours -t T_admin -s 0 -b BROKER -q 1 -o 3", found(r'"offset":\d+')),
+    Command("setConsumeMode -n NS -b BROKER -t T_admin -g G_ours -m POP -q 2"),
+    Command("setConsumeMode -n NS -b BROKER -t T_none -g G_ours -m POP", found(r"code \d+"), 1),
+    Command("allocateMQ -n NS -t T_admin -i 10.0.0.1,10.0.0.2"),
+    Command("haStatus -n NS -b BROKER", found(r'"#SlaveNum":\d+')),
+    Command("exportMetadata -n NS -c DefaultCluster -f HOME", found("metadata.json")),
+    Command("exportConfigs -n NS -c DefaultCluster -f HOME", found("configs.json")),
+    Command("updateTopicList -n NS -b BROKER -f TOPICS"),
+    Command("topicRoute -n NS -t T_listed"),
+    Command("updateSubGroupList -n NS -b BROKER -f GROUPS"),
+    Command("getConsumerConfig -n NS -g G_listed"),
     Command("cleanExpiredCQ -n NS -b BROKER"),
     Command("cleanUnusedTopic -n NS -b BROKER"),
     Command("deleteExpiredCommitLog -n NS -b BROKER"),
@@ -260,3 +313,43 @@ OURS = (
     Command("topicRoute -n NS -t T_ours", found("code 17"), 1),
 )
 """The same with our tool, which prints JSON then; it runs after the official one."""
+
+RULE = "-r Topic:A,Group:B* -a Pub,Sub -d"
+_BOTH = (
+    Command("createUser -n NS -b BROKER -u alice -p a-secret-of-alice -t Normal", DONE),
+    Command("updateUser -n NS -c DefaultCluster -u alice -s disable", DONE),
+    Command("getUser -n NS -b BROKER -u alice", WORDS),
+    Command("getUser -n NS -b BROKER -u nobody", WORDS),
+    Command("listUser -n NS -b BROKER", WORDS),
+    Command("listUser -n NS -c DefaultCluster -f ali", WORDS),
+    Command(f"createAcl -n NS -b BROKER -s User:alice {RULE} Allow -i 10.0.0.0/8", DONE),
+    Command("updateAcl -n NS -c DefaultCluster -s User:alice -r Topic:A -a Pub -d Deny -i 10.0.0.1", DONE),
+    Command("getAcl -n NS -b BROKER -s User:alice", WORDS),
+    Command("getAcl -n NS -b BROKER -s User:admin", WORDS),
+    Command("listAcl -n NS -b BROKER", WORDS),
+    Command("listAcl -n NS -b BROKER -s bob", WORDS),
+    Command("copyUser -n NS -f BROKER -t BROKER -u alice", DONE),
+    Command("copyAcl -n NS -f BROKER -t BROKER -s User:alice", DONE),
+    Command("deleteAcl -n NS -b BROKER -s User:alice -r Topic:A", DONE),
+    Command("getAcl -n NS -b BROKER -s User:alice", WORDS),
+    Command("updateTopic -n NS -b BROKER -t T_guarded -r 2 -w 2", found("success|T_guarded")),
+)
+"""Of users and rules, with a broker that asks who one is."""
+OFFICIAL_ACCESS = (
+    *_BOTH,
+    Command("createUser -n NS -b BROKER -u alice -p a-secret-of-alice", failed),
+    Command("updateUser -n NS -b BROKER -u nobody -s enable", failed),
+    Command("getAcl -n NS -b BROKER -s User:nobody", failed),
+    Command("createAcl -n NS -b BROKER -s User:nobody -r Topic:A -a Pub -d Allow", failed),
+    Command("deleteUser -n NS -c DefaultCluster -u alice", DONE),
+    Command("listUser -n NS -b BROKER", WORDS),
+)
+OURS_ACCESS = (
+    *_BOTH,
+    Command("createUser -n NS -b BROKER -u alice -p a-secret-of-alice", found(r"code \d+"), 1),
+    Command("updateUser -n NS -b BROKER -u nobody -s enable", found(r"code \d+"), 1),
+    Command("getAcl -n NS -b BROKER -s User:nobody", found(r"code \d+"), 1),
+    Command("createAcl -n NS -b BROKER -s User:nobody -r Topic:A -a Pub -d Allow", found(r"code \d+"), 1),
+    Command("deleteUser -n NS -c DefaultCluster -u alice", DONE),
+    Command("listUser -n NS -b BROKER", WORDS),
+)

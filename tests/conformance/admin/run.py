@@ -2,6 +2,7 @@
 
 The official ``mqadmin`` 5.3.3 runs every command claimed against our name server and broker and against the official
 ones: how each ends and the stable parts of what it prints must be equal. ``rucola mqadmin`` then does the same.
+Commands about users and rules run in a second round, with brokers that ask who one is.
 Exit status: 0 all equal, 1 a difference, 2 set-up failed.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import base64
 import io
+import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,21 +21,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
-from tests.conformance.admin.commands import OFFICIAL, OURS, Command
+from tests.conformance.admin.commands import OFFICIAL, OFFICIAL_ACCESS, OURS, OURS_ACCESS, Command
 from tools.peers.packages import SERVER_VERSION, PeerError, java_program, need
 from tools.peers.servers import Servers, servers
 from tools.peers.wire import make_topic
 
 from rucola.cli.main import main as rucola
+from rucola.sync import Message, Producer, ProducerConfig, PullConsumer, PullConsumerConfig
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("java", "rucola")
 TOPIC, GROUP = "T_admin", "G_admin"
-START_TIMEOUT_S = 120
 TOOL_TIMEOUT_S = 600
+TOOLS = ("mqadmin 5.3.3", "rucola mqadmin")
+SETTINGS = {"traceTopicEnable": "true"}
+ADMIN = {"username": "admin", "password": "a-secret-of-the-admin"}
+CREDENTIALS = {"accessKey": ADMIN["username"], "secretKey": ADMIN["password"]}
+ACCESS_SETTINGS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps(ADMIN),
+}
+OFFICIAL_ACCESS_SETTINGS = {
+    "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+    ),
+    "authorizationProvider": "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": (
+        "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"
+    ),
+    "innerClientAuthenticationCredentials": json.dumps(CREDENTIALS),
+}
+"""What the official broker wants to be told besides."""
+LISTS = {
+    "TOPICS": [{"topicName": "T_listed", "readQueueNums": 3, "writeQueueNums": 3}],
+    "GROUPS": [{"groupName": "G_listed", "retryMaxTimes": 2}],
+}
 
 
 @dataclass(frozen=True)
@@ -66,13 +95,15 @@ class OfficialTool:
 
 
 @contextmanager
-def official_tool(target: Servers, home: Path) -> Iterator[OfficialTool]:
-    """The tool, with the messages sent and consumed. ``home``: a directory for what it writes."""
-    make_topic(target.namesrv, target.broker, TOPIC, 2)
+def official_tool(target: Servers, home: Path, alone: bool = False) -> Iterator[OfficialTool]:
+    """The tool, with the messages sent and consumed, or alone. ``home``: a directory for what it reads and writes."""
+    if not alone:
+        make_topic(target.namesrv, target.broker, TOPIC, 2)
     classpath = java_program(HERE / "java", SERVER_VERSION)
     java = need("java", "install Java 17 to run the official administration tool")
     options = ["-Xmx512m", f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-Drocketmq.client.logLevel=ERROR"]
-    command = [java, *options, "-cp", classpath, "admin.Tool", target.namesrv, TOPIC, GROUP]
+    command = [java, *options, "-cp", classpath, "admin.Tool", target.namesrv]
+    command += [] if alone else [TOPIC, GROUP]
     with subprocess.Popen(
         command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -83,8 +114,11 @@ def official_tool(target: Servers, home: Path) -> Iterator[OfficialTool]:
             words = process.stdout.readline().split()
             if words[:1] != ["ready"]:
                 raise PeerError(f"the official client did not get ready against {target.name}")
-            places = {"NS": target.namesrv, "BROKER": target.broker, "ID": words[1], "OFFSET_ID": words[2]}
-            yield OfficialTool(process, places | {"CLIENT": words[3]})
+            places = {"NS": target.namesrv, "BROKER": target.broker, "HOME": str(home)}
+            if not alone:
+                places |= dict(zip(("ID", "OFFSET_ID", "CLIENT"), words[1:], strict=True))
+                places |= {name: write_list(home, name) for name in LISTS} | {"OUR_ID": traced(target.namesrv)}
+            yield OfficialTool(process, places)
         finally:
             timer.cancel()
             process.kill()
@@ -98,23 +132,64 @@ def our_tool(command: Command, places: dict[str, str]) -> Ended:
     return Ended(output.getvalue() + errors.getvalue(), code)
 
 
+def write_list(home: Path, name: str) -> str:
+    """Path of a file with many topics or groups."""
+    path = home / name
+    path.write_text(json.dumps(LISTS[name]))
+    return str(path)
+
+
+def traced(namesrv: str) -> str:
+    """Id of a message that our clients sent and consumed and whose trace they wrote."""
+    with Producer("G_ours_P", namesrv, ProducerConfig(enable_trace=True)) as producer:
+        queue = next(queue for queue in producer.message_queues(TOPIC) if queue.queue_id == 0)
+        sent = producer.send(Message(TOPIC, b"traced", keys="traced"), queue)
+    with PullConsumer("G_ours_C", namesrv, PullConsumerConfig(enable_trace=True)) as consumer:
+        consumer.pull(sent.message_queue, sent.queue_offset)
+    return sent.msg_id
+
+
+def run_round(
+    name: str, settings: dict[str, str], official: tuple[Command, ...], ours: tuple[Command, ...], console: Console
+) -> tuple[list[Ended], list[Ended]]:
+    """How the commands of both tools ended with one pair of servers; with settings of a guarded broker, signed."""
+    guarded = "authenticationEnabled" in settings
+    with (
+        tempfile.TemporaryDirectory(prefix="rucola-mqadmin-") as home,
+        servers(name, settings=settings) as target,
+        patch.dict(os.environ, {"ROCKETMQ_HOME": home}),
+    ):
+        if guarded:
+            (Path(home) / "conf").mkdir()
+            lines = [f"{key}: {value}\n" for key, value in CREDENTIALS.items()]
+            (Path(home) / "conf" / "tools.yml").write_text("".join(lines))
+        with official_tool(target, Path(home), alone=guarded) as tool:
+            console.print(f"{target.name}: name server {target.namesrv}, broker {target.broker}")
+            return [tool.run(command) for command in official], [our_tool(command, tool.places) for command in ours]
+
+
 def main(arguments: list[str]) -> int:
     """Run all commands against both pairs of servers and show what differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.admin.run", description=__doc__)
     parser.add_argument("--show", action="store_true", help="print what every command prints")
+    parser.add_argument("--round", action="append", choices=("plain", "access"), help="only this one")
+    parser.add_argument("--only", default="", help="only commands whose line contains this")
     options = parser.parse_args(arguments)
     console = Console()
-    ended: dict[str, list[list[Ended]]] = {"mqadmin 5.3.3": [], "rucola mqadmin": []}
+    rounds = {"plain": (OFFICIAL, OURS), "access": (OFFICIAL_ACCESS, OURS_ACCESS)}
+    ended: dict[str, list[list[Ended]]] = {tool: [[] for _ in TARGETS] for tool in TOOLS}
+    chosen = [
+        tuple(tuple(command for command in commands if options.only in command.words) for commands in rounds[name])
+        for name in options.round or rounds
+    ]
     try:
-        for name in TARGETS:
-            with (
-                tempfile.TemporaryDirectory(prefix="rucola-mqadmin-") as home,
-                servers(name) as target,
-                official_tool(target, Path(home)) as tool,
-            ):
-                console.print(f"{target.name}: name server {target.namesrv}, broker {target.broker}")
-                ended["mqadmin 5.3.3"].append([tool.run(command) for command in OFFICIAL])
-                ended["rucola mqadmin"].append([our_tool(command, tool.places) for command in OURS])
+        for number, name in enumerate(TARGETS):
+            for round_name, (official, ours) in zip(options.round or rounds, chosen, strict=True):
+                settings = SETTINGS if round_name == "plain" else ACCESS_SETTINGS
+                if name == "java" and settings is ACCESS_SETTINGS:
+                    settings = settings | OFFICIAL_ACCESS_SETTINGS
+                for tool, results in zip(TOOLS, run_round(name, settings, official, ours, console), strict=True):
+                    ended[tool][number] += results
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
@@ -122,7 +197,8 @@ def main(arguments: list[str]) -> int:
     summary.add_column("tool")
     summary.add_column("equal", justify="right")
     passed = True
-    for (tool_name, results), commands in zip(ended.items(), (OFFICIAL, OURS), strict=True):
+    for tool_number, (tool_name, results) in enumerate(ended.items()):
+        commands = tuple(command for pair in chosen for command in pair[tool_number])
         equal = compare(tool_name, commands, results, options.show, console)
         passed &= equal == len(commands)
         summary.add_row(tool_name, f"[{'green' if equal == len(commands) else 'red'}]{equal} / {len(commands)}[/]")

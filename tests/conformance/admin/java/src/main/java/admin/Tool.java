@@ -18,8 +18,9 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /**
  * A producer and a consumer that stay alive, and the official tool beside them.
  *
- * <p>Arguments: name server, topic, group. Prints {@code ready ID OFFSET_ID} once the messages are consumed. Then each line of standard input
- * is one command, its words separated by tabs; the answer is one line: what the command printed, in base64.
+ * <p>Arguments: name server, topic, group. Prints {@code ready ID OFFSET_ID CLIENT} once the messages are consumed and the first one's trace
+ * is found; without topic and group {@code ready} at once, with the tool alone. Then each line of standard input is one command, its words
+ * separated by tabs; the answer is one line: what the command printed, in base64.
  */
 public final class Tool {
     private static final int MESSAGES = 8;
@@ -29,10 +30,14 @@ public final class Tool {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = System.out;
+        if (arguments.length == 1) {
+            out.println("ready");
+            serve(out);
+        }
         String namesrv = arguments[0];
         String topic = arguments[1];
         String group = arguments[2];
-        DefaultMQProducer producer = new DefaultMQProducer(group + "_P");
+        DefaultMQProducer producer = new DefaultMQProducer(group + "_P", true, null);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName("producer");
         producer.start();
@@ -47,7 +52,7 @@ public final class Tool {
             }
         }
         java.util.concurrent.CountDownLatch consumed = new java.util.concurrent.CountDownLatch(MESSAGES);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, true, null);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName("consumer");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -59,9 +64,13 @@ public final class Tool {
         });
         consumer.start();
         consumed.await(60, java.util.concurrent.TimeUnit.SECONDS);
-        // The offsets reach the broker with the next two rounds.
-        Thread.sleep(1500);
+        // The offsets reach the broker with the next two rounds; the traces of the producer go after five seconds.
+        Thread.sleep(6500);
         out.println("ready " + ids[0] + " " + ids[1] + " " + consumer.buildMQClientId());
+        serve(out);
+    }
+
+    private static void serve(PrintStream out) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
@@ -72,8 +81,6 @@ public final class Tool {
             stream.flush();
             out.println(Base64.getEncoder().encodeToString(printed.toByteArray()));
         }
-        consumer.shutdown();
-        producer.shutdown();
         System.exit(0);
     }
 
