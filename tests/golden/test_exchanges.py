@@ -44,7 +44,6 @@ LEFT_OUT = {
     "slave_sync": NO_REPLICAS,
     "register_acting_master": NO_REPLICAS,
     "register_acting_master_new": NO_REPLICAS,
-    "mqadmin_haStatus": NO_REPLICAS,
     "mqadmin_getColdDataFlowCtrInfo": COLD_READS,
     "mqadmin_removeColdDataFlowCtrGroupConfig": COLD_READS,
     "mqadmin_setCommitLogReadAheadMode": COLD_READS,
@@ -54,7 +53,7 @@ LEFT_OUT = {
     "errors_offset_too_small": "needs a log whose beginning was deleted: unit/broker/test_broker.py",
 }
 """Scenarios of families that we do not have, or that are looked at elsewhere."""
-CODES_LEFT_OUT = dict.fromkeys((402, 901, 906, 907), NO_REPLICAS) | {2003: COLD_READS}
+CODES_LEFT_OUT = dict.fromkeys((901, 906), NO_REPLICAS) | {2003: COLD_READS}
 CODES_OF_ADMIN = BROKER_CODES | NAMESRV_CODES | {220, 221, 222, 223, 323}
 """Of ``mqadmin_*`` and ``raw_*``: compared in unit/broker/test_admin_golden.py, which prepares what they ask for."""
 OTHER_MESSAGES = "asks for a message by an id or key of the recording"
@@ -81,6 +80,7 @@ MAY_DIFFER = {
     ("mqadmin_queryMsgByKey", 5): OTHER_MESSAGES,
     ("mqadmin_queryMsgByOffset", 4): OTHER_MESSAGES,
     ("mqadmin_queryMsgByUniqueKey", 6): OTHER_MESSAGES,
+    ("raw_broker", 30): "a mode was set before",
     ("raw_broker", 163): "nobody had consumed the topic that is peeked into",
     ("raw_namesrv", 34): "no such broker is there now, whose data version would be the body",
     ("raw_namesrv", 82): "a request without its topic: 1, not 17",
