@@ -129,8 +129,12 @@ class FrameReader:
             source = bytearray(self._wanted)
             source[: self._end - self._start] = self._view[self._start : self._end]
             self._source, self._view = source, memoryview(source)
-        elif self._start:
-            self._source[: self._end - self._start] = self._view[self._start : self._end]
+        elif self._start < self._end:
+            if self._start:
+                self._source[: self._end - self._start] = self._view[self._start : self._end]
+        else:
+            self._start = self._end = 0  # as after nearly every read
+            return self._view
         self._end -= self._start
         self._start = 0
         return self._view[self._end :]
