@@ -27,6 +27,7 @@ from tests.crash.broker_life import (
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_message, decode_messages
+from rucola.formats.message_id import offset_message_id
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
@@ -40,6 +41,7 @@ _EVERYTHING = 1 << 62
 _LONG_MS = 200_000
 _TURNS = 24
 _HALF_FLAG = 4
+_GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 
 
 class Broken(AssertionError):  # noqa: N818 - reads as what was found
@@ -59,6 +61,7 @@ class Promises:
         due_ms: end, and the time of a delayed message.
         halves: ends of half messages.
         decided: end, and decision of the producer.
+        put_back: ends of half messages that were given up and wait again.
     """
 
     durable: int = 0
@@ -69,6 +72,7 @@ class Promises:
     due_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
     halves: dict[str, int] = field(default_factory=dict)
     decided: dict[str, tuple[int, int]] = field(default_factory=dict)
+    put_back: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Promises:
         """One that does not change."""
@@ -126,10 +130,10 @@ class Clients(BrokerLife):
         else:
             self.promises.sent[key] = self.end
 
-    def prepare(self, key: str) -> MessageExt:
+    def prepare(self, key: str, **properties: object) -> MessageExt:
         """A half message; what its producer has to name when it decides."""
         begin = self.end
-        number = self._send(key, PLAIN, _HALF_FLAG, {"TRAN_MSG": "true", "PGROUP": PRODUCERS})
+        number = self._send(key, PLAIN, _HALF_FLAG, {"TRAN_MSG": "true", "PGROUP": PRODUCERS, **properties})
         self.promises.halves[key] = self.end
         self.flush()  # nobody decides before the answer
         assert (answer := self.answer(number)) is not None and answer.code == SUCCESS
@@ -142,6 +146,15 @@ class Clients(BrokerLife):
         key = half.properties["UNIQ_KEY"]
         self._end(key, half.queue_offset, half.physical_offset, outcome, False)
         self.promises.decided[key] = self.end, outcome
+
+    def put_back(self, key: str) -> None:
+        """A message that was given up waits again; now its producer commits when it is asked."""
+        (given_up,) = [found for found in self.messages(_GIVEN_UP) if found.properties["UNIQ_KEY"] == key]
+        host = self.broker.store.store_host
+        names = {"topic": TRANS_CHECK_MAX_TIME_TOPIC, "msgId": offset_message_id(host, given_up.physical_offset)}
+        self.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, names, oneway=True)
+        self.promises.put_back[key] = self.end
+        self.promises.decided[key] = self.end, COMMIT
 
     def answer_checks(self) -> None:
         """Producers say what they decided, also when they said it before."""
@@ -315,8 +328,8 @@ def live_on(disk: SimulatedDisk, sync: bool, now_ms: int, promises: Promises) ->
         clients.check_transactions()
         clients.answer_checks()
         clients.turn(STEP_MS)
-    for table, topic in ((came.plain, PLAIN), (came.given_up, TRANS_CHECK_MAX_TIME_TOPIC)):
-        for message in clients.messages(topic.encode()):
+    for table, topic in ((came.plain, PLAIN.encode()), (came.given_up, _GIVEN_UP)):
+        for message in clients.messages(topic):
             table.setdefault(message.properties["UNIQ_KEY"], []).append(message.store_timestamp_ms)
     return came
 
@@ -354,6 +367,11 @@ def _check_popped(promises: Promises, key: str, end: int, times_ms: list[int]) -
 
 def _check_half(promises: Promises, key: str, end: int, committed: int, given_up: int) -> None:
     _, outcome = promises.decided.get(key, (0, UNDECIDED))
+    if key in promises.put_back:
+        ends = {(1, 1)} if promises.put_back[key] <= promises.durable else {(1, 1), (1, 0), (0, 1)}
+        if (committed, given_up) not in ends:
+            raise Broken(f"half message {key}, put back, was committed {committed} and given up {given_up} times")
+        return
     wanted = (outcome == COMMIT, outcome == UNDECIDED)
     if (committed, given_up) != wanted and (end <= promises.durable or committed + given_up):
         raise Broken(f"half message {key}, decision {outcome}, was committed {committed} and given up {given_up} times")

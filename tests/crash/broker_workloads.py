@@ -174,4 +174,27 @@ def transactions(life: Clients) -> None:
     life.stop()
 
 
-WORKLOADS = {work.__name__: work for work in (pop_and_ack, hide, killed, behind, in_order, delays, transactions)}
+def put_back(life: Clients) -> None:
+    """One that was given up is put back, committed when its producer is asked; the process is killed in between."""
+    life.open()
+    life.online()
+    life.prepare("again")
+    for _ in range(4):
+        life.turn(TRANSACTION_TIMEOUT_MS)
+        life.check_transactions()
+    life.turn()
+    life.put_back("again")
+    life.turn()
+    life.persist()
+    life.open()
+    life.online()
+    for _ in range(2):
+        life.turn(TRANSACTION_TIMEOUT_MS)
+        life.check_transactions()
+        life.answer_checks()
+    life.persist()
+
+
+WORKLOADS = {
+    work.__name__: work for work in (pop_and_ack, hide, killed, behind, in_order, delays, transactions, put_back)
+}

@@ -47,6 +47,8 @@ class Ledger:
         maybe_acknowledged: asked for, whatever came of it.
         due_ms: of delayed messages.
         halves: of transactional messages.
+        ended: of those whose end was answered, by which process.
+        asked_in_vain: of those of them that a later process asked about.
     """
 
     sent: set[str] = field(default_factory=set)
@@ -56,6 +58,8 @@ class Ledger:
     maybe_acknowledged: set[str] = field(default_factory=set)
     due_ms: dict[str, int] = field(default_factory=dict)
     halves: set[str] = field(default_factory=set)
+    ended: dict[str, int] = field(default_factory=dict)
+    asked_in_vain: set[str] = field(default_factory=set)
 
     def came(self, key: str, pop_time_ms: int, invisible_ms: int) -> None:
         """A pop gave a message out.
@@ -88,12 +92,19 @@ class Ledger:
             raise Lie(f"delayed messages are lost: {sorted(lost)[:10]}")
         return not lost
 
+    def asked(self, key: str, process: int) -> None:
+        """A producer was asked for its decision; the end of a transaction may cross with it in one process only."""
+        if self.ended.get(key, process) < process:
+            self.asked_in_vain.add(key)
+
     def check_halves(self, committed: Counter[str], given_up: Counter[str], complete: bool) -> bool:
         """Compares with the messages that consumers see; whether each has come to its end.
 
         Raises:
             Lie: a message has two ends, or one that its producer did not decide, or none although ``complete``.
         """
+        if self.asked_in_vain:
+            raise Lie(f"transactions ended, and were asked about: {sorted(self.asked_in_vain)[:10]}")
         waiting = []
         for key in self.halves | committed.keys() | given_up.keys():
             decision = Decision.of(key)

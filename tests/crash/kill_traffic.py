@@ -133,17 +133,27 @@ class Traffic:
                 decision = Decision.of(key)
                 place = answer.ext_fields["queueOffset"], str(int(answer.ext_fields["msgId"][16:], 16))
                 if decision in (Decision.COMMIT, Decision.ROLLBACK):
-                    self._end(key, *place, asked=False)
+                    await self._end_at_once(key, *place)
             await self._pause()
+
+    async def _end_at_once(self, key: str, queue_offset: str, physical_offset: str) -> None:
+        """Tell the decision; half of the time as clients do, else wait for the answer."""
+        names = self._decision(key, queue_offset, physical_offset, asked=False)
+        if self._random.random() < 0.5:
+            self._client.invoke_oneway(self._address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=names))
+        elif (await self._ask(RequestCode.END_TRANSACTION, names)).code == 0:
+            self._ledger.ended[key] = self._number
 
     def _asked(self, _: object, question: RemotingCommand) -> None:
         names = question.ext_fields
         key = names["transactionId"]
-        if key.startswith("t"):
-            self._end(key, names["tranStateTableOffset"], names["commitLogOffset"], asked=True)
+        if key != _FIRST:
+            self._ledger.asked(key, self._number)
+            decision = self._decision(key, names["tranStateTableOffset"], names["commitLogOffset"], asked=True)
+            self._client.invoke_oneway(self._address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=decision))
 
-    def _end(self, key: str, queue_offset: str, physical_offset: str, asked: bool) -> None:
-        names = {
+    def _decision(self, key: str, queue_offset: str, physical_offset: str, asked: bool) -> dict[str, str]:
+        return {
             "producerGroup": PRODUCERS,
             "tranStateTableOffset": queue_offset,
             "commitLogOffset": physical_offset,
@@ -151,7 +161,6 @@ class Traffic:
             "fromTransactionCheck": str(asked).lower(),
             "transactionId": key,
         }
-        self._client.invoke_oneway(self._address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=names))
 
     async def _send(
         self, topic: str, key: str, properties: dict[str, str], sys_flag: int = 0

@@ -57,3 +57,13 @@ def test_half_messages(decision: Decision) -> None:
         else:
             with pytest.raises(Lie, match=decision.name):
                 ledger.check_halves(committed, given_up, complete=False)
+
+
+def test_questions() -> None:
+    ledger = Ledger(halves={"t0"}, ended={"t0": 1})
+    ledger.asked("t0", 1)
+    ledger.asked("t1", 2)
+    assert not ledger.check_halves(Counter(), Counter(), complete=False)
+    ledger.asked("t0", 2)
+    with pytest.raises(Lie, match="asked about"):
+        ledger.check_halves(Counter(), Counter(), complete=False)

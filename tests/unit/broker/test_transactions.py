@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -455,6 +456,24 @@ def test_over_the_wire(tmp_path, sync_flush):
             connection.close()
         async with Cluster(tmp_path, sync_flush, **options) as cluster:
             assert await cluster.bodies("T", 1) == [b"A", b"B"]
+            assert cluster.broker.services.halves.pending == {}
+
+    run(scene())
+
+
+@pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
+def test_a_rollback_that_was_answered_holds_when_the_broker_is_killed(tmp_path, sync_flush):
+    async def scene() -> None:
+        async with Cluster(tmp_path / "store", sync_flush, transaction_op_batch_interval_ms=60_000) as cluster:
+            text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg", WAIT="true")
+            command = cluster.send_command("T", b"A", text, 1, sys_flag=4)
+            answer = await cluster.client.invoke(cluster.broker.address, command, 10_000)
+            physical = str(int(answer.ext_fields["msgId"][16:], 16))
+            place = {"queue": answer.ext_fields["queueOffset"], "physical": physical}
+            ended = await cluster.client.invoke(cluster.broker.address, _end(place, 12, False, "A"), 10_000)
+            assert ended.code == 0
+            shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        async with Cluster(tmp_path / "killed", sync_flush) as cluster:
             assert cluster.broker.services.halves.pending == {}
 
     run(scene())

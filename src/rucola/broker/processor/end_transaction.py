@@ -9,6 +9,7 @@ from rucola.broker.processor.processor import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.transaction.transactional_message_service import is_decision
 from rucola.common.key_builder import TRANS_HALF_TOPIC
+from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import BrokerError
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.protocol.codes import ResponseCode
@@ -34,7 +35,10 @@ class EndTransactionProcessor:
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
             return None
-        return self._answer(command, self._transactions.end(header))
+        end = self._transactions.end(header)
+        if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK and not command.is_oneway:
+            end = self._transactions.note_outcomes()
+        return self._answer(command, end)
 
     def resume_check(
         self, _channel: Channel, command: RemotingCommand

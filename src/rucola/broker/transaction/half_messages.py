@@ -138,14 +138,14 @@ class HalfMessages:
         if self._unwritten_chars >= OP_BODY_CHARS_MAX:
             self.write_ops()
 
-    def write_ops(self) -> None:
-        """Put the queue offsets of what was finished into the op topic."""
+    def write_ops(self) -> bool:
+        """Put the queue offsets of what was finished into the op topic; False when the store takes nothing now."""
         if self._unwritten:
             body = "".join(f"{queue_offset}," for queue_offset in self._unwritten).encode()
             message = StoreMessage(OP, 0, body, _OP_PROPERTIES, self._wall_ms(), self._store.store_host)
             result = self._store.put_message(message)
             if result.status is not PutMessageStatus.PUT_OK:
-                return  # kept for the next time
+                return False  # kept for the next time
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
@@ -156,6 +156,7 @@ class HalfMessages:
         if not self._marks or self._marks[-1][1:] != (half_progress, op_progress):
             self._marks.append((self._store.max_offset, half_progress, op_progress))
         self.settle()
+        return True
 
     def settle(self) -> None:
         """Commit the progress whose outcomes are on the disk."""

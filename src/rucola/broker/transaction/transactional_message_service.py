@@ -124,6 +124,19 @@ class TransactionalMessageService:
         self._finish(identity, header.commit_or_rollback)
         return self._store.max_offset
 
+    def note_outcomes(self) -> int:
+        """Let no start ask again about what has ended, as about a rollback that is in memory only.
+
+        Returns:
+            The physical offset up to which the log must be on the disk for that.
+
+        Raises:
+            BrokerError: the store takes nothing at the moment.
+        """
+        if not self._halves.write_ops():
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the outcome cannot be stored")
+        return self._store.max_offset
+
     def due(self) -> list[Half]:
         """The half messages that ``check`` would act upon now, oldest first."""
         self._halves.scan()
