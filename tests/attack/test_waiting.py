@@ -117,7 +117,8 @@ def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"first")
-            hold: Any = cluster.broker.services.hold if kind == "pull" else cluster.broker.services.pops.hold
+            services = cluster.broker.services
+            hold: Any = services.hold if kind == "pull" else services.pops.get().hold
 
             def waits() -> RemotingCommand:
                 if kind == "pull":

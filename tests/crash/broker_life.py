@@ -156,7 +156,8 @@ class BrokerLife:
     def work(self) -> None:
         """What is due is delivered; popped messages that nobody acknowledged become visible again."""
         self.deliver()
-        while self.broker.services.pops._revive.work():
+        popping = self.broker.services.pops.popping
+        while popping is not None and popping._revive.work():
             pass
         self.loop.run()
         self.broker.store.dispatch()

@@ -197,7 +197,7 @@ class Broker:
         services.producers.channel_closed(channel)
         services.consumers.channel_closed(channel)
         services.hold.channel_closed(channel)
-        services.pops.hold.channel_closed(channel)
+        services.pops.channel_closed(channel)
 
     # -- wiring -------------------------------------------------------------------------------------------------------
 
@@ -255,8 +255,6 @@ class Broker:
         services.hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, loop.call_later)
         services.send = self._send_processor()
         register_requests(services, self._processors)
-        services.timers.register_to(self._processors)
-        services.pops.wire(self._processors, services.waiters, services.outer_api, services.cold_reads)
         self._dispatching.wire(loop, services, self._delivery)
         self._handler = RequestHandler(
             services.send,

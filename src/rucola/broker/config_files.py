@@ -52,6 +52,10 @@ class ConfigFiles:
             raise StoreDamagedError(path, first_error.position, str(first_error), "restore the file from a copy")
         take(None)
 
+    def exist(self, name: str) -> bool:
+        """Whether file ``name`` or its ``.bak`` is there."""
+        return any(self._files.exists(f"{self._directory}/{name}{suffix}") for suffix in ("", ".bak"))
+
     def replacer(self, name: str) -> Callable[[bytes], None]:
         """A function that replaces file ``name`` and keeps the content before as ``.bak``; it raises ``DiskError``."""
         path = f"{self._directory}/{name}"

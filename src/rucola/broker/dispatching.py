@@ -67,8 +67,7 @@ class Dispatching:
         """Messages came into a queue."""
         services = self._services
         services.hold.arrived(topic, queue_id, max_queue_offset, tags_code)
-        if len(services.pops.hold):
-            services.pops.hold.arrived(topic, queue_id, tags_code)
+        services.pops.arrived(topic, queue_id, tags_code)
         if topic == _SCHEDULE_TOPIC:
             self._delivery.arrived()
         elif topic == TIMER:
@@ -77,7 +76,7 @@ class Dispatching:
     def _schedule(self) -> None:
         """Within this turn of the loop when a pull waits; else so late that the sends of a few reads share it."""
         if self._call is None:
-            if len(self._services.hold) or len(self._services.pops.hold):
+            if len(self._services.hold) or self._services.pops.waiting:
                 self._call = self._loop.call_soon(self._dispatch)
             else:
                 self._call = self._loop.call_later(_DELAY_S, self._dispatch)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rucola.broker.services import BrokerServices
 
 if TYPE_CHECKING:
+    from rucola.broker.popping import Popping
     from rucola.broker.processor.acl import AclProcessor
     from rucola.broker.processor.auth import AuthProcessor
     from rucola.broker.processor.broker_manage import BrokerManageProcessor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rucola.broker.processor.send_back import SendBackProcessor
     from rucola.broker.processor.statistics import StatisticsProcessor
     from rucola.broker.processor.topic_manage import TopicManageProcessor
+    from rucola.broker.timer.timer_delivery import TimerDelivery
 
 
 def topics(services: BrokerServices) -> TopicManageProcessor:
@@ -129,3 +131,11 @@ def users(services: BrokerServices) -> AuthProcessor:
     from rucola.broker.processor.auth import AuthProcessor
 
     return AuthProcessor(services)
+
+
+def pops(services: BrokerServices) -> Popping:
+    return services.pops.get()
+
+
+def timers(services: BrokerServices) -> TimerDelivery:
+    return services.timers

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+from functools import cached_property
 from typing import Any
 
-from rucola.broker.client.consumer_manager import ConsumerManager
-from rucola.broker.config import BrokerConfig
-from rucola.broker.config_files import ConfigFiles
-from rucola.broker.flush_waiters import FlushWaiters
-from rucola.broker.longpolling.cold_reads import ColdReads
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.peek import Peeker
 from rucola.broker.pop.pop_hold import PopHold
@@ -23,20 +16,16 @@ from rucola.broker.pop.queue_walk import QueueWalk
 from rucola.broker.pop.request_mode import RequestModeManager
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
+from rucola.broker.pop_room import MODES, ORDERS
 from rucola.broker.processor.assignment import AssignmentProcessor
 from rucola.broker.processor.pop import PopMessageProcessor
 from rucola.broker.processor.pop_ack import PopAckProcessor
 from rucola.broker.processor.pop_look import PopLookProcessor
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.timer.timer_delivery import TimerDelivery
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import DiskError, RucolaError
 from rucola.formats.pop import REVIVE_TOPIC_PREFIX
-from rucola.remoting.processors import ProcessorTable
-from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
-from rucola.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 _REVIVE_QUEUES = 8
@@ -46,102 +35,118 @@ _AFTER_ERROR_S = 10.0
 
 
 class Popping:
-    """Life: ``load`` with the store, ``wire`` and ``start`` with the loop, ``stop``, ``persist`` for the last time.
+    """Life: ``load`` with the store, ``start`` with the loop, ``stop``, ``persist`` for the last time.
 
     Attributes:
         hold: pops that wait.
+        messages, looks, acks, assignments: the processors.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        clock: Clock,
-        tables: ConfigFiles,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        timers: TimerDelivery,
-    ) -> None:
+    def __init__(self, services: BrokerServices) -> None:
+        config, store, clock, tables = services.config, services.store, services.clock, services.tables
+        self._services = services
         self._config = config
         self._store = store
-        self._wall_ms = clock.wall_ms
-        self._tables = tables
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._timers = timers
         self._log = ReviveLog(
-            store, REVIVE_TOPIC_PREFIX + config.broker_cluster_name, _REVIVE_QUEUES, timers.rewriter, clock.wall_ms
+            store,
+            REVIVE_TOPIC_PREFIX + config.broker_cluster_name,
+            _REVIVE_QUEUES,
+            services.timers.rewriter,
+            clock.wall_ms,
         )
-        self._popped = PopOffsets(store, offsets)
-        self._orders = OrderInfoManager(tables.replacer("consumerOrderInfo.json"), clock.wall_ms, self._exists)
-        self._modes = RequestModeManager(tables.replacer("messageRequestMode.json"))
+        self._popped = PopOffsets(store, services.offsets)
+        self._orders = OrderInfoManager(tables.replacer(ORDERS), clock.wall_ms, self._exists)
+        self._modes = RequestModeManager(tables.replacer(MODES))
         self._revive: ReviveService
         self._reviving: asyncio.Task[None] | None = None
-        self._outer_api: BrokerOuterApi
         self.hold = PopHold(self._call_later, config.max_pop_polling_size, config.pop_polling_size)
 
-    def load(self) -> None:
+    def load(self, after_pops: bool) -> None:
         """The store and the consumer offsets are loaded.
+
+        Args:
+            after_pops: there may have been pops before.
 
         Raises:
             StoreDamagedError: a table cannot be read.
         """
-        self._tables.load("consumerOrderInfo.json", self._orders.load)
-        self._tables.load("messageRequestMode.json", self._modes.load)
-        store = self._store
+        services, store = self._services, self._store
+        services.tables.load(ORDERS, self._orders.load)
+        services.tables.load(MODES, self._modes.load)
         since_ms: int | None = None
-        if store.recovered:
+        if store.recovered and after_pops:
             since_ms = self._newest_ms() - _UNNOTED_INTERVALS * self._config.flush_consumer_offset_interval_ms
             self._popped.recover(self._log, since_ms)
         self._revive = ReviveService(
             store,
             self._log,
-            self._offsets,
-            self._topics,
-            self._groups,
+            services.offsets,
+            services.topics,
+            services.groups,
             self._dispatch,
-            self._timers.service.delivered_until_ms,
+            services.timers.service.delivered_until_ms,
             self._config.enable_retry_topic_v2,
         )
         self._revive.load(since_ms)
 
-    def wire(
-        self,
-        table: ProcessorTable,
-        waiters: FlushWaiters | None,
-        outer_api: BrokerOuterApi,
-        cold_reads: ColdReads,
-    ) -> None:
-        """Put the processors into ``table``."""
-        self._outer_api = outer_api
-        config, store, topics, groups = self._config, self._store, self._topics, self._groups
-        reader = PopReader(config.broker_name, store, self._log, self._offsets, self._popped, self._orders)
-        walk, wall_ms = QueueWalk(config, topics), self._wall_ms
-        PopMessageProcessor(
+    @cached_property
+    def messages(self) -> PopMessageProcessor:
+        """Serves pops."""
+        services, config = self._services, self._config
+        reader = PopReader(config.broker_name, self._store, self._log, services.offsets, self._popped, self._orders)
+        return PopMessageProcessor(
             config,
-            store,
-            topics,
-            groups,
+            self._store,
+            services.topics,
+            services.groups,
             reader,
             self.hold,
-            walk,
-            cold_reads,
+            QueueWalk(config, services.topics),
+            services.cold_reads,
             self._log.queues,
-            wall_ms,
-            random.randrange,
-        ).register_to(table)
-        peeker = Peeker(store, self._popped)
-        PopLookProcessor(
-            config, topics, groups, peeker, self._orders, self.hold, walk, cold_reads, wall_ms, random.randrange
-        ).register_to(table)
-        PopAckProcessor(store, topics, self._offsets, self._orders, self._log, self.hold, waiters, wall_ms).register_to(
-            table
+            services.clock.wall_ms,
+            services.random_below,
         )
-        AssignmentProcessor(config, topics, groups, self._consumers, self._modes, self._topic_queues).register_to(table)
+
+    @cached_property
+    def looks(self) -> PopLookProcessor:
+        """Serves what only looks."""
+        services, config = self._services, self._config
+        return PopLookProcessor(
+            config,
+            services.topics,
+            services.groups,
+            Peeker(self._store, self._popped),
+            self._orders,
+            self.hold,
+            QueueWalk(config, services.topics),
+            services.cold_reads,
+            services.clock.wall_ms,
+            services.random_below,
+        )
+
+    @cached_property
+    def acks(self) -> PopAckProcessor:
+        """Serves acknowledgements and changed times."""
+        services = self._services
+        return PopAckProcessor(
+            self._store,
+            services.topics,
+            services.offsets,
+            self._orders,
+            self._log,
+            self.hold,
+            services.waiters,
+            services.clock.wall_ms,
+        )
+
+    @cached_property
+    def assignments(self) -> AssignmentProcessor:
+        """Says who reads what."""
+        services = self._services
+        return AssignmentProcessor(
+            self._config, services.topics, services.groups, services.consumers, self._modes, self._topic_queues
+        )
 
     def start(self) -> None:
         """Begin with whatever became due while nobody looked."""
@@ -179,12 +184,12 @@ class Popping:
     async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
         """The queues of a topic as the name servers know them, else those of this broker."""
         try:
-            queues = await self._outer_api.readable_queues(topic)
+            queues = await self._services.outer_api.readable_queues(topic)
         except RucolaError:
             queues = None
         if queues:
             return queues
-        config = self._topics.get(topic)
+        config = self._services.topics.get(topic)
         if config is None:
             return None
         return [MessageQueue(topic, self._config.broker_name, queue_id) for queue_id in range(config.read_queue_nums)]
@@ -199,8 +204,12 @@ class Popping:
         return max((store.store_time_at(topic, queue_id, end - 1) for topic, queue_id, end in ends if end), default=0)
 
     def _exists(self, queue: PoppedQueue) -> bool:
-        config = self._topics.get(queue.topic)
-        return config is not None and queue.queue_id < config.read_queue_nums and queue.group in self._groups.table
+        config = self._services.topics.get(queue.topic)
+        return (
+            config is not None
+            and queue.queue_id < config.read_queue_nums
+            and queue.group in self._services.groups.table
+        )
 
     def _call_later(self, delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(delay_s, callback, *arguments)

@@ -99,6 +99,19 @@ REQUESTS: Mapping[int, Request] = {
     RequestCode.GET_BROKER_HA_STATUS: by(families.broker, lambda it: it.ha_status),
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: by(families.broker, lambda it: it.expire),
     RequestCode.DELETE_EXPIRED_COMMITLOG: by(families.broker, lambda it: it.expire),
+    RequestCode.POP_MESSAGE: by(families.pops, lambda it: it.messages.pop),
+    RequestCode.PEEK_MESSAGE: by(families.pops, lambda it: it.looks.peek),
+    RequestCode.NOTIFICATION: by(families.pops, lambda it: it.looks.notification),
+    RequestCode.POLLING_INFO: by(families.pops, lambda it: it.looks.polling_info),
+    RequestCode.POP_ROLLBACK: by(families.pops, lambda it: it.looks.roll_back),
+    RequestCode.ACK_MESSAGE: by(families.pops, lambda it: it.acks.ack),
+    RequestCode.BATCH_ACK_MESSAGE: by(families.pops, lambda it: it.acks.batch_ack),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: by(families.pops, lambda it: it.acks.change_invisible_time),
+    RequestCode.QUERY_ASSIGNMENT: by(families.pops, lambda it: it.assignments.query),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: by(families.pops, lambda it: it.assignments.set_mode),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: by(families.pops, lambda it: it.assignments.all_modes),
+    RequestCode.GET_TIMER_CHECK_POINT: by(families.timers, lambda it: it.checkpoint),
+    RequestCode.GET_TIMER_METRICS: by(families.timers, lambda it: it.metrics),
 }
 """Of every broker."""
 

@@ -15,7 +15,7 @@ from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rucola.broker.popping import Popping
+from rucola.broker.pop_room import PopRoom
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.timer.timer_delivery import TimerDelivery
@@ -68,7 +68,7 @@ class BrokerServices:
         self.files = files
         self.clock = clock
         self.random_below = random.randrange
-        tables = self._tables = ConfigFiles(files, store.root)
+        tables = self.tables = ConfigFiles(files, store.root)
         self._topics_loaded = False
         wall_ms = clock.wall_ms
         self.topics = TopicConfigManager(config, tables.replacer("topics.json"), wall_ms)
@@ -87,17 +87,7 @@ class BrokerServices:
         )
         self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below)
         self.halves = HalfMessages(store, self.offsets, wall_ms)
-        self.pops = Popping(
-            config,
-            store,
-            clock,
-            tables,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
-            self.timers,
-        )
+        self.pops = PopRoom(self)
         self.access: BrokerAccess | None = None
         if config.guarded:
             # Imported by who needs it: with its YAML reader it costs a tenth of the start.
@@ -120,12 +110,12 @@ class BrokerServices:
         if self.access is not None:
             self.access.load_users()
         self._load_topics()
-        self._tables.load("subscriptionGroup.json", self.groups.load)
-        self._tables.load("consumerOffset.json", self.offsets.load)
+        self.tables.load("subscriptionGroup.json", self.groups.load)
+        self.tables.load("consumerOffset.json", self.offsets.load)
         if self.store.recovered:
             self.offsets.clamp(self._queue_range)
-        self._tables.load("delayOffset.json", self.schedule.load)
-        self._tables.load("consumerFilter.json", self.filters.load)
+        self.tables.load("delayOffset.json", self.schedule.load)
+        self.tables.load("consumerFilter.json", self.filters.load)
         self.timers.load()
         self.halves.load()
         self.pops.load()
@@ -155,7 +145,7 @@ class BrokerServices:
         """Reads the topics, once; the store's lock is held by then."""
         if not self._topics_loaded:
             self._topics_loaded = True
-            self._tables.load("topics.json", self.topics.load)
+            self.tables.load("topics.json", self.topics.load)
 
     def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         name = topic.encode("utf-8", "surrogateescape")

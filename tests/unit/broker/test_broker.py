@@ -167,7 +167,8 @@ def test_a_batch_of_many_is_stored_whole(tmp_path, messages):
             body = batch_body(*((b"%d" % number, "") for number in range(messages)))
             answer = await cluster.send("T", body, batch=True)
             assert (answer.code, len(answer.ext_fields["msgId"].split(","))) == (0, messages)
-            assert cluster.broker.store.max_queue_offset(b"T", 0) == messages
+            end = await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
+            assert end.ext_fields["offset"] == str(messages)
 
     run(scene())
 

@@ -41,7 +41,7 @@ def question(cluster: Cluster, **changes: Any) -> asyncio.Task[RemotingCommand]:
 
 
 async def held(cluster: Cluster, count: int) -> None:
-    while len(cluster.broker.services.pops.hold) != count:
+    while cluster.broker.services.pops.waiting != count:
         await asyncio.sleep(0.001)
 
 

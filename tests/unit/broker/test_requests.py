@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 from tests.brokers import Cluster, run
+from tests.unit.broker.test_pop import pop_fields
 
 from rucola.broker import families
 from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS
+from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 
 EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()]
 CARRIED = {"dead_letter", "processor", "pull", "send", "send_response", "send_rewrite"}
-POP = {"assignment", "pop", "pop_ack", "pop_checks", "pop_look"}
 """Processors of a first send and pull, and what they need."""
 
 
@@ -83,7 +84,8 @@ def test_a_broker_does_not_import_what_nobody_asked_for() -> None:
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert "rucola.broker.requests" in loaded
     processors = {name.rpartition(".")[2] for name in loaded if name.startswith("rucola.broker.processor.")}
-    assert processors - POP == CARRIED
+    assert processors == CARRIED
+    assert not [name for name in loaded if name.startswith("rucola.broker.pop.")]
 
 
 def test_every_family_has_requests() -> None:
@@ -93,3 +95,17 @@ def test_every_family_has_requests() -> None:
 
 def _owner(processor: Any) -> Any:
     return processor.__self__
+
+
+def test_pops_are_made_when_there_are_some_and_found_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"popped")
+            assert cluster.broker.services.pops.popping is None
+            popped = await cluster.ask(RequestCode.POP_MESSAGE, pop_fields())
+            assert decode_messages(popped.body)[0].body == b"popped"
+            assert cluster.broker.services.pops.popping is not None
+        async with Cluster(tmp_path) as cluster:
+            assert cluster.broker.services.pops.popping is not None, "its checkpoint waits in the timer topic"
+
+    run(scene())

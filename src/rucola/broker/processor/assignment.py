@@ -21,9 +21,8 @@ from rucola.protocol.bodies.pop import (
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 
 
@@ -49,12 +48,6 @@ class AssignmentProcessor:
         self._consumers = consumers
         self._modes = modes
         self._topic_queues = topic_queues
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.QUERY_ASSIGNMENT, self.query)
-        table.register(RequestCode.SET_MESSAGE_REQUEST_MODE, self.set_mode)
-        table.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, self.all_modes)
 
     async def query(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """400."""

@@ -20,10 +20,10 @@ from rucola.errors import BrokerError, FormatError
 from rucola.filter.sql import SqlExpression, compile_sql
 from rucola.filter.tag import parse_tags
 from rucola.formats.pop import MESSAGES_MAX
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
-from rucola.remoting.processors import OVERLOAD, ProcessorTable, serve_again
+from rucola.remoting.processors import OVERLOAD, serve_again
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
 
@@ -65,10 +65,6 @@ class PopMessageProcessor:
         self._revive_queues = itertools.cycle(range(revive_queues))
         self._wall_ms = wall_ms
         self._random_below = random_below
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.POP_MESSAGE, self.pop)
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200050; None when the request waits."""

@@ -20,14 +20,13 @@ from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 from rucola.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
 )
-from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.store.message_store import MessageStore
 
@@ -58,12 +57,6 @@ class PopAckProcessor:
         self._hold = hold
         self._waiters = waiters
         self._wall_ms = wall_ms
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.ACK_MESSAGE, self.ack)
-        table.register(RequestCode.BATCH_ACK_MESSAGE, self.batch_ack)
-        table.register(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self.change_invisible_time)
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200051."""

@@ -20,7 +20,7 @@ from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError
 from rucola.formats.pop import MESSAGES_MAX
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -30,7 +30,7 @@ from rucola.protocol.headers.pop import (
     PollingInfoResponseHeader,
     PopMessageResponseHeader,
 )
-from rucola.remoting.processors import OVERLOAD, ProcessorTable, serve_again
+from rucola.remoting.processors import OVERLOAD, serve_again
 from rucola.remoting.server import Channel
 
 
@@ -64,13 +64,6 @@ class PopLookProcessor:
         self._cold_reads = cold_reads
         self._wall_ms = wall_ms
         self._random_below = random_below
-
-    def register_to(self, table: ProcessorTable) -> None:
-        """Put the processor into ``table``."""
-        table.register(RequestCode.PEEK_MESSAGE, self.peek)
-        table.register(RequestCode.NOTIFICATION, self.notification)
-        table.register(RequestCode.POLLING_INFO, self.polling_info)
-        table.register(RequestCode.POP_ROLLBACK, self.roll_back)
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200052: messages as they are stored, which stay where they are; None while the disk is waited for."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.errors import DiskError
-from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.remoting.processors import ProcessorTable
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -69,16 +70,13 @@ class TimerDelivery:
         """A message came into the timer topic."""
         self._schedule(0)
 
-    def register_to(self, table: ProcessorTable) -> None:
-        """Serve what a slave asks: 60 and 61."""
-        table.register(
-            RequestCode.GET_TIMER_CHECK_POINT,
-            lambda _, command: command.answer(ResponseCode.SUCCESS, body=self._timers.checkpoint.encode_fields()),
-        )
-        table.register(
-            RequestCode.GET_TIMER_METRICS,
-            lambda _, command: command.answer(ResponseCode.SUCCESS, body=self._timers.metrics.encode()),
-        )
+    def checkpoint(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """60: asked by a slave."""
+        return command.answer(ResponseCode.SUCCESS, body=self._timers.checkpoint.encode_fields())
+
+    def metrics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """61: asked by a slave."""
+        return command.answer(ResponseCode.SUCCESS, body=self._timers.metrics.encode())
 
     async def stop(self) -> None:
         """Take and deliver nothing more."""

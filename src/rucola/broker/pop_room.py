@@ -1,0 +1,100 @@
+"""POP as long as nobody pops: nothing but this. Event loop only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rucola.common.key_builder import TIMER_TOPIC
+from rucola.formats.pop import REVIVE_TOPIC_PREFIX
+
+if TYPE_CHECKING:
+    from rucola.broker.popping import Popping
+    from rucola.broker.services import BrokerServices
+
+ORDERS = "consumerOrderInfo.json"
+MODES = "messageRequestMode.json"
+
+
+class PopRoom:
+    """Makes the parts of POP with the first request about it, at the start when the store may hold something of it.
+
+    Life: ``load`` with the store, ``start`` with the loop, ``stop``, ``persist`` for the last time.
+
+    Attributes:
+        popping: the parts, None when there are none yet.
+    """
+
+    def __init__(self, services: BrokerServices) -> None:
+        self.popping: Popping | None = None
+        self._services = services
+        self._serving = False
+
+    def get(self) -> Popping:
+        """The parts, made now when there are none; they work when the broker does."""
+        if self.popping is None:
+            popping = self._made()
+            popping.load(after_pops=False)
+            if self._serving:
+                popping.start()
+            self.popping = popping
+        return self.popping
+
+    @property
+    def waiting(self) -> int:
+        """Pops that wait for messages."""
+        return len(self.popping.hold) if self.popping is not None else 0
+
+    def load(self) -> None:
+        """The store and the consumer offsets are loaded.
+
+        Raises:
+            StoreDamagedError: a table cannot be read.
+        """
+        if self._may_have_popped():
+            self.popping = self._made()
+            self.popping.load(after_pops=True)
+
+    def start(self) -> None:
+        """Requests come from now on; begin with whatever became due while nobody looked."""
+        self._serving = True
+        if self.popping is not None:
+            self.popping.start()
+
+    def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
+        """Messages came into a queue."""
+        if self.popping is not None and len(self.popping.hold):
+            self.popping.hold.arrived(topic, queue_id, tags_code)
+
+    def channel_closed(self, channel: object) -> None:
+        """The connection is gone."""
+        if self.popping is not None:
+            self.popping.hold.channel_closed(channel)
+
+    def settle(self) -> None:
+        """Note what reached the disk; the consumer offsets are about to be written."""
+        if self.popping is not None:
+            self.popping.settle()
+
+    def persist(self) -> None:
+        """Write the table of messages popped in order when it changed."""
+        if self.popping is not None:
+            self.popping.persist()
+
+    async def stop(self) -> None:
+        """Revive nothing more, release the pops that wait."""
+        self._serving = False
+        if self.popping is not None:
+            await self.popping.stop()
+
+    def _made(self) -> Popping:
+        from rucola.broker.popping import Popping
+
+        return Popping(self._services)
+
+    def _may_have_popped(self) -> bool:
+        """Checkpoints and acknowledgements wait in the timer topic before they come into the revive topic."""
+        store, tables = self._services.store, self._services.tables
+        if (store.recovered and store.max_offset) or tables.exist(ORDERS) or tables.exist(MODES):
+            return True
+        topics = {TIMER_TOPIC.encode(), f"{REVIVE_TOPIC_PREFIX}{self._services.config.broker_cluster_name}".encode()}
+        return any(topic in topics for topic, _ in store.queue_names())
