@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 from rich.table import Table
@@ -13,6 +14,7 @@ from bench.figure import Figure
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: python -m bench.run --publish -->", "<!-- end of figures -->"
+HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
 MARKS = {True: "kept", False: "missed", None: ""}
 COLOURS = {True: "green", False: "red", None: "default"}
 
@@ -52,11 +54,23 @@ def number(value: float, unit: str) -> str:
     return f"{text}{unit if unit.startswith('/') else ' ' + unit}"
 
 
-def publish(figures: list[Figure], where: str) -> None:
-    """Put the figures between the two marks of the page."""
+def publish(figures: list[Figure], where: str, some: bool) -> None:
+    """Put the figures between the two marks of the page.
+
+    Args:
+        some: they are only some of all; the tables of other groups stay.
+    """
     before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{markdown(figures, where)}\n{END}{after}")
+    block, _, after = rest.partition(END)
+    text = markdown(figures, where)
+    PAGE.write_text(f"{before}{BEGIN}\n{merged(block.strip(), text) if some else text}\n{END}{after}")
+
+
+def merged(old: str, new: str) -> str:
+    """``old`` with the tables of ``new`` in place of those of the same groups, further ones behind them."""
+    (_, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
+    tables = dict(zip(kept[::2], kept[1::2], strict=True)) | dict(zip(fresh[::2], fresh[1::2], strict=True))
+    return "\n\n".join([head.strip(), *(f"**{group}**\n\n{text.strip()}" for group, text in tables.items())])
 
 
 def markdown(figures: list[Figure], where: str) -> str:

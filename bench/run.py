@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
     console.print(f"{kept} budgets kept, {len(missed)} missed, in {time.monotonic() - begin:.0f} s")
     save(figures, where, options.quick)
     if options.publish:
-        publish(figures, where)
+        publish(figures, where, some=bool(options.name))
     for text in failed:
         print(f"bench: {text}", file=sys.stderr)
     return 1 if failed else 0

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.kernels import WORKLOADS
-from bench.report import markdown, number, table
+from bench.report import markdown, merged, number, table
 from bench.run import MEASUREMENTS
 from tools.peers.packages import ROOT
 
@@ -38,6 +38,14 @@ def test_a_missed_budget_is_shown() -> None:
     figures = [rate("slow things", "slow", 1, 2, "peer", at_least(3))]
     assert [list(column.cells)[-1] for column in table(figures).columns][-1] == "[red]missed[/]"
     assert markdown(figures, "here").splitlines()[-1] == "| slow | 1/s | 2/s (peer) | 0.5× | ≥ 3× | missed |"
+
+
+def test_figures_of_some_groups_leave_the_others() -> None:
+    old = markdown([rate("first", "a", 1, 2, "peer"), rate("second", "b", 1, 2, "peer")], "old machine")
+    new = markdown([rate("second", "b", 4, 2, "peer"), rate("third", "c", 1, 2, "peer")], "new machine")
+    expected = [rate("first", "a", 1, 2, "peer"), rate("second", "b", 4, 2, "peer"), rate("third", "c", 1, 2, "peer")]
+    assert merged(old, new) == markdown(expected, "new machine")
+    assert merged("", new) == new
 
 
 def test_numbers_keep_three_digits() -> None:
