@@ -30,6 +30,7 @@ public final class Scenario {
         Filtering.register(ALL);
         Transacting.register(ALL);
         Popping.register(ALL);
+        Peeking.register(ALL);
         Splitting.register(ALL);
         Clustering.register(ALL);
     }
