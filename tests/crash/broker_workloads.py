@@ -82,6 +82,38 @@ def killed(life: Clients) -> None:
     life.persist()
 
 
+def last_moment(life: Clients) -> None:
+    """Times that no step begins with; acknowledged a millisecond before it is too late, some of a retry topic."""
+    life.open()
+    life.clock.advance(337)
+    for number in range(4):
+        life.send(f"m{number}")
+    life.turn()
+    first, second, *_ = life.pop(2500)
+    life.turn(1100)
+    life.ack(first)
+    life.turn(900)
+    life.persist()
+    life.clock.advance(499)
+    life.ack(second)
+    life.flush()
+    life.turn(1)
+    for _ in range(3):
+        life.turn(600)
+    again = life.pop(2300)
+    assert {each.key for each in again} == {"m2", "m3"}, again
+    life.turn(700)
+    life.persist()
+    life.open()
+    life.turn(300)
+    life.batch_ack(again)
+    life.turn(1299)
+    life.stop()
+    life.open()
+    life.turn(1500)
+    life.persist()
+
+
 def behind(life: Clients) -> None:
     """Progress is written while the disk is behind: of pops, and of what came again."""
     life.open()
@@ -196,5 +228,6 @@ def put_back(life: Clients) -> None:
 
 
 WORKLOADS = {
-    work.__name__: work for work in (pop_and_ack, hide, killed, behind, in_order, delays, transactions, put_back)
+    work.__name__: work
+    for work in (pop_and_ack, hide, killed, last_moment, behind, in_order, delays, transactions, put_back)
 }
