@@ -15,9 +15,13 @@ if cython.compiled:
 
 # RecordColumn
 ROW_WIDTH = cython.declare(cython.int, 40)
+RECORD_QUEUE_ID = cython.declare(cython.int, 3)
+RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
+RECORD_SYS_FLAG = cython.declare(cython.int, 7)
 RECORD_PROPERTIES_POS = cython.declare(cython.int, 18)
 RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
 
+TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # its bit is set for rollback too
 INT32_MAX = cython.declare(cython.longlong, 2147483647)
 
 
@@ -93,6 +97,53 @@ def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column
         else:
             total += length
     return total, missing
+
+
+def mark_intervals(
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    topics: cython.const[cython.int][::1],
+    topic: cython.int,
+    starts: cython.const[cython.longlong][::1],
+    ends: cython.const[cython.longlong][::1],
+    keep: cython.uchar[::1],
+) -> int:
+    """Sets the byte in ``keep`` to 1 for each row of one topic that lies in the interval of its queue.
+
+    Prepared and rollback records take no queue offset and lie in none.
+
+    Args:
+        topics: number of the topic of each row; the rows of ``topic`` are looked at.
+        starts, ends: queue offsets by queue id, the end not included; queues beyond have no interval.
+
+    Returns:
+        The number of rows marked.
+
+    Raises:
+        ValueError: the rows do not lie in ``table``, ``topics`` or ``keep``, or there are not as many ends as starts.
+    """
+    _check_column(table, rows, RECORD_SYS_FLAG)
+    if rows > len(topics) or rows > len(keep) or len(starts) != len(ends):
+        raise ValueError(f"{rows} rows do not fit the topics or the marks, or {len(starts)} starts the ends")
+    queues: cython.longlong = len(starts)
+    count: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    queue_id: cython.longlong
+    queue_offset: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        row = i * ROW_WIDTH
+        queue_id = table[row + RECORD_QUEUE_ID]
+        queue_offset = table[row + RECORD_QUEUE_OFFSET]
+        if (
+            topics[i] == topic
+            and not table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED
+            and 0 <= queue_id < queues
+            and starts[queue_id] <= queue_offset < ends[queue_id]
+        ):
+            keep[i] = 1
+            count += 1
+    return count
 
 
 def take_int64(

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rucola.common.columns import RecordColumn, WalkStop, new_table
-from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.filter.tag import TagExpression
+from rucola.formats import _columns_cy
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.spark.arrow import Rows, table_view
@@ -55,31 +55,27 @@ class RowChooser:
 
     def choose(self, rows: Rows) -> Mask | None:
         """Marks the rows to keep; None for all of them."""
-        if self._intervals is None and self._tags is None:
-            return None
-        mask = np.ones(rows.count, dtype=np.bool_)
+        kept, mask = rows.count, None
         if self._intervals is not None:
-            # A prepared and a rolled-back message have this bit; they take no queue offset and no queue shows them.
-            mask = (rows.numbers(RecordColumn.SYS_FLAG) & int(MessageSysFlag.TRANSACTION_PREPARED)) == 0
-            mask &= self._in_intervals(rows)
+            kept, mask = self._in_intervals(rows)
         if self._tags is not None:
             tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
-            mask &= pc.is_in(tags, value_set=self._tags).to_numpy(zero_copy_only=False)
-        return None if mask.all() else mask
+            tagged = pc.is_in(tags, value_set=self._tags).to_numpy(zero_copy_only=False)
+            mask = tagged if mask is None else mask & tagged
+            kept = int(np.count_nonzero(mask))
+        return mask if kept < rows.count else None
 
-    def _in_intervals(self, rows: Rows) -> Mask:
+    def _in_intervals(self, rows: Rows) -> tuple[int, Mask]:
+        """How many rows are wanted, and which."""
         assert self._intervals is not None
         topics, codes = _topics_of(rows)
-        queue_ids, queue_offsets = rows.numbers(RecordColumn.QUEUE_ID), rows.numbers(RecordColumn.QUEUE_OFFSET)
-        mask = np.zeros(rows.count, dtype=np.bool_)
+        marks = np.zeros(rows.count, dtype=np.uint8)
+        kept = 0
         for code, topic in enumerate(topics):
-            starts, ends = self._intervals.get(topic, (None, None))
-            if starts is None or ends is None:
-                continue
-            known = (codes == code) & (queue_ids >= 0) & (queue_ids < len(starts))
-            ids = np.where(known, queue_ids, 0)
-            mask |= known & (queue_offsets >= starts[ids]) & (queue_offsets < ends[ids])
-        return mask
+            if topic in self._intervals:
+                starts, ends = self._intervals[topic]
+                kept += _columns_cy.mark_intervals(rows.table, rows.count, codes, code, starts, ends, marks)
+        return kept, marks.view(np.bool_)
 
 
 class Scanner:

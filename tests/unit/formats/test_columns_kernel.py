@@ -164,3 +164,22 @@ def test_numbers_that_do_not_fit_are_refused(columns: ModuleType) -> None:
     for rows, column in ((3, 5), (-1, 5), (2, 40), (2, -1)):
         with pytest.raises(ValueError, match="fit"):
             columns.count_bytes(table, rows, column)
+
+
+def test_intervals(columns: ModuleType) -> None:
+    table = new_table(8)
+    rows = ((0, 5, 0), (0, 4, 0), (1, 9, 8), (1, 10, 0), (2, 0, 0), (-1, 5, 0), (0, 6, 4), (1, 9, 12))
+    for row, (queue_id, queue_offset, sys_flag) in enumerate(rows):
+        table[row * ROW_WIDTH + RecordColumn.QUEUE_ID] = queue_id
+        table[row * ROW_WIDTH + RecordColumn.QUEUE_OFFSET] = queue_offset
+        table[row * ROW_WIDTH + RecordColumn.SYS_FLAG] = sys_flag
+    starts, ends, keep = array("q", [5, 0]), array("q", [7, 10]), bytearray(9)
+    assert columns.mark_intervals(table, 8, array("i", [3] * 8), 3, starts, ends, keep) == 2
+    assert list(keep) == [1, 0, 1, 0, 0, 0, 0, 0, 0]  # neither a prepared nor a rolled-back message
+    assert columns.mark_intervals(table, 8, array("i", [3, 3, 7] + [3] * 5), 7, starts, ends, bytearray(8)) == 1
+    assert columns.mark_intervals(table, 8, array("i", [3] * 8), 4, starts, ends, bytearray(8)) == 0
+    for count, topics, ends_len, marks in ((9, 9, 2, 9), (-1, 8, 2, 8), (8, 7, 2, 8), (8, 8, 1, 8), (8, 8, 2, 7)):
+        with pytest.raises(ValueError, match="fit"):
+            columns.mark_intervals(
+                table, count, array("i", bytes(4 * topics)), 0, starts, ends[:ends_len], bytearray(marks)
+            )
