@@ -74,7 +74,7 @@ soak: $(VENV)/.dev
 
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.store.run
-	@$(BIN)/python -m tests.conformance.store.timers
+	@$(BIN)/python -m tests.conformance.store.pending
 	@$(BIN)/python -m tests.conformance.run
 	@$(BIN)/python -m tests.conformance.cluster
 	@$(BIN)/python -m tests.conformance.guarded

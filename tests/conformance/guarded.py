@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from tests.conformance.program import ScenarioProgram
 from tools.peers.packages import PEERS, PeerError, java_program, need
 from tools.peers.servers import JavaServers, RucolaServers, Servers
 
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
                 accounts = _home(target) / "conf" / "plain_acl.yml"
                 for prefix, (version, tls) in prefixes.items():
                     arguments = [target.namesrv, prefix, str(accounts), str(tls).lower()]
-                    passed &= _run(version, arguments, _home(target) / "authority.pem", console, name)
+                    passed &= _run(version, arguments, target, console, name)
     except PeerError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 2
@@ -110,25 +111,24 @@ def _certificates(folder: Path) -> None:
             raise PeerError(f"openssl failed: {done.stderr[-500:]}")
 
 
-def _run(version: str, arguments: list[str], trust: Path, console: Console, target: str) -> bool:
+def _run(version: str, arguments: list[str], target: Servers, console: Console, name: str) -> bool:
     java = need("java", "install Java 17 to run the official Java client")
     command = [java, "-Xmx512m", f"-Duser.home={PEERS}", "-Drocketmq.client.logLevel=ERROR"]
-    command += ["-Dtls.test.mode.enable=false", "-Dtls.client.authServer=true", f"-Dtls.client.trustCertPath={trust}"]
+    command += ["-Dtls.test.mode.enable=false", "-Dtls.client.authServer=true"]
+    command += [f"-Dtls.client.trustCertPath={_home(target) / 'authority.pem'}"]
     command += ["-cp", java_program(HERE / "java", version), "scenarios.Guarded", *arguments]
     environment = {key: value for key, value in os.environ.items() if key != "JAVA_TOOL_OPTIONS"}
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        console.print(f"[red]FAIL[/] {target} java {version}: not finished within {TIMEOUT_S} s")
+    good, count = True, 0
+    with ScenarioProgram(command, target, TIMEOUT_S, environment) as program:
+        for line in program.outcomes():
+            good, count = good and bool(line["ok"]), count + 1
+            mark = "[green]ok  [/]" if line["ok"] else "[red]FAIL[/]"
+            console.print(f"{mark} {name:6} java {version} {line['name']:18} ", end="")
+            console.print(json.dumps(line["details"]), markup=False, highlight=False, soft_wrap=True)
+    if count == 0 or (good and program.code != 0):
+        console.print(f"[red]FAIL[/] {name} java {version}: {program.errors()[-1500:]}", soft_wrap=True)
         return False
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    for line in lines:
-        mark = "[green]ok  [/]" if line["ok"] else "[red]FAIL[/]"
-        console.print(f"{mark} {target:6} java {version} {line['name']:18} ", end="")
-        console.print(json.dumps(line["details"]), markup=False, highlight=False, soft_wrap=True)
-    if not lines:
-        console.print(f"[red]FAIL[/] {target} java {version}: {done.stderr[-1500:]}", soft_wrap=True)
-    return bool(lines) and all(line["ok"] for line in lines)
+    return good
 
 
 if __name__ == "__main__":

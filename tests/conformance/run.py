@@ -15,19 +15,23 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from tests.conformance.program import ScenarioProgram
 from tools.peers.packages import PEERS, PeerError, go_program, java_program, need, node_program, python_packages
 from tools.peers.servers import Servers, servers
 from tools.peers.wire import make_topic
 
 HERE = Path(__file__).resolve().parent
 CLIENT_TIMEOUT_S = 900
+CLIENTS_AT_ONCE = 2
+KILLING = "crash_"
+"""How names of scenarios begin in the middle of which the servers are killed."""
 TARGETS = ("rucola", "java")
 ELSEWHERE = ("cluster_two_brokers",)
 """Scenarios that need other servers: see ``tests.conformance.cluster``."""
@@ -120,11 +124,7 @@ def main(arguments: list[str]) -> int:
         for name in options.target or TARGETS:
             with servers(name, options.flush, SETTINGS) as target:
                 console.print(f"{target.name}: name server {target.namesrv}, broker {target.broker}")
-                outcomes = [
-                    outcome
-                    for number, client in enumerate(clients)
-                    for outcome in run_client(client, target, f"c{number}_", options.scenario, console)
-                ]
+                outcomes = run_clients(clients, target, options.scenario, console)
             console.print(summary(outcomes, clients, target.name))
             passed &= bool(outcomes) and all(outcome.ok for outcome in outcomes)
     except PeerError as error:
@@ -133,55 +133,46 @@ def main(arguments: list[str]) -> int:
     return 0 if passed else 1
 
 
-def run_client(
-    client: Client, target: Servers, prefix: str, scenarios: list[str], console: Console
-) -> Iterator[Outcome]:
-    """Outcomes of a client's scenarios as they come; a crash or a time-out is one more outcome that failed."""
+def run_clients(clients: list[Client], target: Servers, scenarios: list[str], console: Console) -> list[Outcome]:
+    """Outcomes of all clients, some at a time, as they mostly wait; then of the scenarios that kill the servers."""
+    chosen = {client: chosen_of(client, scenarios) for client in clients}  # builds the programs, one after the other
+
+    def run(client: Client, kills: bool) -> list[Outcome]:
+        names = [name for name in chosen[client] if name.startswith(KILLING) == kills]
+        return list(run_client(client, target, f"c{clients.index(client)}_", names, console))
+
+    with ThreadPoolExecutor(CLIENTS_AT_ONCE) as pool:
+        outcomes = list(pool.map(lambda client: run(client, False), clients))
+    outcomes += [run(client, True) for client in clients]
+    return [outcome for found in outcomes for outcome in found]
+
+
+def chosen_of(client: Client, scenarios: list[str]) -> list[str]:
+    """Those of ``scenarios`` that the client has; all of its own when none is given."""
     listed = subprocess.run(client.command("names"), capture_output=True, text=True, check=True, timeout=60)
-    chosen = [name for name in listed.stdout.split() if name in scenarios or (not scenarios and name not in ELSEWHERE)]
+    return [name for name in listed.stdout.split() if name in scenarios or (not scenarios and name not in ELSEWHERE)]
+
+
+def run_client(client: Client, target: Servers, prefix: str, chosen: list[str], console: Console) -> Iterator[Outcome]:
+    """Outcomes of a client's scenarios as they come; a crash or a time-out is one more outcome that failed."""
     if not chosen:
         return
     if not client.makes_topics:
         for scenario in chosen:
             make_topic(target.namesrv, target.broker, f"T_{prefix}{scenario}")
-    with subprocess.Popen(
-        client.command(target.namesrv, prefix, *chosen),
-        cwd=PEERS,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "HOME": str(PEERS)},  # where clients write their logs and offsets
-        text=True,
-    ) as process:
-        timer = threading.Timer(CLIENT_TIMEOUT_S, process.kill)
-        timer.start()
-        errors: list[str] = []
-        drain = threading.Thread(target=lambda: errors.extend(process.stderr or ()), daemon=True)
-        drain.start()
-        count, failures = 0, 0
-        for line in process.stdout or ():
-            if line.startswith('{"restart"'):
-                restart(target, process)
-            elif line.startswith("{"):
-                outcome = Outcome(client, **json.loads(line))
-                count, failures = count + 1, failures + (not outcome.ok)
-                show(outcome, console)
-                yield outcome
-        process.wait()
-        timer.cancel()
-        drain.join()
-    if count == 0 or (process.returncode != 0 and not failures):
-        outcome = Outcome(client, "send_crash", False, {"exit": process.returncode, "stderr": "".join(errors)[-1500:]})
+    command = client.command(target.namesrv, prefix, *chosen)
+    environment = {**os.environ, "HOME": str(PEERS)}  # where clients write their logs and offsets
+    count, failures = 0, 0
+    with ScenarioProgram(command, target, CLIENT_TIMEOUT_S, environment) as program:
+        for line in program.outcomes():
+            outcome = Outcome(client, **line)
+            count, failures = count + 1, failures + (not outcome.ok)
+            show(outcome, console)
+            yield outcome
+    if count == 0 or (program.code != 0 and not failures):
+        outcome = Outcome(client, "send_crash", False, {"exit": program.code, "stderr": program.errors()[-1500:]})
         show(outcome, console)
         yield outcome
-
-
-def restart(target: Servers, process: subprocess.Popen[str]) -> None:
-    """SIGKILL and a new start in the middle of a scenario, which goes on afterwards."""
-    target.restart()
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
 
 
 def show(outcome: Outcome, console: Console) -> None:

@@ -3,38 +3,85 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
+from typing import Any, Self
 
 from tools.peers.packages import PeerError
 
 GET_ROUTE = 105
 SEND_MESSAGE_V2 = 310
 JAVA_CLIENT_VERSION = 477  # ordinal of 5.3.3
+IS_ANSWER = 1
 TIMEOUT_S = 30.0
 
 
-def call(address: str, code: int, ext_fields: dict[str, object], body: bytes = b"") -> dict[str, object]:
-    """Send one request and return the header of its answer."""
-    header = json.dumps(
-        {
-            "code": code,
-            "opaque": 1,
-            "flag": 0,
-            "language": "JAVA",
-            "version": JAVA_CLIENT_VERSION,
-            "extFields": {key: str(value) for key, value in ext_fields.items()},
-        }
-    ).encode()
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
+class Link:
+    """One connection; ``with``. The server's own requests are kept for ``asked``."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._connection = socket.create_connection((host, int(port)), TIMEOUT_S)
+        self._asked: list[dict[str, Any]] = []
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._connection.close()
+
+    def request(self, code: int, ext_fields: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
+        """Send one request and return the header of its answer."""
+        self._opaque += 1
+        header = json.dumps(
+            {
+                "code": code,
+                "opaque": self._opaque,
+                "flag": 0,
+                "language": "JAVA",
+                "version": JAVA_CLIENT_VERSION,
+                "extFields": {key: str(value) for key, value in ext_fields.items()},
+            }
+        ).encode()
         frame_bytes = 4 + len(header) + len(body)
-        connection.sendall(frame_bytes.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body)
-        stream = connection.makefile("rb")
-        answer = stream.read(int.from_bytes(stream.read(4), "big"))
-    header_bytes = int.from_bytes(answer[1:4], "big")
-    decoded: dict[str, object] = json.loads(answer[4 : 4 + header_bytes])
-    return decoded
+        self._connection.sendall(frame_bytes.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body)
+        while True:
+            answer = self._receive()
+            if answer["flag"] & IS_ANSWER and answer["opaque"] == self._opaque:
+                return answer
+            self._asked.append(answer)
+
+    def asked(self, seconds: float) -> list[dict[str, Any]]:
+        """Headers of the server's requests that came since the last call and come within ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([self._connection], [], [], left)[0]:
+                self._asked.append(self._receive())
+        found, self._asked = self._asked, []
+        return [header for header in found if not header["flag"] & IS_ANSWER]
+
+    def _receive(self) -> dict[str, Any]:
+        frame = self._read(int.from_bytes(self._read(4), "big"))
+        header_bytes = int.from_bytes(frame[1:4], "big")
+        decoded: dict[str, Any] = json.loads(frame[4 : 4 + header_bytes])
+        return decoded
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._connection.recv(size - len(data))
+            if not piece:
+                raise PeerError("a server closed the connection")
+            data += piece
+        return data
+
+
+def call(address: str, code: int, ext_fields: dict[str, object], body: bytes = b"") -> dict[str, Any]:
+    """Send one request over a connection of its own and return the header of its answer."""
+    with Link(address) as link:
+        return link.request(code, ext_fields, body)
 
 
 def wait_for_route(namesrv: str, topic: str) -> None:

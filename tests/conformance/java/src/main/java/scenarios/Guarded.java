@@ -27,6 +27,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /**
  * Accounts and TLS; a program of its own, run by tests.conformance.guarded.
@@ -62,6 +63,7 @@ final class Guarded {
         all.put("denied_group", guarded::deniedGroup);
         all.put("not_signed", guarded::notSigned);
         all.put("changed_file", guarded::changedFile);
+        all.put("after_kill", guarded::afterKill);
         boolean failed = false;
         for (Map.Entry<String, Attempt> scenario : all.entrySet()) {
             Map<String, Object> line = new LinkedHashMap<>();
@@ -108,6 +110,43 @@ final class Guarded {
             producer.shutdown();
         }
         return Map.of("consumed", seen.size());
+    }
+
+    /** After a SIGKILL and a new start the account may do what it could, and nothing else. */
+    private Map<String, Object> afterKill() throws Exception {
+        DefaultMQProducer producer = producer("alice-account", SECRET);
+        DefaultMQProducer unsigned = producer(null, null);
+        Set<String> seen = new ConcurrentSkipListSet<>();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            prefix + "Group", hook("alice-account", SECRET), new AllocateMessageQueueAveragely());
+        try {
+            consumer.setNamesrvAddr(namesrv);
+            consumer.setUseTLS(tls);
+            consumer.setInstanceName(prefix + "killed" + tls);
+            consumer.subscribe(prefix + "Open", "*");
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                messages.stream().map(Peer::body).filter(text -> text.startsWith("kill ")).forEach(seen::add);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            consumer.start();
+            for (int i = 0; i < 10; i++) {
+                sent(producer.send(message(prefix + "Open", "kill " + i)));
+            }
+            Peer.askForRestart();
+            for (int i = 10; i < 20; i++) {
+                sendAgain(producer, message(prefix + "Open", "kill " + i));
+            }
+            until("20 messages", () -> seen.size() == 20 ? seen : null);
+            return Map.of(
+                "consumed", seen.size(),
+                "shut", refused(() -> producer.send(message(prefix + "Shut", "no"))),
+                "read_only", refused(() -> producer.send(message(prefix + "ReadOnly", "no"))),
+                "unsigned", refused(() -> unsigned.send(message(prefix + "Open", "no"))));
+        } finally {
+            consumer.shutdown();
+            producer.shutdown();
+            unsigned.shutdown();
+        }
     }
 
     private Map<String, Object> deniedTopic() throws Exception {
@@ -173,6 +212,17 @@ final class Guarded {
         }
     }
 
+    /** Sends what may have to wait for a connection. */
+    private static void sendAgain(DefaultMQProducer producer, Message message) throws Exception {
+        until("a send that works", () -> {
+            try {
+                return sent(producer.send(message));
+            } catch (RemotingException | MQClientException notConnectedYet) {
+                return null;
+            }
+        });
+    }
+
     private boolean accepted(DefaultMQProducer producer) throws Exception {
         try {
             sent(producer.send(message(prefix + "Late", "yes")));
@@ -205,7 +255,13 @@ final class Guarded {
 
     /** A queue of the topic, whose broker the reader knows then. */
     private static MessageQueue queue(DefaultMQPullConsumer reader, String topic) throws Exception {
-        return reader.fetchSubscribeMessageQueues(topic).iterator().next();
+        return until("a route of " + topic, () -> {
+            try {
+                return reader.fetchSubscribeMessageQueues(topic).iterator().next();
+            } catch (MQClientException notYet) {
+                return null;
+            }
+        });
     }
 
     private static AclClientRPCHook hook(String key, String secret) {

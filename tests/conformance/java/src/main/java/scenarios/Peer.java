@@ -24,8 +24,11 @@ import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /** What a scenario works with: its own topic and group, clients that are shut down at the end, and checks. */
 final class Peer implements AutoCloseable {
-    /** Longer than the 30 s between two heartbeats: a client may skip the one that its new assignment calls for. */
-    static final long PATIENCE_MS = 45_000;
+    /**
+     * Longer than the 30 s between two heartbeats, as a client may skip the one that its new assignment calls for, and the
+     * 20 s from then to its next rebalance.
+     */
+    static final long PATIENCE_MS = 60_000;
 
     final String topic;
     final String group;
@@ -96,9 +99,14 @@ final class Peer implements AutoCloseable {
     }
 
     /** SIGKILL for name server and broker and a new start, by the runner: see tests/conformance/run.py. */
-    void restart() throws Exception {
+    static void askForRestart() throws Exception {
         System.out.println("{\"restart\": true}");
         check(System.in.read() == '\n', "the runner did not start the servers again");
+    }
+
+    /** The same, until the broker answers again. */
+    void restart() throws Exception {
+        askForRestart();
         until("an answer of the broker", () -> {
             try {
                 return reader().maxOffset(queues().get(0)) >= 0 ? true : null;

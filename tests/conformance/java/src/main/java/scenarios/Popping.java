@@ -42,12 +42,7 @@ final class Popping {
         send(peer, producer, 0, MESSAGES);
         popping(peer, producer);
         List<MessageExt> found = new CopyOnWriteArrayList<>();
-        start(peer, (messages, context) -> {
-            found.addAll(messages);
-            MessageExt first = messages.get(0);
-            boolean refused = Peer.body(first).equals("message 3") && first.getReconsumeTimes() == 0;
-            return refused ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        start(peer, refusing("message 3", found));
         until("all messages, one of them twice", () -> found.size() > MESSAGES ? true : null);
         Thread.sleep(INVISIBLE_MS + 5_000);
         equal("messages", MESSAGES + 1, found.size());
@@ -60,24 +55,36 @@ final class Popping {
         return Map.of("messages", found.size());
     }
 
-    /** What was acknowledged does not come again after a SIGKILL, what comes later does. */
+    /** What was acknowledged does not come again after a SIGKILL; what was refused before it, or is sent after it, does. */
     private static Map<String, Object> crash(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, MESSAGES);
         popping(peer, producer);
         List<MessageExt> found = new CopyOnWriteArrayList<>();
-        start(peer, (messages, context) -> {
-            found.addAll(messages);
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
+        start(peer, refusing("message 3", found));
         until("all messages", () -> found.size() == MESSAGES ? true : null);
         Thread.sleep(6_000);   // the official broker writes consumer offsets every 5 s
+        equal("messages before the crash", MESSAGES, found.size());
         peer.restart();
         peer.sendAgain(() -> producer.send(peer.message("TagA", "key", "message " + MESSAGES)));
-        until("the message sent after the crash", () -> bodies(found).size() > MESSAGES ? true : null);
+        until("the refused message and the one sent after the crash", () -> found.size() > MESSAGES + 1 ? true : null);
         Thread.sleep(INVISIBLE_MS + 5_000);
-        equal("messages", MESSAGES + 1, found.size());
+        equal("messages", MESSAGES + 2, found.size());
+        equal("different messages", MESSAGES + 1, bodies(found).size());
+        List<Integer> tries = found.stream().filter(message -> Peer.body(message).equals("message 3"))
+            .map(MessageExt::getReconsumeTimes).toList();
+        equal("times tried before", List.of(0, 1), tries);
         return Map.of("messages", found.size());
+    }
+
+    /** Takes every message and has one come again. */
+    private static MessageListenerConcurrently refusing(String body, List<MessageExt> found) {
+        return (messages, context) -> {
+            found.addAll(messages);
+            MessageExt first = messages.get(0);
+            boolean refused = Peer.body(first).equals(body) && first.getReconsumeTimes() == 0;
+            return refused ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        };
     }
 
     private static void send(Peer peer, DefaultMQProducer producer, int first, int count) throws Exception {

@@ -1,0 +1,73 @@
+"""A program of scenarios while it runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from tools.peers.packages import PEERS
+from tools.peers.servers import Servers
+
+
+class ScenarioProgram:
+    """Prints one JSON line for each scenario and may ask for a new start of the servers; ``with``.
+
+    Attributes:
+        code: exit code, once all outcomes were read; negative for a time-out.
+    """
+
+    def __init__(self, command: list[str], target: Servers, timeout_s: float, environment: Mapping[str, str]) -> None:
+        """Args:
+        timeout_s: then the program is ended.
+        """
+        self.code = 0
+        self._command, self._target, self._timeout_s, self._environment = command, target, timeout_s, environment
+        self._errors: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            cwd=PEERS,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+            text=True,
+        )
+        self._timer = threading.Timer(self._timeout_s, self._process.kill)
+        self._timer.start()
+        self._drain = threading.Thread(target=lambda: self._errors.extend(self._process.stderr or ()), daemon=True)
+        self._drain.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._process.kill()
+        self.code = self._process.wait()
+        self._timer.cancel()
+        self._drain.join()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def outcomes(self) -> Iterator[dict[str, Any]]:
+        """Scenarios as they end. A SIGKILL and a new start of the servers happen in between when they are asked for."""
+        assert self._process.stdin is not None
+        for line in self._process.stdout or ():
+            if line.startswith('{"restart"'):
+                self._target.restart()
+                self._process.stdin.write("\n")
+                self._process.stdin.flush()
+            elif line.startswith("{"):
+                outcome: dict[str, Any] = json.loads(line)
+                yield outcome
+
+    def errors(self) -> str:
+        """What the program wrote to its error stream."""
+        return "".join(self._errors)
