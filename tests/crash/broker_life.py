@@ -30,6 +30,7 @@ from rucola.testing.store_life import ROOT
 
 SUCCESS = 0
 STEP_MS = 1000
+LEVELS_MS = (1000, 2000, 4000)
 CHECK_MAX = 2
 TRANSACTION_TIMEOUT_MS = 3000
 GROUP, PRODUCERS = "cg", "pg"
@@ -42,6 +43,7 @@ BROKER = BrokerConfig(
     transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
     transaction_check_max=CHECK_MAX,
 )
+_LEVELS = " ".join(f"{delay_ms // 1000}s" for delay_ms in LEVELS_MS)
 _WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
 
 
@@ -88,7 +90,7 @@ class BrokerLife:
         self.disk = disk
         self.clock = clock
         self.config = replace(
-            config(sync, 65536), message_delay_level="1s 2s 4s", mapped_file_size_timer_log=1040, max_message_size=8192
+            config(sync, 65536), message_delay_level=_LEVELS, mapped_file_size_timer_log=1040, max_message_size=8192
         )
         self.broker: Broker
         self.loop: ManualLoop

@@ -206,6 +206,24 @@ def transactions(life: Clients) -> None:
     life.stop()
 
 
+def delayed_commits(life: Clients) -> None:
+    """Half messages with a delay, which begins with the commit; the process is killed before they are due."""
+    life.open()
+    life.online()
+    life.decide(life.prepare("level", DELAY=1), COMMIT)
+    life.decide(life.prepare("time", TIMER_DELIVER_MS=life.clock.wall_ms() + 2500), COMMIT)
+    life.turn(500)
+    life.persist()
+    life.prepare("given up", DELAY=1)
+    life.open()
+    life.online()
+    life.turn(700)
+    life.persist()
+    life.turn(2300)
+    life.check_transactions()
+    life.persist()
+
+
 def put_back(life: Clients) -> None:
     """One that was given up is put back, committed when its producer is asked; the process is killed in between."""
     life.open()
@@ -229,5 +247,16 @@ def put_back(life: Clients) -> None:
 
 WORKLOADS = {
     work.__name__: work
-    for work in (pop_and_ack, hide, killed, last_moment, behind, in_order, delays, transactions, put_back)
+    for work in (
+        pop_and_ack,
+        hide,
+        killed,
+        last_moment,
+        behind,
+        in_order,
+        delays,
+        transactions,
+        delayed_commits,
+        put_back,
+    )
 }
