@@ -16,6 +16,7 @@ from pathlib import Path
 
 import orjson
 
+from rucola.cli.exit_codes import BrokerStartError
 from rucola.common.java import format_properties
 from rucola.runtime.logs import event
 
@@ -23,14 +24,6 @@ _log = logging.getLogger(__name__)
 PORT_STEP = 10
 """Between the ports of two brokers: RocketMQ also uses the port two below a broker's and the one above it."""
 _STOP_S = 30.0
-
-
-class BrokerStartError(Exception):
-    """A broker process ended before it served; it has said why on standard error."""
-
-    def __init__(self, exit_status: int) -> None:
-        super().__init__(exit_status)
-        self.exit_status = exit_status
 
 
 class BrokerProcess:

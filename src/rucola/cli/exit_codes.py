@@ -37,6 +37,14 @@ _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (
 )
 
 
+class BrokerStartError(Exception):
+    """A broker process of several ended before it served; it has said why on standard error."""
+
+    def __init__(self, exit_status: int) -> None:
+        super().__init__(exit_status)
+        self.exit_status = exit_status
+
+
 def exit_code(error: RucolaError) -> ExitCode:
     """The exit code for an error that ended a command."""
     return next((code for kind, code in _BY_ERROR if isinstance(error, kind)), ExitCode.FAILED)

@@ -6,16 +6,19 @@ Every port is taken before the store is opened: a start that finds a port taken 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options, check_broker_conf
-from rucola.cli.broker_processes import BrokerProcesses, configs_of
 from rucola.cli.http import Health, HttpServer
 from rucola.common.java import parse_properties
 from rucola.common.options import parse_options, unknown_keys
 from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.files import Files
+
+if TYPE_CHECKING:
+    from rucola.cli.broker_processes import BrokerProcesses
 
 _FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
 _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
@@ -119,6 +122,8 @@ class UpServers:
         return broker.store.root, {broker.config.broker_name: broker.address}
 
     async def _start_processes(self, namesrv: str) -> tuple[str, dict[str, str]]:
+        from rucola.cli.broker_processes import BrokerProcesses, configs_of
+
         root = Files().expand(self._store_config.store_path_root_dir)
         port = self._config.listen_port
         processes = BrokerProcesses(configs_of(self._brokers_wanted, self._values, root, port, namesrv))

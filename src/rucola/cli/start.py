@@ -8,8 +8,7 @@ from contextlib import nullcontext
 
 import orjson
 
-from rucola.cli.broker_processes import BrokerStartError
-from rucola.cli.exit_codes import ExitCode
+from rucola.cli.exit_codes import BrokerStartError, ExitCode
 from rucola.cli.serve import Stop, run_servers, temporary_store
 from rucola.cli.servers import UpOptions, UpServers, broker_of, namesrv_of
 from rucola.errors import ConfigError

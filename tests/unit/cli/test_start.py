@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 
 import pytest
 
 from rucola.cli.main import main
-from rucola.cli.serve import run_servers
-from rucola.errors import ConfigError
 
 
 def test_a_server_carries_no_libraries_of_the_tools() -> None:
@@ -28,17 +25,6 @@ def test_a_server_carries_no_libraries_of_the_tools() -> None:
         "yaml",
         "lark",
     } & set(loaded)
-
-
-@pytest.mark.parametrize("error", [ConfigError("key", "value", "another"), KeyboardInterrupt()])
-def test_the_collector_is_on_after_a_start_that_failed(error: BaseException) -> None:
-    async def start() -> object:
-        raise error
-
-    assert gc.isenabled()
-    with pytest.raises(type(error)):
-        run_servers(start, "WARNING")  # type: ignore[arg-type]
-    assert gc.isenabled()
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
