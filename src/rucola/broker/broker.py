@@ -20,10 +20,9 @@ from rucola.broker.dispatching import Dispatching
 from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.outer_api import BrokerOuterApi
-from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
-from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
+from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Rewriter
 from rucola.broker.registration import Registration
 from rucola.broker.request_handler import RequestHandler
@@ -242,18 +241,10 @@ class Broker:
         self._registration = Registration(config, loop, services.outer_api, services.topics)
         self._delivery = DelayedDelivery(services.schedule, loop)
         self._wire_transactions(loop)
-        pull = PullMessageProcessor(
-            config,
-            store,
-            services.topics,
-            services.groups,
-            services.consumers,
-            services.offsets,
-            services.filters,
-        )
+        pull = PullMessageProcessor(services)
         services.cold_reads = pull.cold_reads
         services.hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, loop.call_later)
-        services.send = self._send_processor()
+        services.send = SendMessageProcessor(services, self._rewriter())
         register_requests(services, self._processors)
         self._dispatching.wire(loop, services, self._delivery)
         self._handler = RequestHandler(
@@ -266,25 +257,15 @@ class Broker:
             services.access.guard.refuse if services.access is not None else None,
         )
 
-    def _send_processor(self) -> SendMessageProcessor:
-        config, store, services = self.config, self.store, self.services
+    def _rewriter(self) -> Rewriter:
+        store, services = self.store, self.services
         unique_ids = UniqueIds(store.store_host[:-4], process_id(), secrets.token_bytes(4), services.clock)
-        return SendMessageProcessor(
-            config,
-            store,
-            services.topics,
-            services.groups,
-            DeadLetterRule(services.topics, services.groups, services.locks),
-            SendResponses(config, store.store_host),
-            services.waiters,
-            Rewriter(
-                store.property_suffix,
-                unique_ids.next,
-                len(services.delay_levels_ms),
-                not config.reject_transaction_message,
-                services.timers.rewriter,
-            ),
-            services.random_below,
+        return Rewriter(
+            store.property_suffix,
+            unique_ids.next,
+            len(services.delay_levels_ms),
+            not self.config.reject_transaction_message,
+            services.timers.rewriter,
         )
 
     def _wire_transactions(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -7,16 +7,14 @@ from collections.abc import Collection
 from enum import IntEnum
 from functools import partial
 
-from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
+from rucola.broker.client.consumer_manager import BROADCASTING
 from rucola.broker.config import BrokerConfig
-from rucola.broker.filter.consumer_filter_manager import SQL92, ConsumerFilterManager
+from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.filter.filtered_read import read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import PullRequest, PullRequestHold
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.processor import FAQ, topic_missing
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName, PullSysFlag
@@ -29,7 +27,6 @@ from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.remoting.processors import OVERLOAD
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
@@ -91,25 +88,17 @@ class PullForbiddenError(BrokerError):
 class PullMessageProcessor:
     """Serves the rows of kind PULL. Event loop only; ``hold`` is set by the broker before the first request."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetManager,
-        filters: ConsumerFilterManager,
-    ) -> None:
+    def __init__(self, services: BrokerServices) -> None:
+        config = services.config
         self.hold: PullRequestHold
         self.cold_reads = ColdReads(lambda: config.pull_thread_pool_queue_capacity)
         self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._filters = filters
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
+        self._consumers = services.consumers
+        self._offsets = services.offsets
+        self._filters = services.filters
         self._expressions: dict[str, Collection[int] | None] = {}
         self._sql_expressions: dict[str, SqlExpression | None] = {}
 

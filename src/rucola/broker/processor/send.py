@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from rucola.broker.config import BrokerConfig
-from rucola.broker.flush_waiters import FlushWaiters
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.processor import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
+from rucola.broker.services import BrokerServices
+from rucola.broker.topic.topic_config_manager import describe
 from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
 from rucola.common.key_builder import group_of, is_retry_topic
@@ -33,7 +30,6 @@ from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
 _QUEUE_ID = int(FrameColumn.QUEUE_ID)
@@ -79,34 +75,20 @@ class SendMessageProcessor:
     """Serves the rows of kind SEND and BATCH. Event loop only.
 
     Args:
-        responses: encodes the answers.
-        dead_letters: where a message to a retry topic goes.
-        waiters: keeps answers until the disk has the messages; None when sends do not wait for it.
         rewriter: of messages that are not stored as they came.
-        random_below: ``n -> 0..n-1``.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        dead_letters: DeadLetterRule,
-        responses: SendResponses,
-        waiters: FlushWaiters | None,
-        rewriter: Rewriter,
-        random_below: Callable[[int], int],
-    ) -> None:
-        self._config = config
+    def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
+        store, topics, groups = services.store, services.topics, services.groups
+        self._config = services.config
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._dead_letters = dead_letters
-        self._responses = responses
-        self._waiters = waiters
+        self._dead_letters = DeadLetterRule(topics, groups, services.locks)
+        self._responses = SendResponses(services.config, store.store_host)
+        self._waiters = services.waiters
         self._rewriter = rewriter
-        self._random_below = random_below
+        self._random_below = services.random_below
         self._body_bytes_max = store.config.max_message_size
         self._targets: dict[bytes, SendTarget] = {}
         topics.on_change(self._targets.clear)
