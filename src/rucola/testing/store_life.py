@@ -5,7 +5,8 @@ The store's threads are replaced by calls (``flush``, ``keep``, ``allocate``), s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from struct import Struct
 
@@ -152,7 +153,8 @@ class StoreLife:
     def put(self, *messages: StoreMessage) -> bool:
         """Messages of one topic, all or none of them; whether they were taken."""
         self.model.sending = list(messages)
-        results = self.store.put_messages(messages)
+        with self._alone():
+            results = self.store.put_messages(messages)
         for message, result in zip(messages, results, strict=True):
             if result.status is PutMessageStatus.PUT_OK:
                 self._place(message, result.physical_offset, result.size)
@@ -167,9 +169,10 @@ class StoreLife:
             source += message.body + message.properties
         head = messages[0]
         self.model.sending = list(messages)
-        self.store.append_rows(
-            source, memoryview(source), table, 0, len(messages), head.topic, head.born_host, suffix=b""
-        )
+        with self._alone():
+            self.store.append_rows(
+                source, memoryview(source), table, 0, len(messages), head.topic, head.born_host, suffix=b""
+            )
         taken = 0
         for row, message in enumerate(messages):
             physical_offset = table[row * ROW_WIDTH + FrameColumn.PHYSICAL_OFFSET]
@@ -178,6 +181,13 @@ class StoreLife:
                 taken += 1
         self.model.sending = []
         return taken
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread appends: when it has to wait for the disk, nothing is appended meanwhile."""
+        meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
+        yield
+        self.disk.meanwhile = meanwhile
 
     def flush(self) -> None:
         """The flush thread does what it has to."""

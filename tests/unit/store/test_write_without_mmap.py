@@ -178,6 +178,34 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
     assert (tmp_path / "store" / "abort").exists()
 
 
+@pytest.mark.parametrize("sync_fails", [False, True])
+def test_a_flush_during_which_a_write_fails_does_not_count(
+    sync_fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it could pass over an error of the disk that the erasing sync was told of."""
+    store = writing(tmp_path)
+    fill(store, 30)
+    syncing = MappedSegment.sync
+
+    def sync(segment: MappedSegment) -> None:
+        syncing(segment)
+        with monkeypatch.context() as patch:
+            Refusing(patch, DiskFullError if sync_fails else DiskError)
+            patch.setattr(MappedSegment, "sync", refuse)
+            assert put_rows(store, range(5)) == [-1] * 5
+
+    def refuse(segment: MappedSegment) -> None:
+        raise DiskFullError(segment.path, "sync", "told once")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedSegment, "sync", sync)
+        assert not store._flush.flush()
+    assert store.flushed_offset == 0 and store.state is StoreState.IO_ERROR
+    assert not store._flush.flush() and store.flushed_offset == 0
+    store.shutdown()
+    assert (tmp_path / "abort").exists()
+
+
 @pytest.mark.parametrize("errors", [[DiskError], [DiskFullError, DiskError]], ids=["EIO", "ENOSPC then EIO"])
 def test_a_write_that_fails_for_good(
     errors: list[type[DiskError]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

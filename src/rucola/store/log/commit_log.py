@@ -54,7 +54,8 @@ class CommitLog(LogReader):
         pool: gives memory to new segments; None = they are written through their maps.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: the last write of a run found no space; another try may be made.
-        failed: a write of a run failed otherwise: what is behind the end of the log is not known.
+        failed: a write of a run failed otherwise, or a sync of what was erased: neither what is behind the end of the
+            log is known, nor what is on the disk.
     """
 
     def __init__(
@@ -240,7 +241,8 @@ class CommitLog(LogReader):
         except DiskError as error:
             event(_log, logging.ERROR, "messages cannot be written", offset=self.written_offset, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
-            self.unwritten = isinstance(error, DiskFullError) and self._may_try_again()
+            full = isinstance(error, DiskFullError) and not self.failed
+            self.unwritten = full and self._may_try_again()
             self.failed = not self.unwritten
             return False
         self._left_behind = 0
@@ -250,7 +252,7 @@ class CommitLog(LogReader):
         try:
             self._erase()
         except DiskFullError:
-            return True  # erased before the next write
+            return not self.failed  # erased before the next write
         except DiskError:
             return False
         return True
@@ -261,7 +263,10 @@ class CommitLog(LogReader):
             assert self._file is not None
             segment = self._file.segment
             segment.write(self.written_offset - self._file.start, bytes(self._left_behind))
+            # The error of a sync is told once: the flush thread must not take its own for good meanwhile.
+            self.failed = True
             segment.sync()
+            self.failed = False
             self._left_behind = 0
 
     def _encoded(self, table: array[int], first: int, last: int) -> int:

@@ -104,6 +104,8 @@ class FlushService:
                 error=error,
             )
             return False
+        if self.failed or self._log.failed:
+            return False
         self.flushed_offset = target
         self.flushed_timestamp_ms = timestamp_ms
         return committed
