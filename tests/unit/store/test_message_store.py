@@ -14,6 +14,7 @@ from rucola.common.message import StoreMessage
 from rucola.formats.message import decode_message
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
+from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
 from rucola.testing.clock import ManualClock
 
@@ -236,7 +237,7 @@ def test_reads_obey_byte_limits_but_give_one_message(tmp_path: Path) -> None:
 def test_neighbouring_records_come_as_one_slice(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for number, queue_id in enumerate([0, 0, 0, 1, 0, 0]):
-        store.put_message(message(number, queue_id=queue_id))
+        store.put_message(message(number, queue_id=queue_id, size=JOIN_BELOW_BYTES))
     store.dispatch()
     assert len(store.get_message(T, 0, 0, 32, 1 << 20).views) == 2
     store.shutdown()
