@@ -9,6 +9,7 @@ import mmap
 import os
 import socket
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -17,6 +18,7 @@ from pathlib import Path
 from bench.context import Context
 from bench.figure import Figure, cost
 from bench.program import scratch_directory
+from rucola.formats.consume_queue import join_slices
 
 GROUP = "an answer of 32 messages from the log to the socket, sender's CPU"
 MESSAGES = 32
@@ -64,14 +66,19 @@ class Answers:
         return [(self._at + number * self._step, self._size) for number in range(MESSAGES)]
 
     def joined(self) -> None:
-        """Joined with the header, then written."""
-        view = self._log.view
-        self._out.sendall(b"".join((HEADER, *(view[at : at + length] for at, length in self._slices()))))
+        """Copied together, then written behind the header."""
+        slices = self._slices()
+        pairs = array("q", [number for one in slices for number in one])
+        self._send(
+            [memoryview(HEADER), memoryview(join_slices(self._log.view, 0, pairs, MESSAGES, self._size * MESSAGES))]
+        )
 
     def sendmsg(self) -> None:
         """The map's pages, gathered by the system."""
         view = self._log.view
-        parts = [memoryview(HEADER), *(view[at : at + length] for at, length in self._slices())]
+        self._send([memoryview(HEADER), *(view[at : at + length] for at, length in self._slices())])
+
+    def _send(self, parts: list[memoryview]) -> None:
         sent = self._out.sendmsg(parts)
         for part in parts:
             if sent >= len(part):
