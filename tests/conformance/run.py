@@ -29,7 +29,7 @@ from tools.peers.wire import make_topic
 
 HERE = Path(__file__).resolve().parent
 CLIENT_TIMEOUT_S = 900
-CLIENTS_AT_ONCE = 2
+CLIENTS_AT_ONCE = 3
 KILLING = "crash_"
 """How names of scenarios begin in the middle of which the servers are killed."""
 TARGETS = ("rucola", "java")

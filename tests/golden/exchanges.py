@@ -45,8 +45,8 @@ OWN_WORDS = {1, 13, 16, 23, 209, 210}
 NOTHING_SAID = "not set any response code"
 """The remark of answers to which the reference's processors gave none."""
 TAKES_TIME = {PULL, LITE_PULL, QUERY, OFFSET}
-RECORD_CRC = "__CRC32#"
-"""A property that our broker stores by default and the reference's does not."""
+OWN_PROPERTIES = {"__CRC32#", "TRANSACTION_CHECK_TIMES"}
+"""Properties that our broker stores by default and the reference's does not, or that depend on the time."""
 ADDRESS = re.compile(r"/?\d+\.\d+\.\d+\.\d+(:\d+)?")
 DELIVER_MS = re.compile(r"(?<=TIMER_DELIVER_MS\x01)\d+")
 AHEAD_MS = 4000
@@ -359,7 +359,7 @@ class Replay:
                 problems.append(f"no message {_identity(message)}, but {list(found)}")
                 continue
             self._places[message.physical_offset] = same.physical_offset
-            names = (same.properties.keys() ^ message.properties.keys()) - {RECORD_CRC}
+            names = (same.properties.keys() ^ message.properties.keys()) - OWN_PROPERTIES
             if names:
                 problems.append(f"properties {sorted(names)} on one side only")
             if same.sys_flag != message.sys_flag or same.reconsume_times != message.reconsume_times:

@@ -1,7 +1,7 @@
 """Every recorded exchange, with our servers in place of the official ones: the same codes, fields and kinds of bodies.
 
-Scenarios of a group are replayed side by side with one pair of servers, as most of their time is waiting. What is not
-compared, and what may differ, is listed here, each with its reason.
+Groups, each with servers of its own, and scenarios of a group are replayed side by side, as most of their time is
+waiting. What is not compared, and what may differ, is listed here, each with its reason.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMON: dict[str, Any] = {
     "broker_name": "broker-a",
     "broker_ip1": "127.0.0.1",
     "enable_property_filter": True,
-    "transaction_timeout_ms": 1000,
+    "transaction_timeout_ms": 3000,
     "transaction_op_batch_interval_ms": 300,
     "transaction_check_interval_ms": 1000,
     "message_delay_level": "1s 2s 2s",
@@ -162,7 +162,7 @@ GROUPS: dict[str, tuple[Any, list[list[str]]]] = {
     "users": (users_cluster, [list(USERS_IN_ORDER)]),
     "mqadmin": (administered_cluster, [scenarios("mqadmin_.*|raw_.*")]),
 }
-"""Who prepares the servers, and lines of scenarios that are held one after the other; the lines side by side."""
+"""Who prepares the servers, and lines of scenarios: one after the other in a line, the lines side by side."""
 SWITCHES: dict[int, dict[str, Any]] = {
     5: {"broker_permission": 4},
     9: {"broker_permission": 4},
@@ -208,30 +208,45 @@ def check(replay: Replay, asking: str = "client") -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_exchanges(group: str, tmp_path: Path) -> None:
+async def line(cluster: Cluster, names: list[str]) -> list[str]:
+    """Scenarios one after the other; what is wrong."""
+    wrong, replay = [], None
+    for name in names:
+        servers = {"namesrv": cluster.namesrv.address, "broker": cluster.broker.address}
+        secret = (head(name).get("secret_key") or "").partition(" ")[0]
+        replay = Replay(name, servers, secret, left_out=left_out(name), before=replay)
+        for topic in replay.topics():
+            if cluster.broker.topics.get(topic.topic_name) is None:
+                cluster.broker.topics.update(topic)
+        await replay.run()
+        wrong += check(replay)
+    return wrong
+
+
+async def replayed(group: str, path: Path) -> list[str]:
     prepare, lines = GROUPS[group]
+    async with prepare(path) as cluster:
+        found = await asyncio.gather(*(line(cluster, names) for names in lines))
+    return [problem for problems in found for problem in problems]
 
-    async def line(cluster: Cluster, names: list[str]) -> list[str]:
-        wrong, replay = [], None
-        for name in names:
-            servers = {"namesrv": cluster.namesrv.address, "broker": cluster.broker.address}
-            secret = (head(name).get("secret_key") or "").partition(" ")[0]
-            replay = Replay(name, servers, secret, left_out=left_out(name), before=replay)
-            for topic in replay.topics():
-                if cluster.broker.topics.get(topic.topic_name) is None:
-                    cluster.broker.topics.update(topic)
-            await replay.run()
-            wrong += check(replay)
-        return wrong
 
-    async def work() -> list[str]:
-        async with prepare(tmp_path) as cluster:
-            found = await asyncio.gather(*(line(cluster, names) for names in lines))
-            return [problem for problems in found for problem in problems]
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | BaseException]:
+    """What is wrong in each group, or what stopped it."""
 
-    problems = run(work())
-    assert not problems, "\n" + "\n".join(problems)
+    async def work() -> list[list[str] | BaseException]:
+        replays = [replayed(group, tmp_path_factory.mktemp(group)) for group in GROUPS]
+        return await asyncio.gather(*replays, return_exceptions=True)
+
+    return dict(zip(GROUPS, run(work()), strict=True))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_exchanges(group: str, outcomes: dict[str, list[str] | BaseException]) -> None:
+    found = outcomes[group]
+    if isinstance(found, BaseException):
+        raise found
+    assert not found, "\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize("scenario", scenarios("register_.*"))
