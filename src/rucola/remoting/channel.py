@@ -246,6 +246,9 @@ class Channel(asyncio.BufferedProtocol):
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)
+        # What was kept here may lead back to this channel, and the collector of cycles comes seldom: nothing in the way
+        # of messages makes work for it.
+        self.attributes.clear()
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, []

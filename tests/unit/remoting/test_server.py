@@ -302,6 +302,25 @@ def test_address_of_another_machine(run, handler):
     run(scene())
 
 
+def test_a_connection_that_ended_keeps_nothing_that_leads_back_to_it(run, handler):
+    async def scene() -> None:
+        scripted = handler({ECHO: echo})
+        server = RemotingServer(scripted, "127.0.0.1", 0)
+        await server.start()
+        reader, writer = await connect(server)
+        writer.write(request(1))
+        await read_command(reader)
+        channel: Channel = scripted.channels[0]
+        channel.attributes["clients"] = [channel]
+        writer.close()
+        await scripted.until(lambda: bool(scripted.closed))
+        await asyncio.sleep(0)
+        assert not channel.attributes  # else its buffers wait for the collector of cycles
+        await server.close()
+
+    run(scene())
+
+
 def test_close_sends_what_is_gathered(run, handler):
     async def scene() -> None:
         scripted = handler()
