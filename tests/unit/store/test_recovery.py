@@ -249,6 +249,20 @@ def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, 
     store.shutdown()
 
 
+def test_a_watermark_that_lies_in_memory_only_is_written_again(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery that was killed lowered it; power fails during the next one, and the disk has the higher one still."""
+    before = WatermarkFile(Files(), str(image)).read()
+    assert before is not None
+    WatermarkFile(Files(), str(image)).write(Watermark(before.flushed_offset, 0))
+    written: list[Watermark] = []
+    writing = WatermarkFile.write
+    monkeypatch.setattr(
+        WatermarkFile, "write", lambda self, watermark: (written.append(watermark), writing(self, watermark))[1]
+    )
+    opened(image).shutdown()
+    assert written[0].queues_offset == 0 and written[-1].queues_offset > 0
+
+
 def test_an_unreadable_watermark_means_that_everything_is_checked(image: Path) -> None:
     (image / "rucola-watermark").write_bytes(b"\xff" * 1024)
     store, seen = recovered(image)

@@ -219,9 +219,11 @@ class Recovery:
             for topic, queue_id in self._queues.names():
                 self._queues.get(topic, queue_id).rewind(self._dispatcher.position)
         watermark = self._watermark
-        if watermark is not None and queues_from < min(watermark.queues_offset, physical_end):
-            # Else a crash of this recovery would leave queues that look complete.
-            self._record(replace(watermark, queues_offset=queues_from, end_offset=-1))
+        if watermark is not None and queues_from < physical_end:
+            # Else a crash of this recovery would leave queues that look complete. Written also when it says so already:
+            # a process that was killed, or whose sync failed, may have left it in memory only.
+            queues_offset = min(queues_from, watermark.queues_offset)
+            self._record(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
             self._index.sync_when_full = True
         count = self._dispatcher.dispatch(physical_end, index_from)
