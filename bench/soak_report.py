@@ -195,10 +195,10 @@ def draw(path: Path, outcome: Outcome) -> None:
         _line(rates, minutes, [sample.sent for sample in samples], GREEN, "acknowledged")
         _line(rates, minutes, [sample.received for sample in samples], BLUE, "received for the first time")
         _title(rates, "Rate", "messages a second")
-        rates.set_ylim(bottom=0)
+        _from_zero(rates)
         _line(lag, minutes, [sample.lag for sample in samples], BLUE, "acknowledged, not received")
         _title(lag, "Consumer lag, groups of consumers coming and going", "messages")
-        lag.set_ylim(bottom=0)
+        _from_zero(lag)
         for share, colour in zip(QUANTILES, (GREEN, BLUE, VERMILION), strict=True):
             values = [quantile_ms(sample.steady, share) or float("nan") for sample in samples]
             _line(latency, minutes, values, colour, f"p{share * 100:g}")
@@ -206,11 +206,11 @@ def draw(path: Path, outcome: Outcome) -> None:
         _title(latency, "From when a message was due until its consumer had it, consumer in place", "ms")
         _line(memory, minutes, [sample.own_mb for sample in samples], VERMILION, "RssAnon + RssShmem")
         _title(memory, "Memory of name server and broker, own", "MB")
-        memory.set_ylim(bottom=0)
+        _from_zero(memory)
         pages = memory.twinx()
         pages.grid(visible=False)
         _line(pages, minutes, [sample.resident_mb for sample in samples], GREY, "VmRSS, with mapped pages (right)")
-        pages.set_ylim(bottom=0)
+        _from_zero(pages)
         pages.set_ylabel("MB")
         memory.legend(handles=[*memory.get_lines(), *pages.get_lines()], loc="lower right", ncols=2)
         memory.set_xlabel("minutes")
@@ -221,6 +221,11 @@ def draw(path: Path, outcome: Outcome) -> None:
 
 def _line(axes: Axes, minutes: list[float], values: Sequence[float], colour: str, label: str) -> None:
     axes.plot(minutes, values, color=colour, linewidth=1.4, label=label)
+
+
+def _from_zero(axes: Axes) -> None:
+    """From zero, with room for the legend above the curves."""
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.2)
 
 
 def _title(axes: Axes, title: str, unit: str) -> None:
