@@ -38,7 +38,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/python -m demo.flights
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

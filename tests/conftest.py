@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,12 +14,37 @@ from tests.kernels import COMPILED, FORMS, KERNELS
 settings.register_profile("rucola", deadline=None)
 settings.load_profile("rucola")
 
+_LONGEST_FIRST = (
+    "spark/test_stream",
+    "scenario/test_sigkill_broker",
+    "unit/broker/test_pop.py",
+    "spark/",
+    "crash/test_defects",
+    "golden/test_exchanges",
+    "crash/",
+    "attack/",
+    "scenario/",
+    "unit/cli/",
+)
+"""What waits for processes stands beside what computes."""
+
 
 def pytest_report_header() -> str:
     if COMPILED == KERNELS:
         return f"kernels: {len(KERNELS)}, each tested compiled and interpreted"
     missing = sorted(set(KERNELS) - set(COMPILED))
     return f"kernels: tested interpreted only, not compiled are {', '.join(missing)}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes a file stays in one: those that take longest begin first, none is left at the end."""
+    root = Path(__file__).parent
+    items.sort(key=lambda item: _order(item.path.relative_to(root).as_posix()))
+
+
+def _order(path: str) -> int:
+    places = [place for place, start in enumerate(_LONGEST_FIRST) if path.startswith(start)]
+    return places[0] if places else len(_LONGEST_FIRST)
 
 
 @pytest.fixture(params=FORMS)

@@ -1,4 +1,7 @@
-"""Power cuts and kills while the log is written in other ways than usual: several directories, memory first, calls."""
+"""Power cuts and kills while the log is written in other ways than usual: several directories, memory first, calls.
+
+Those workloads that the ways differ in; ``make crash`` runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
 @FLUSH
-@pytest.mark.parametrize("workload", ["roll", "kill", "clean_stop", "expiry"])
+@pytest.mark.parametrize("workload", ["roll", "expiry"])
 def test_power_cut_at_every_step_with_several_directories(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(paths(sync), SEED, sample=1)
     explorer.run(WORKLOADS[workload])
@@ -28,15 +31,14 @@ def test_power_cut_at_every_step_with_several_directories(workload: str, sync: b
     assert explorer.counts.states > 50
 
 
-@FLUSH
-def test_power_cut_at_every_step_of_their_recovery(sync: bool) -> None:
-    explorer = CrashExplorer(paths(sync), SEED, sample=1, compound_every=80)
+def test_power_cut_at_every_step_of_their_recovery() -> None:
+    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=80)
     explorer.run(WORKLOADS["roll"])
     assert explorer.counts.compound > 100
 
 
 @FLUSH
-@pytest.mark.parametrize("workload", ["put", "batch", "roll", "kill", "while_syncing", "clean_stop", "deletion"])
+@pytest.mark.parametrize("workload", ["batch", "roll", "kill", "while_syncing"])
 def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(pool(sync), SEED, sample=1)
     explorer.run(WORKLOADS[workload])
@@ -46,7 +48,7 @@ def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
 
 @FLUSH
 def test_power_cut_at_every_step_between_commits(sync: bool) -> None:
-    explorer = CrashExplorer(both(sync), SEED, sample=1, compound_every=120)
+    explorer = CrashExplorer(both(sync), SEED, sample=1, compound_every=400)
     explorer.run(commits)
     print(explorer.counts)
     assert explorer.counts.states > 200
