@@ -11,8 +11,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py)
-# PySpark comes as source: packing its jars only to unpack them, and compiling modules nobody imports, is half of the wait.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --config-settings=--build-option=--compression=stored
+# PySpark comes as source: packing its jars only to unpack them is half of the wait.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings=--build-option=--compression=stored
 
 .PHONY: demo test check lint crash fuzz bench soak conformance docs clean
 

@@ -58,6 +58,8 @@ def _log_as_before() -> Iterator[None]:
     """A test that sets up the log, as a command does, leaves the next one its own."""
     logger = logging.getLogger("rucola")
     before = logger.level, logger.propagate
+    disabled = logging.root.manager.disable
     yield
+    logging.disable(disabled)
     logger.setLevel(before[0])
     logger.propagate = before[1]

@@ -22,10 +22,9 @@ Options = Callable[[bool], MessageStoreConfig]
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
-@FLUSH
 @pytest.mark.parametrize("workload", ["roll", "expiry"])
-def test_power_cut_at_every_step_with_several_directories(workload: str, sync: bool) -> None:
-    explorer = CrashExplorer(paths(sync), SEED, sample=1)
+def test_power_cut_at_every_step_with_several_directories(workload: str) -> None:
+    explorer = CrashExplorer(paths(True), SEED, sample=1)
     explorer.run(WORKLOADS[workload])
     print(explorer.counts)
     assert explorer.counts.states > 50
@@ -46,9 +45,8 @@ def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
     assert explorer.counts.states > 50
 
 
-@FLUSH
-def test_power_cut_at_every_step_between_commits(sync: bool) -> None:
-    explorer = CrashExplorer(both(sync), SEED, sample=1, compound_every=400)
+def test_power_cut_at_every_step_between_commits() -> None:
+    explorer = CrashExplorer(both(True), SEED, sample=1, compound_every=400)
     explorer.run(commits)
     print(explorer.counts)
     assert explorer.counts.states > 200
