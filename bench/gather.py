@@ -19,6 +19,7 @@ from bench.context import Context
 from bench.figure import Figure, cost
 from bench.program import scratch_directory
 from rucola.formats.consume_queue import join_slices
+from rucola.store.reader import JOIN_BELOW_BYTES
 
 GROUP = "an answer of 32 messages from the log to the socket, sender's CPU"
 MESSAGES = 32
@@ -26,8 +27,6 @@ QUEUES = 4
 """Messages of one queue lie so many apart, unless they are neighbours."""
 LOG_BYTES = 64 << 20
 HEADER = bytes(120)
-JOIN_BELOW = 4096
-"""As the broker does: smaller slices are copied together, one slice or large ones are handed over as they are."""
 
 
 def measure(context: Context) -> Iterator[Figure]:
@@ -37,7 +36,8 @@ def measure(context: Context) -> Iterator[Figure]:
             for apart, name in ((1, "neighbours"), (QUEUES, "among four queues")):
                 context.show(f"gather: {size} B records, {name}")
                 answers = Answers(log, out, size, apart)
-                joins = apart > 1 and size < JOIN_BELOW
+                # As the broker does: small slices are copied together, one slice or large ones handed over as they are.
+                joins = apart > 1 and size < JOIN_BELOW_BYTES
                 ways = {"sendfile": answers.sendfile} | ({"one sendmsg": answers.sendmsg} if joins else {})
                 ours = answers.joined if joins else answers.sendmsg
                 took: dict[str, list[float]] = {key: [] for key in ("ours", *ways)}

@@ -57,6 +57,7 @@ class Popping:
         self._popped = PopOffsets(store, services.offsets)
         self._orders = OrderInfoManager(tables.replacer(ORDERS), clock.wall_ms, self._exists)
         self._modes = RequestModeManager(tables.replacer(MODES))
+        self._walk = QueueWalk(config, services.topics)
         self._revive: ReviveService
         self._reviving: asyncio.Task[None] | None = None
         self.hold = PopHold(self._call_later, config.max_pop_polling_size, config.pop_polling_size)
@@ -92,61 +93,27 @@ class Popping:
     @cached_property
     def messages(self) -> PopMessageProcessor:
         """Serves pops."""
-        services, config = self._services, self._config
-        reader = PopReader(config.broker_name, self._store, self._log, services.offsets, self._popped, self._orders)
-        return PopMessageProcessor(
-            config,
-            self._store,
-            services.topics,
-            services.groups,
-            reader,
-            self.hold,
-            QueueWalk(config, services.topics),
-            services.cold_reads,
-            self._log.queues,
-            services.clock.wall_ms,
-            services.random_below,
+        services = self._services
+        reader = PopReader(
+            self._config.broker_name, self._store, self._log, services.offsets, self._popped, self._orders
         )
+        return PopMessageProcessor(services, reader, self.hold, self._walk, self._log.queues)
 
     @cached_property
     def looks(self) -> PopLookProcessor:
         """Serves what only looks."""
-        services, config = self._services, self._config
-        return PopLookProcessor(
-            config,
-            services.topics,
-            services.groups,
-            Peeker(self._store, self._popped),
-            self._orders,
-            self.hold,
-            QueueWalk(config, services.topics),
-            services.cold_reads,
-            services.clock.wall_ms,
-            services.random_below,
-        )
+        peeker = Peeker(self._store, self._popped)
+        return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._walk)
 
     @cached_property
     def acks(self) -> PopAckProcessor:
         """Serves acknowledgements and changed times."""
-        services = self._services
-        return PopAckProcessor(
-            self._store,
-            services.topics,
-            services.offsets,
-            self._orders,
-            self._log,
-            self.hold,
-            services.waiters,
-            services.clock.wall_ms,
-        )
+        return PopAckProcessor(self._services, self._orders, self._log, self.hold)
 
     @cached_property
     def assignments(self) -> AssignmentProcessor:
         """Says who reads what."""
-        services = self._services
-        return AssignmentProcessor(
-            self._config, services.topics, services.groups, services.consumers, self._modes, self._topic_queues
-        )
+        return AssignmentProcessor(self._services, self._modes, self._topic_queues)
 
     def start(self) -> None:
         """Begin with whatever became due while nobody looked."""

@@ -84,10 +84,7 @@ class RequestHandler:
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
-            last = row + 1
-            if kind == _SEND:
-                while last < count and table[last * ROW_WIDTH + _SAME_TOPIC]:
-                    last += 1
+            last = _run_end(table, row, count) if kind == _SEND else row + 1
             if table[base + _FLAG] & FLAG_RESPONSE:
                 pass  # an answer to a request of ours, already delivered by the channel
             elif kind == _PLAIN:
@@ -119,6 +116,15 @@ class RequestHandler:
 
     def _pull_command(self, channel: Channel, command: RemotingCommand) -> None:
         self._pull.process_command(channel, command)
+
+
+def _run_end(table: array[int], row: int, count: int) -> int:
+    """Behind the last row of one topic from ``row`` on, found without a step of Python for each."""
+    following = (row + 1) * ROW_WIDTH + _SAME_TOPIC
+    if row + 1 == count or not table[following]:
+        return row + 1
+    same = table[following : count * ROW_WIDTH : ROW_WIDTH]
+    return row + 1 + (same.index(0) if 0 in same else len(same))
 
 
 def _send_away(channel: Channel, batch: FrameBatch) -> None:

@@ -13,7 +13,6 @@ file without a good spare is an error and no fresh start.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Mapping
 
@@ -47,7 +46,7 @@ class LocalFileOffsetStore:
         if "/" in client_id or "\\" in client_id or "\0" in client_id or client_id in (".", ".."):
             raise ConfigError("instanceName", client_id, "a client id that can be the name of a folder")
         self._files = files
-        home = directory or f"{os.path.expanduser('~')}/{DIRECTORY}"  # noqa: PTH111 - paths are texts here
+        home = directory or files.expand(f"~/{DIRECTORY}")
         self._folder = f"{home}/{client_id}/{group}"
         self.path = f"{self._folder}/offsets.json"
         self._turn = threading.Lock()

@@ -75,6 +75,22 @@ def test_pipelined_sends_keep_their_order(tmp_path, sync_flush):
     run(scene())
 
 
+def test_topics_that_alternate_in_one_read_keep_their_messages(tmp_path):
+    async def scene() -> None:
+        async with Cluster(tmp_path, False) as cluster:
+            topics = [name for length in (1, 2, 3, 5) for name in ("A", "B") for _ in range(length)]
+            for name in ("A", "B"):
+                await cluster.send(name, b"first", queues=1)
+            sends = [cluster.send(name, b"%d" % i, properties_text(UNIQ_KEY=f"U{i}")) for i, name in enumerate(topics)]
+            answers = await asyncio.gather(*sends)
+            assert [answer.ext_fields["transactionId"] for answer in answers] == [f"U{i}" for i in range(len(topics))]
+            for name in ("A", "B"):
+                expected = [b"%d" % i for i, one in enumerate(topics) if one == name]
+                assert await cluster.bodies(name, 0) == [b"first", *expected]
+
+    run(scene())
+
+
 @both_flush_modes
 def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
     """No UNIQ_KEY, resent broker properties, WAIT=false, a free queue, each between ordinary ones."""

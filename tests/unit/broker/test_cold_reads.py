@@ -39,6 +39,16 @@ class Disk:
         monkeypatch.setattr(ColdRecords, "fetch", slow_records)
         monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
 
+    async def until_asked(self) -> None:
+        while not self.asked:
+            await asyncio.sleep(0.001)
+
+
+async def leave_behind(path):
+    """A store with one message, which is of an earlier life for whoever opens it next."""
+    async with Cluster(path) as cluster:
+        await cluster.send("T", b"old")
+
 
 def bodies(answer):
     return [bytes(message.body) for message in decode_messages(answer.body)]
@@ -49,13 +59,11 @@ def test_others_are_served_meanwhile(filtered, tmp_path, monkeypatch):
     options = {"expression": "a is null", "expression_type": "SQL92"} if filtered else {}
 
     async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
-            await cluster.send("T", b"old")
+        await leave_behind(tmp_path)
         disk = Disk(monkeypatch)
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
             cold = asyncio.ensure_future(cluster.pull("T", **options))
-            while not disk.asked:
-                await asyncio.sleep(0.001)
+            await disk.until_asked()
             assert (await cluster.send("T", b"new")).code == 0
             assert bodies(await cluster.pull("T", 0, 1, **options)) == [b"new"]
             assert not cold.done()
@@ -69,13 +77,11 @@ def test_others_are_served_meanwhile(filtered, tmp_path, monkeypatch):
 
 def test_a_stop_answers_it(tmp_path, monkeypatch):
     async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
-            await cluster.send("T", b"old")
+        await leave_behind(tmp_path)
         disk = Disk(monkeypatch)
         async with Cluster(tmp_path) as cluster:
             cold = asyncio.ensure_future(cluster.pull("T"))
-            while not disk.asked:
-                await asyncio.sleep(0.001)
+            await disk.until_asked()
             stop = asyncio.ensure_future(cluster.stop_broker())
             await asyncio.sleep(0.01)
             assert not stop.done()
@@ -88,13 +94,11 @@ def test_a_stop_answers_it(tmp_path, monkeypatch):
 
 def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
     async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
-            await cluster.send("T", b"old")
+        await leave_behind(tmp_path)
         disk = Disk(monkeypatch)
         async with Cluster(tmp_path, pull_thread_pool_queue_capacity=1) as cluster:
             cold = asyncio.ensure_future(cluster.pull("T"))
-            while not disk.asked:
-                await asyncio.sleep(0.001)
+            await disk.until_asked()
             refused = await cluster.pull("T")
             assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
             disk.answer.set()
@@ -120,8 +124,7 @@ def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
                 times = {"beginTimestamp": "0", "endTimestamp": str(2**62)}
                 asked = cluster.ask(RequestCode.QUERY_MESSAGE, {"topic": "T", "key": "k", "maxNum": "32", **times})
             cold = asyncio.ensure_future(asked)
-            while not disk.asked:
-                await asyncio.sleep(0.001)
+            await disk.until_asked()
             assert (await cluster.send("T", b"new")).code == 0
             assert not cold.done()
             disk.answer.set()
@@ -133,8 +136,7 @@ def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
 
 def test_what_the_disk_cannot_read_is_not_found(tmp_path, monkeypatch):
     async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
-            await cluster.send("T", b"old")
+        await leave_behind(tmp_path)
         monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
 
         def fails(segment: MappedSegment, *_: int) -> bytes:
@@ -150,13 +152,11 @@ def test_what_the_disk_cannot_read_is_not_found(tmp_path, monkeypatch):
 
 def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
     async def scene() -> None:
-        async with Cluster(tmp_path) as cluster:
-            await cluster.send("T", b"old")
+        await leave_behind(tmp_path)
         disk = Disk(monkeypatch)
         async with Cluster(tmp_path, pull_thread_pool_queue_capacity=1) as cluster:
             cold = asyncio.ensure_future(cluster.pull("T"))
-            while not disk.asked:
-                await asyncio.sleep(0.001)
+            await disk.until_asked()
             refused = await cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
             assert refused.code == 2
             disk.answer.set()

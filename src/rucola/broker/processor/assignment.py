@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from rucola.broker.client.consumer_manager import BROADCASTING, ConsumerManager
-from rucola.broker.config import BrokerConfig
+from rucola.broker.client.consumer_manager import BROADCASTING
 from rucola.broker.pop.allocate import STRATEGIES, allocate, allocate_for_pop
 from rucola.broker.pop.request_mode import POP, PULL, RequestMode, RequestModeManager
 from rucola.broker.processor.processor import success
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError
@@ -35,17 +33,14 @@ class AssignmentProcessor:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        consumers: ConsumerManager,
+        services: BrokerServices,
         modes: RequestModeManager,
         topic_queues: Callable[[str], Awaitable[list[MessageQueue] | None]],
     ) -> None:
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
+        self._config = services.config
+        self._topics = services.topics
+        self._groups = services.groups
+        self._consumers = services.consumers
         self._modes = modes
         self._topic_queues = topic_queues
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 
-from rucola.broker.config import BrokerConfig
-from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_read import Pop, PopReader
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE
 from rucola.broker.processor.pop_checks import check_place, note_born_time
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
 from rucola.filter.sql import SqlExpression, compile_sql
@@ -25,7 +22,6 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rucola.remoting.processors import OVERLOAD, serve_again
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 _TOO_LATE_MS = 500
 _TAG = "TAG"
@@ -37,34 +33,27 @@ class PopMessageProcessor:
 
     Args:
         revive_queues: queues of the revive topic.
-        random_below: ``n -> 0..n-1``; decides where a pop begins.
     """
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
+        services: BrokerServices,
         reader: PopReader,
         hold: PopHold,
         walk: QueueWalk,
-        cold_reads: ColdReads,
         revive_queues: int,
-        wall_ms: Callable[[], int],
-        random_below: Callable[[int], int],
     ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
+        self._config = services.config
+        self._store = services.store
+        self._topics = services.topics
+        self._groups = services.groups
         self._reader = reader
         self._hold = hold
         self._walk = walk
-        self._cold_reads = cold_reads
+        self._cold_reads = services.cold_reads
         self._revive_queues = itertools.cycle(range(revive_queues))
-        self._wall_ms = wall_ms
-        self._random_below = random_below
+        self._wall_ms = services.clock.wall_ms
+        self._random_below = services.random_below
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200050; None when the request waits."""

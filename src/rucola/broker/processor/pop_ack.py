@@ -6,17 +6,13 @@ What was answered holds whatever happens: it is in the log before the answer, un
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from rucola.broker.flush_waiters import FlushWaiters
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
 from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.processor.processor import FAQ, NO_CODE
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
 from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 from rucola.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -28,35 +24,20 @@ from rucola.protocol.headers.pop import (
     ChangeInvisibleTimeResponseHeader,
 )
 from rucola.remoting.server import Channel
-from rucola.store.message_store import MessageStore
 
 
 class PopAckProcessor:
-    """See the module. Event loop only.
+    """See the module. Event loop only."""
 
-    Args:
-        waiters: answers that wait for the disk; None when none do.
-    """
-
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        offsets: ConsumerOffsetManager,
-        orders: OrderInfoManager,
-        log: ReviveLog,
-        hold: PopHold,
-        waiters: FlushWaiters | None,
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
+    def __init__(self, services: BrokerServices, orders: OrderInfoManager, log: ReviveLog, hold: PopHold) -> None:
+        self._store = services.store
+        self._topics = services.topics
+        self._offsets = services.offsets
         self._orders = orders
         self._log = log
         self._hold = hold
-        self._waiters = waiters
-        self._wall_ms = wall_ms
+        self._waiters = services.waiters
+        self._wall_ms = services.clock.wall_ms
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200051."""

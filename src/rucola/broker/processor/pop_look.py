@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from rucola.broker.config import BrokerConfig
-from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.peek import Peek, Peeker
 from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
@@ -15,8 +12,7 @@ from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.processor.pop_checks import check_place, no_topic, note_born_time
 from rucola.broker.processor.processor import NO_CODE
-from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.broker.services import BrokerServices
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError
 from rucola.formats.pop import MESSAGES_MAX
@@ -35,35 +31,21 @@ from rucola.remoting.server import Channel
 
 
 class PopLookProcessor:
-    """See the module. Event loop only.
-
-    Args:
-        random_below: ``n -> 0..n-1``; decides where a look begins.
-    """
+    """See the module. Event loop only."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        peeker: Peeker,
-        orders: OrderInfoManager,
-        hold: PopHold,
-        walk: QueueWalk,
-        cold_reads: ColdReads,
-        wall_ms: Callable[[], int],
-        random_below: Callable[[int], int],
+        self, services: BrokerServices, peeker: Peeker, orders: OrderInfoManager, hold: PopHold, walk: QueueWalk
     ) -> None:
-        self._config = config
-        self._topics = topics
-        self._groups = groups
+        self._config = services.config
+        self._topics = services.topics
+        self._groups = services.groups
         self._peeker = peeker
         self._orders = orders
         self._hold = hold
         self._walk = walk
-        self._cold_reads = cold_reads
-        self._wall_ms = wall_ms
-        self._random_below = random_below
+        self._cold_reads = services.cold_reads
+        self._wall_ms = services.clock.wall_ms
+        self._random_below = services.random_below
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200052: messages as they are stored, which stay where they are; None while the disk is waited for."""

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch, tell_brokers
 from rucola.client.admin import AdminClient
 from rucola.errors import ConfigError, FormatError
 from rucola.protocol.headers.auth import CreateAccessConfigRequestHeader, GetBrokerAclConfigResponseHeader
@@ -69,13 +69,15 @@ def update_acl_config(
         group_perms,
     )
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.change_account(address, account)
-            text = f"create or update plain access config to {address} success."
-            output.say(text, accessKey=access_key, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.change_account(address, account),
+        lambda address: f"create or update plain access config to {address} success.",
+        slaves=True,
+        accessKey=access_key,
+    )
 
 
 @app.command("deleteAclConfig")
@@ -83,13 +85,15 @@ def delete_acl_config(namesrv: Namesrv, access_key: AccessKey, broker: Broker = 
     """Delete an account."""
     one_of(broker, cluster)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.delete_account(address, access_key)
-            text = f"delete plain access config account from {address} success."
-            output.say(text, accessKey=access_key, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.delete_account(address, access_key),
+        lambda address: f"delete plain access config account from {address} success.",
+        slaves=True,
+        accessKey=access_key,
+    )
 
 
 @app.command("updateGlobalWhiteAddr")
@@ -105,12 +109,14 @@ def update_global_white_addr(
     """Set the addresses from where nobody needs a signature."""
     one_of(broker, cluster)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.change_global_addresses(address, addresses, path)
-            output.say(f"update global white remote addresses to {address} success.", broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.change_global_addresses(address, addresses, path),
+        lambda address: f"update global white remote addresses to {address} success.",
+        slaves=True,
+    )
 
 
 @app.command("clusterAclConfigVersion")
@@ -139,9 +145,9 @@ def get_acl_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = N
     async def work(admin: AdminClient) -> None:
         for address in await admin.masters(broker, cluster):
             found = await admin.auth.accounts(address)
-            output.facts({"globalWhiteRemoteAddresses": _list(found.get("globalWhiteAddrs"))})
+            output.facts({"globalWhiteRemoteAddresses": _shown(found.get("globalWhiteAddrs"))})
             for account in found.get("plainAccessConfigs") or []:
-                output.facts({name: _list(account.get(name)) for name in _ACCOUNT_MEMBERS})
+                output.facts({name: _shown(account.get(name)) for name in _ACCOUNT_MEMBERS})
 
     administer(namesrv, work)
 
@@ -154,8 +160,6 @@ def _file_versions(version: GetBrokerAclConfigResponseHeader) -> dict[str, dict[
         raise FormatError("allAclFileVersion", 0, "JSON, path to version", str(error)[:80]) from None
 
 
-def _list(value: object) -> object:
-    """Lists as RocketMQ's tool prints them, for people."""
-    if isinstance(value, list) and not output.JSON.get():
-        return f"[{', '.join(map(str, value))}]"
-    return value
+def _shown(value: object) -> object:
+    """Lists are texts for people only."""
+    return output.list_text(value) if isinstance(value, list) and not output.JSON.get() else value

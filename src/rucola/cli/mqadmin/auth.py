@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, administer, app, named, one_of
+from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, administer, app, named, one_of, tell_brokers
 from rucola.client.admin import AdminClient
 from rucola.errors import ConfigError
 from rucola.protocol.bodies.auth import acl_info
@@ -45,12 +45,15 @@ def create_user(
         raise ConfigError("-p", "", "a password, here or in MQADMIN_PASSWORD")
     user = _given(username=name, password=password, userType=user_type)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.create_user(address, user)
-            output.say(f"create user to {address} success.", user=name, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.create_user(address, user),
+        lambda address: f"create user to {address} success.",
+        slaves=True,
+        user=name,
+    )
 
 
 @app.command("updateUser")
@@ -69,12 +72,15 @@ def update_user(
     if len(user) == 1:
         raise ConfigError("-p, -t or -s", "", "something to change")
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.update_user(address, user)
-            output.say(f"update user to {address} success.", user=name, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.update_user(address, user),
+        lambda address: f"update user to {address} success.",
+        slaves=True,
+        user=name,
+    )
 
 
 @app.command("deleteUser")
@@ -82,12 +88,15 @@ def delete_user(namesrv: Namesrv, name: User, broker: Broker = None, cluster: Cl
     """Delete a user, and its rules."""
     one_of(broker, cluster)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.delete_user(address, name)
-            output.say(f"delete user to {address} success.", user=name, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.delete_user(address, name),
+        lambda address: f"delete user to {address} success.",
+        slaves=True,
+        user=name,
+    )
 
 
 @app.command("getUser")
@@ -164,12 +173,15 @@ def create_acl(
     one_of(broker, cluster)
     acl = acl_info(subject, named(resources), named(actions), named(source_ips) or None, decision)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.create_acl(address, acl)
-            output.say(f"create acl to {address} success.", subject=subject, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.create_acl(address, acl),
+        lambda address: f"create acl to {address} success.",
+        slaves=True,
+        subject=subject,
+    )
 
 
 @app.command("updateAcl")
@@ -187,12 +199,15 @@ def update_acl(
     one_of(broker, cluster)
     acl = acl_info(subject, named(resources), named(actions), named(source_ips) or None, decision)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.update_acl(address, acl)
-            output.say(f"update acl to {address} success.", subject=subject, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.update_acl(address, acl),
+        lambda address: f"update acl to {address} success.",
+        slaves=True,
+        subject=subject,
+    )
 
 
 @app.command("deleteAcl")
@@ -206,12 +221,15 @@ def delete_acl(
     """Take rules from a user: all, or those for one resource."""
     one_of(broker, cluster)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.members(broker, cluster):
-            await admin.auth.delete_acl(address, subject, resource)
-            output.say(f"delete acl to {address} success.", subject=subject, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.auth.delete_acl(address, subject, resource),
+        lambda address: f"delete acl to {address} success.",
+        slaves=True,
+        subject=subject,
+    )
 
 
 @app.command("getAcl")
@@ -287,8 +305,8 @@ def _show_acls(acls: Iterable[Mapping[str, Any]]) -> None:
                 acl.get("subject"),
                 policy.get("policyType"),
                 entry.get("resource"),
-                _list(entry.get("actions")),
-                _list(entry.get("sourceIps")),
+                output.list_text(entry.get("actions")),
+                output.list_text(entry.get("sourceIps")),
                 entry.get("decision"),
             ]
             for policy, entry in entries
@@ -296,8 +314,3 @@ def _show_acls(acls: Iterable[Mapping[str, Any]]) -> None:
         if not entries:
             rows.append([acl.get("subject"), "", "", "", "", ""])
     output.table(_ACL_COLUMNS, rows)
-
-
-def _list(values: object) -> str:
-    """As RocketMQ's tool prints a list."""
-    return f"[{', '.join(map(str, values))}]" if isinstance(values, list) else "null"

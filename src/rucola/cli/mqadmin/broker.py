@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli.mqadmin import output
-from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch
+from rucola.cli.mqadmin.command import Broker, Cluster, Namesrv, Switch, administer, app, one_of, switch, tell_brokers
 from rucola.client.admin import AdminClient
 from rucola.protocol.codes import RequestCode
 
@@ -80,12 +80,15 @@ def update_broker_config(
     """Change an option of a broker or of a cluster's masters."""
     one_of(broker, cluster)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.change_broker_config(address, {key: value})
-            output.say(f"update broker config success, {address}", broker=address, key=key, value=value)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.change_broker_config(address, {key: value}),
+        lambda address: f"update broker config success, {address}",
+        key=key,
+        value=value,
+    )
 
 
 @app.command("wipeWritePerm")
@@ -143,12 +146,13 @@ def broker_consume_stats(
 
 
 def _clean(namesrv: str, broker: str | None, cluster: str | None, code: RequestCode) -> None:
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.clean(address, code)
-            output.say(f"success, {address}", broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.clean(address, code),
+        lambda address: f"success, {address}",
+    )
 
 
 def _state(figures: dict[str, str]) -> list[object]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import orjson
 import typer
@@ -38,6 +38,7 @@ Broker = Annotated[str | None, typer.Option("-b", "--brokerAddr", help="This bro
 Cluster = Annotated[str | None, typer.Option("-c", "--clusterName", help="All masters of this cluster.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.", show_default=False)]
 Group = Annotated[str, typer.Option("-g", "--groupName", help="Consumer group.", show_default=False)]
+T = TypeVar("T")
 TOOLS_FILE = "conf/tools.yml"
 Switch = str | None
 """Text of an option that takes ``true`` or ``false``; see ``switch``."""
@@ -57,6 +58,33 @@ def administer(namesrv: str, work: Callable[[AdminClient], Awaitable[None]]) -> 
             await work(admin)
 
     asyncio.run(session())
+
+
+def tell_brokers(
+    namesrv: str,
+    broker: str | None,
+    cluster: str | None,
+    tell: Callable[[AdminClient, str], Awaitable[object]],
+    done: Callable[[str], str],
+    *,
+    slaves: bool = False,
+    **values: object,
+) -> None:
+    """Change one thing on a broker, or on those of a cluster, or on all, with a line for each that took it.
+
+    Args:
+        tell: makes the change at an address.
+        done: the line for a person, of the address.
+        slaves: on the slaves too, for what no slave copies.
+        values: what a script hears besides the address.
+    """
+
+    async def work(admin: AdminClient) -> None:
+        for address in await (admin.members if slaves else admin.masters)(broker, cluster):
+            await tell(admin, address)
+            output.say(done(address), **values, broker=address)
+
+    administer(namesrv, work)
 
 
 def client_config() -> ClientConfig:
@@ -107,8 +135,8 @@ def time_ms(option: str, text: str) -> int:
         raise ConfigError(option, text, "now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS") from None
 
 
-def json_list(path: str) -> list[dict[str, Any]]:
-    """The objects of a file that holds a JSON list of them.
+def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
+    """What ``make`` makes of the objects of a file that holds a JSON list of them, each a ``kind``.
 
     Raises:
         ConfigError: there is no such file, or it holds something else.
@@ -122,7 +150,10 @@ def json_list(path: str) -> list[dict[str, Any]]:
         raise ConfigError("-f", path, f"a file with JSON ({error})") from None
     if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
         raise ConfigError("-f", path, "a file with a JSON list of objects")
-    return found
+    try:
+        return [make(one) for one in found]
+    except (TypeError, ValueError) as error:
+        raise ConfigError("-f", path, f"a file with {kind} ({error})") from None
 
 
 def named(text: str | None) -> list[str]:

@@ -18,6 +18,7 @@ from rucola.cli.mqadmin.command import (
     json_list,
     one_of,
     switch,
+    tell_brokers,
 )
 from rucola.client.admin import AdminClient
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -59,12 +60,14 @@ def update_sub_group(
         notify_consumer_ids_changed_enable=switch("-a", notify, True),
     )
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.change_group(address, config)
-            output.say(f"create subscription group to {address} success.", group=group, broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.change_group(address, config),
+        lambda address: f"create subscription group to {address} success.",
+        group=group,
+    )
 
 
 @app.command("updateSubGroupList")
@@ -79,18 +82,18 @@ def update_sub_group_list(
 ) -> None:
     """Create or change many consumer groups at once."""
     one_of(broker, cluster)
-    try:
-        configs = [SubscriptionGroupConfig.from_dict(one) for one in json_list(path)]
-    except (TypeError, ValueError) as error:
-        raise ConfigError("-f", path, f"a file with SubscriptionGroupConfig ({error})") from None
+    configs = json_list(path, "SubscriptionGroupConfig", SubscriptionGroupConfig.from_dict)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.change_groups(address, configs)
-            text = f"submit batch of subscription group config to {address} success, please check the result later."
-            output.say(text, groups=len(configs), broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.change_groups(address, configs),
+        lambda address: (
+            f"submit batch of subscription group config to {address} success, please check the result later."
+        ),
+        groups=len(configs),
+    )
 
 
 @app.command("setConsumeMode")
@@ -108,12 +111,16 @@ def set_consume_mode(
     if mode not in ("PULL", "POP"):
         raise ConfigError("-m", mode, "PULL or POP")
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.set_request_mode(address, SetMessageRequestModeRequestBody(topic, group, mode, share))
-            output.say(f"set consume mode to {address} success.", broker=address, mode=mode)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.set_request_mode(
+            address, SetMessageRequestModeRequestBody(topic, group, mode, share)
+        ),
+        lambda address: f"set consume mode to {address} success.",
+        mode=mode,
+    )
 
 
 @app.command("deleteSubGroup")
@@ -130,12 +137,14 @@ def delete_sub_group(
     one_of(broker, cluster)
     clean = switch("-r", remove_offset, False)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.delete_group(address, group, clean)
-            output.say(f"delete subscription group [{group}] from broker [{address}] success.", group=group)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.delete_group(address, group, clean),
+        lambda address: f"delete subscription group [{group}] from broker [{address}] success.",
+        group=group,
+    )
 
 
 @app.command("getConsumerConfig")

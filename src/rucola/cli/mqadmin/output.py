@@ -58,6 +58,11 @@ def say(text: str, **values: object) -> None:
         _console().print(Text(text))
 
 
+def list_text(value: object) -> str:
+    """A list as RocketMQ's tool prints it, ``null`` where there is none."""
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else "null"
+
+
 def time_text(wall_ms: int) -> str:
     """``yyyy-MM-dd HH:mm:ss,SSS`` in local time, ``-`` for no time."""
     if wall_ms <= 0:

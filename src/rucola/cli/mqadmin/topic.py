@@ -20,6 +20,7 @@ from rucola.cli.mqadmin.command import (
     named,
     one_of,
     switch,
+    tell_brokers,
 )
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
 from rucola.common.topic_config import TopicConfig
@@ -155,18 +156,16 @@ def update_topic_list(
 ) -> None:
     """Create or change many topics at once."""
     one_of(broker, cluster)
-    try:
-        configs = [TopicConfig.from_dict(one) for one in json_list(path)]
-    except (TypeError, ValueError) as error:
-        raise ConfigError("-f", path, f"a file with TopicConfig ({error})") from None
+    configs = json_list(path, "TopicConfig", TopicConfig.from_dict)
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.change_topics(address, configs)
-            text = f"submit batch of topic config to {address} success, please check the result later."
-            output.say(text, topics=len(configs), broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.change_topics(address, configs),
+        lambda address: f"submit batch of topic config to {address} success, please check the result later.",
+        topics=len(configs),
+    )
 
 
 @app.command("allocateMQ")
@@ -271,9 +270,10 @@ def update_order_conf(
 def clean_unused_topic(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
     """Remove queues of topics that brokers do not know any more."""
 
-    async def work(admin: AdminClient) -> None:
-        for address in await admin.masters(broker, cluster):
-            await admin.api.clean(address, RequestCode.CLEAN_UNUSED_TOPIC)
-            output.say(f"clean unused topics of {address} success.", broker=address)
-
-    administer(namesrv, work)
+    tell_brokers(
+        namesrv,
+        broker,
+        cluster,
+        lambda admin, address: admin.api.clean(address, RequestCode.CLEAN_UNUSED_TOPIC),
+        lambda address: f"clean unused topics of {address} success.",
+    )
