@@ -93,7 +93,7 @@ class NamesrvProcessor:
             header.broker_addr,
             header.ha_server_addr,
             header.heartbeat_timeout_millis,
-            bool(header.enable_acting_master),
+            header.enable_acting_master,
             command.ext_fields.get(_ZONE_NAME),
         )
         is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None

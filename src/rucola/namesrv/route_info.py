@@ -36,7 +36,8 @@ class BrokerRegistration:
     address: str
     ha_address: str = ""
     timeout_ms: int | None = None
-    enable_acting_master: bool = False
+    enable_acting_master: bool | None = None
+    """None from brokers before 5.0, which say nothing about it."""
     zone_name: str | None = None
 
 
@@ -102,16 +103,18 @@ class RouteInfoManager:
         if known is None and len(topics) == 1:
             return None
         if group is None:
-            group = _Group(broker.cluster, {}, broker.enable_acting_master, broker.zone_name)
+            group = _Group(broker.cluster, {}, False, broker.zone_name)
             self._groups[broker.broker_name] = group
         self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
-        group.enable_acting_master, group.zone_name = broker.enable_acting_master, broker.zone_name
+        group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name
+        new_id = broker.broker_id not in group.addresses
         for broker_id in [number for number, address in group.addresses.items() if address == broker.address]:
             del group.addresses[broker_id]
         group.addresses[broker.broker_id] = broker.address
         if self._speaks_for_topics(group, broker):
-            changed = known is None or known.data_version != version
-            self._take_topics(broker.broker_name, topics, changed)
+            changed = new_id or known is None or known.data_version != version
+            acting = group.enable_acting_master and broker.broker_id != MASTER_ID
+            self._take_topics(broker.broker_name, topics, changed, ~_WRITE if acting else -1)
         timeout_ms = BROKER_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
         self._live[key] = BrokerLive(
             broker.broker_name,
@@ -254,23 +257,18 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """Topics are the master's word, or without a master the smallest slave's where one may act for it."""
+        """Topics are the master's word, or without a master that of the smallest slave from 5.0 on."""
         if broker.broker_id == MASTER_ID:
             return True
-        return (
-            broker.enable_acting_master
-            and MASTER_ID not in group.addresses
-            and broker.broker_id == min(group.addresses)
-        )
+        return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)
 
-    def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig], changed: bool) -> None:
+    def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig], changed: bool, perm_mask: int) -> None:
         for name, config in topics.items():
             queues = self._topics.get(name)
             if not changed and queues is not None and broker_name in queues:
                 continue
-            data = QueueData(
-                broker_name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag
-            )
+            perm = config.perm & perm_mask
+            data = QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
             self._topics.setdefault(name, {})[broker_name] = data
 
     def _master_of(self, group: _Group, broker: BrokerRegistration) -> RegistrationResult:

@@ -89,8 +89,10 @@ def test_groups_are_made_when_allowed():
     again = SubscriptionGroupManager(False, written.append, lambda: 1)
     again.load(written[0])
     assert again.find("g") is not None
+    groups.set_readable("g", "T", readable=False)
     assert groups.delete("g")
     assert not groups.delete("g")
+    assert groups.is_readable("g", "T")
 
 
 class Members:

@@ -143,6 +143,24 @@ def test_a_lost_master_with_an_acting_one_takes_no_sends(routes):
     assert routes.route("New") is not None
 
 
+def test_without_a_master_the_smallest_slave_speaks_for_topics(routes):
+    says_so = {"enable_acting_master": False}
+    second = BrokerRegistration("C", "broker-a", 2, "10.0.0.4:10911", **says_so)
+    first = BrokerRegistration("C", "broker-a", 1, SLAVE.address, **says_so)
+    routes.register(second, topics("T", "U"), V1, "s2")
+    assert routes.route("T").broker_datas[0].broker_addrs == {2: second.address}
+    routes.register(first, topics("T", "U", queues=8), V1, "s1")
+    routes.register(second, topics("T", "New"), V2, "s2")
+    assert routes.route("New") is None
+    assert [(data.perm, data.read_queue_nums) for data in routes.route("T").queue_datas] == [(6, 8)]
+    acting = BrokerRegistration("C", "b", 1, "s:1", enable_acting_master=True)
+    routes.register(acting, topics("V", "W"), V1, "s")
+    assert routes.route("V").queue_datas[0].perm == 4
+    routes.register(BrokerRegistration("C", "b", 0, "s:1", enable_acting_master=True), topics("V", "W"), V1, "s")
+    assert routes.route("V").queue_datas[0].perm == 6
+    assert routes.route("V").broker_datas[0].broker_addrs == {0: "s:1"}
+
+
 def test_topics_by_hand(routes):
     routes.register(MASTER, topics("T", "U"), V1, "m")
     routes.register(OTHER, topics("T", "V"), V1, "o")

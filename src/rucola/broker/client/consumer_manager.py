@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 BROADCASTING = "BROADCASTING"
+CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 
 
 @dataclass(slots=True)
@@ -24,6 +25,8 @@ class ConsumerGroup:
     consume_from_where: str
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     clients: dict[Any, ClientChannel] = field(default_factory=dict)
+    changes: int = 0
+    """Grows whenever a heartbeat says something else than the one before, of this client or another one."""
 
     def client_ids(self) -> list[str]:
         """Ids of the live clients, each once."""
@@ -35,11 +38,15 @@ class ConsumerManager:
 
     Args:
         on_change: called with the group whenever its clients or topics changed and its members must rebalance.
+
+    Attributes:
+        changes: grows whenever any group reads other topics, or in another way.
     """
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._on_change = on_change
+        self.changes = 0
 
     def group(self, group: str) -> ConsumerGroup | None:
         """The group, None when no client of it is alive."""
@@ -80,12 +87,16 @@ class ConsumerManager:
         info = self._groups.get(group)
         if info is None:
             info = self._groups[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
+        before = info.consume_type, info.message_model, info.consume_from_where, dict(info.subscriptions)
         info.consume_type, info.message_model = consume_type, message_model
         info.consume_from_where = consume_from_where
         changed = client.channel not in info.clients
         info.clients[client.channel] = client
         if subscriptions is not None:
             changed |= _replace_subscriptions(info.subscriptions, subscriptions)
+        if before != (info.consume_type, info.message_model, info.consume_from_where, info.subscriptions):
+            info.changes += 1
+            self.changes += 1
         if changed:
             self._on_change(info)
         return changed
@@ -97,6 +108,7 @@ class ConsumerManager:
             return
         if not info.clients:
             del self._groups[group]
+            self.changes += 1
         self._on_change(info)
 
     def channel_closed(self, channel: Any) -> None:

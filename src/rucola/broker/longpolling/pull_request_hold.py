@@ -44,6 +44,12 @@ class PullRequest:
     timer: Timer | None = None
     expression: SqlExpression | None = None
     """Of an SQL92 subscription; ``tag_codes`` is None then."""
+    code: int = 0
+    """Of the request, 11 or 361."""
+    sub_version: int | None = None
+    """The oldest subscription that may serve it; None when it brought its own."""
+    admitted: int = 0
+    """State of topics, groups and subscriptions when it was found that it may read."""
 
 
 class PullRequestHold:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY, ConsumerGroup
 from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.processor.processor import success
 from rucola.broker.processor.pull import check_expression_type
@@ -19,15 +22,25 @@ from rucola.remoting.server import Channel
 
 TAG = "TAG"
 _LAST_HEARTBEAT = "heartbeat"
-_LAST_CLIENTS = "clients"
 _ANSWER = HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heartbeat:
+    """The last one of a connection, and what it came to."""
+
+    body: bytes
+    clients: list[ClientChannel]
+    groups: list[tuple[ConsumerGroup, int, str]]
+    """The groups it named, their ``changes`` behind it, and their retry topics; no topic for a group without one."""
 
 
 class ClientManageProcessor:
     """Keeps producers and consumers current.
 
-    A client repeats the same body every 30 s, so the last one of each connection is kept and an equal one only renews
-    the times.
+    A client repeats the same body every 30 s, so the last one of each connection is kept, and an equal one only renews
+    the times while what the last one said still stands: another client of a group may have said otherwise meanwhile,
+    or somebody deleted a retry topic.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -42,12 +55,15 @@ class ClientManageProcessor:
     def heartbeat(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """34."""
         now = self._monotonic()
-        if channel.attributes.get(_LAST_HEARTBEAT) == command.body:
-            for client in channel.attributes[_LAST_CLIENTS]:
+        last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
+        if last is not None and last.body == command.body and self._stands(last):
+            for client in last.clients:
                 client.last_update_s = now
             return success(command, _ANSWER)
+        channel.attributes.pop(_LAST_HEARTBEAT, None)
         data = HeartbeatData.decode(command.body)
         clients: list[ClientChannel] = []
+        groups: list[tuple[ConsumerGroup, int, str]] = []
 
         def new_client() -> ClientChannel:
             clients.append(ClientChannel(channel, data.client_id, command.language.name, command.version, now))
@@ -56,19 +72,23 @@ class ClientManageProcessor:
         for producer in data.producer_data_set:
             self._producers.register(producer.group_name, new_client())
         for consumer in data.consumer_data_set:
-            if self._prepare_group(consumer):
-                self._consumers.register(
-                    new_client(),
-                    consumer.group_name,
-                    consumer.consume_type.name,
-                    consumer.message_model.name,
-                    consumer.consume_from_where.name,
-                    None if data.without_sub else consumer.subscription_data_set,
-                )
-                if not data.without_sub:
-                    self._filters.register(consumer.group_name, consumer.subscription_data_set)
-        channel.attributes[_LAST_HEARTBEAT] = bytes(command.body)
-        channel.attributes[_LAST_CLIENTS] = clients
+            retry = self._prepare_group(consumer)
+            if retry is None:
+                continue
+            self._consumers.register(
+                new_client(),
+                consumer.group_name,
+                consumer.consume_type.name,
+                consumer.message_model.name,
+                consumer.consume_from_where.name,
+                None if data.without_sub else consumer.subscription_data_set,
+            )
+            if not data.without_sub:
+                self._filters.register(consumer.group_name, consumer.subscription_data_set)
+            info = self._consumers.group(consumer.group_name)
+            if info is not None:
+                groups.append((info, info.changes, retry))
+        channel.attributes[_LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), clients, groups)
         return success(command, _ANSWER)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -97,11 +117,24 @@ class ClientManageProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return success(command)
 
-    def _prepare_group(self, consumer: ConsumerData) -> bool:
-        """Group configuration and retry topic of a consumer; False when the group may not exist."""
+    def _stands(self, last: _Heartbeat) -> bool:
+        return not self._config.reject_pull_consumer_enable and all(
+            group.changes == changes and (not retry or self._topics.get(retry) is not None)
+            for group, changes, retry in last.groups
+        )
+
+    def _prepare_group(self, consumer: ConsumerData) -> str | None:
+        """Group configuration and retry topic of a consumer.
+
+        Returns:
+            The retry topic, empty for a group without one; None when the group may not exist, or not consume so.
+        """
+        if self._config.reject_pull_consumer_enable and consumer.consume_type.name == CONSUME_ACTIVELY:
+            return None
         group = self._groups.find(consumer.group_name)
         if group is None:
-            return False
-        if group.retry_queue_nums > 0:
-            self._topics.create_for_group(retry_topic(consumer.group_name), group.retry_queue_nums)
-        return True
+            return None
+        if group.retry_queue_nums <= 0:
+            return ""
+        topic, _ = self._topics.create_for_group(retry_topic(consumer.group_name), group.retry_queue_nums)
+        return topic.topic_name

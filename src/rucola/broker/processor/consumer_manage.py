@@ -55,7 +55,7 @@ class ConsumerManageProcessor:
         """14. A group without progress starts at 0 while the queue still has its first message."""
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
-        if offset is None:
+        if offset is None or offset < 0:  # some clients commit -1 for a queue they have not read
             if header.set_zero_if_not_found is False:
                 raise BrokerError(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"

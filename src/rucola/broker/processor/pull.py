@@ -7,7 +7,7 @@ from collections.abc import Collection
 from enum import IntEnum
 from functools import partial
 
-from rucola.broker.client.consumer_manager import BROADCASTING
+from rucola.broker.client.consumer_manager import BROADCASTING, CONSUME_ACTIVELY
 from rucola.broker.config import BrokerConfig
 from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.filter.filtered_read import read_filtered
@@ -15,6 +15,7 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import PullRequest, PullRequestHold
 from rucola.broker.processor.processor import FAQ, topic_missing
 from rucola.broker.services import BrokerServices
+from rucola.broker.subscription.subscription_group_manager import is_system_group
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName, PullSysFlag
@@ -101,6 +102,9 @@ class PullMessageProcessor:
         self._filters = services.filters
         self._expressions: dict[str, Collection[int] | None] = {}
         self._sql_expressions: dict[str, SqlExpression | None] = {}
+        self._changes = 0
+        services.topics.on_change(self._changed)
+        services.groups.on_change(self._changed)
 
     def process_row(self, channel: Channel, source: bytearray, table: array[int], row: int) -> None:
         """Take row ``row`` of kind PULL."""
@@ -168,9 +172,22 @@ class PullMessageProcessor:
         )
 
     def resume(self, request: PullRequest) -> None:
-        """Run a held request again; it does not wait a second time."""
-        if not request.channel.closed:
-            self._read(request, may_wait=False)
+        """Run a held request again; it does not wait a second time.
+
+        While it waited its group may have subscribed otherwise: what it would have skipped then, it must not skip now.
+        """
+        if request.channel.closed:
+            return
+        if request.admitted != self._changes + self._consumers.changes:
+            try:
+                self._admit(request)
+            except BrokerError as refusal:
+                _refuse(request, refusal)
+                return
+        self._read(request, may_wait=False)
+
+    def _changed(self) -> None:
+        self._changes += 1
 
     def _fetched(self, request: PullRequest, may_wait: bool) -> None:
         if not request.channel.closed:
@@ -190,13 +207,14 @@ class PullMessageProcessor:
     ) -> None:
         if oneway:
             return
+        brings_its_own = sys_flag & _SUBSCRIPTION
+        request.code = code
+        request.sub_version = None if brings_its_own else sub_version
         try:
-            self._check(request, code)
-            if not sys_flag & _SUBSCRIPTION:
-                self._take_subscribed(request, sub_version)
-            elif expression_type == TAG:
+            self._admit(request)
+            if brings_its_own and expression_type == TAG:
                 request.tag_codes = self._tag_codes(expression)
-            else:
+            elif brings_its_own:
                 request.expression = self._sql_expression(expression, expression_type)
         except BrokerError as refusal:
             _refuse(request, refusal)
@@ -210,14 +228,27 @@ class PullMessageProcessor:
         )
         self._read(request, may_wait=bool(sys_flag & _SUSPEND))
 
-    def _check(self, request: PullRequest, code: int) -> None:
+    def _admit(self, request: PullRequest) -> None:
+        """Every check, and what the group subscribed to for a request that did not say what it wants.
+
+        Raises:
+            BrokerError: it may not be read.
+        """
+        self._check(request)
+        if request.sub_version is not None:
+            self._take_subscribed(request, request.sub_version)
+        if self._config.reject_pull_consumer_enable:
+            self._refuse_active(request)
+        request.admitted = self._changes + self._consumers.changes
+
+    def _check(self, request: PullRequest) -> None:
         """Refuse what may not be read, in the reference's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
             raise PullForbiddenError(
                 ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
             )
-        if code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
             raise PullForbiddenError(
                 ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
             )
@@ -244,8 +275,15 @@ class PullMessageProcessor:
                 f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] topicConfig.readQueueNums:"
                 f"[{topic.read_queue_nums}] consumer:[{request.channel.remote_address}]",
             )
-        if config.reject_pull_consumer_enable:
-            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the broker refuses pulls of active consumers")
+
+    def _refuse_active(self, request: PullRequest) -> None:
+        """Let push consumers pull, and tools; a consumer that chose its queues itself no longer."""
+        info = self._consumers.group(request.group)
+        if info is not None and (info.consume_type != CONSUME_ACTIVELY or request.channel in info.clients):
+            return
+        if not is_system_group(request.group):
+            remark = "the consumer's group info not exist, or the pull consumer is rejected by server." + FAQ
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
 
     def _sql_expression(self, expression: str, expression_type: str) -> SqlExpression | None:
         """An SQL92 expression sent with the pull.
@@ -305,6 +343,7 @@ class PullMessageProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if subscription.expression_type == TAG:
             request.tag_codes = None if subscription.sub_string == "*" else frozenset(subscription.code_set)
+            request.expression = None
             return
         known = self._filters.get(request.topic, request.group)
         if known is None:
@@ -312,7 +351,7 @@ class PullMessageProcessor:
         if known[0].client_version < sub_version:
             raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's filter data is not latest")
         check_expression_type(self._config, subscription.expression_type)
-        request.expression = known[1]
+        request.tag_codes, request.expression = None, known[1]
 
     def _read(self, request: PullRequest, may_wait: bool, fetched: bool = False) -> None:
         if self._offsets.resets:

@@ -23,6 +23,15 @@ BUILT_IN_GROUPS = (
 )
 
 
+_OTHER_SYSTEM_GROUPS = frozenset({"DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER"})
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+def is_system_group(group: str) -> bool:
+    """Whether tools and brokers read as this group (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroupPullMessage``)."""
+    return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
+
+
 class SubscriptionGroupManager:
     """Group → configuration.
 
@@ -97,11 +106,11 @@ class SubscriptionGroupManager:
         self._changed()
 
     def delete(self, group: str) -> bool:
-        """Remove a group; returns whether there was one."""
-        if self.table.pop(group, None) is None:
-            return False
-        self._changed()
-        return True
+        """Remove a group, and what it may not read; returns whether there was one."""
+        known, forbidden = self.table.pop(group, None), self.forbidden.pop(group, None)
+        if known is not None or forbidden is not None:
+            self._changed()
+        return known is not None
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._wall_ms())
