@@ -123,6 +123,22 @@ def test_who_decides_how_often(tmp_path):
     run(scene())
 
 
+def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
+    """The retry topic keeps its queues when the group is given more of them; RocketMQ sends to all of them."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.broker.services.random_below = lambda bound: bound - 1
+            cluster.broker.topics.update(TopicConfig("%RETRY%cg", 2, 2, 6))
+            cluster.broker.groups.update(SubscriptionGroupConfig("cg", retry_queue_nums=8))
+            await cluster.send("T", b"no")
+            assert (await give_back(cluster, 0, level=1)).code == 0
+            (waiting,) = decode_messages((await cluster.pull("SCHEDULE_TOPIC_XXXX")).body)
+            assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("%RETRY%cg", "1")
+
+    run(scene())
+
+
 def test_refusals_in_the_reference_s_words(tmp_path):
     faq = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 

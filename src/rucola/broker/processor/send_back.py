@@ -63,7 +63,8 @@ class SendBackProcessor:
             topic, _ = self._topics.create_for_group(dlq_topic(header.group), DLQ_QUEUES)
             returned = returned_message(message, topic.topic_name, 0, 0)
         else:
-            queue_id = self._random_below(group.retry_queue_nums)
+            # Not to a queue that the topic, made when the group had fewer, does not have: nobody would read it.
+            queue_id = self._random_below(max(min(group.retry_queue_nums, topic.read_queue_nums), 1))
             level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
             returned = returned_message(message, topic.topic_name, queue_id, level)
         result = self._store.put_message(delay_rewrite(returned, self._level_max))
