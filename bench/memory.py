@@ -1,6 +1,6 @@
 """What a broker holds in memory while it serves a large store, and how fast it opens one with very many queues.
 
-    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES     fills a store with messages of 1 KiB, then ends
+    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES     fills a store with messages of 1 KiB, says how far it is
 
 Memory is what ``/proc/PID/status`` calls RssAnon and RssShmem: what only this process needs. RssFile are pages of the
 store's files, which the system keeps as page cache and takes back when it likes.
@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -54,12 +56,24 @@ PULLS = 4
 """Pulls at each place."""
 IN_FLIGHT = 64
 ROUNDS = 4
-FILL_TIMEOUT_S = 1800.0
+FILL_TIMEOUT_S = 1800
 BUDGET_MB = 150.0
 START_BUDGET_S = 3.0
 SUBSCRIPTION = 4
 UNITS_OF_MANY = 100
 """Units of a queue file where there are very many: a file of the default length for each would be 1.2 TB of holes."""
+STEPS = 20
+"""So often is told how far the writing is."""
+RECORD_BYTES = 1300
+"""A message of 1 KiB in the log, at most."""
+BESIDE_THE_LOG = 1.06
+"""The log with what consume queues and index take for its messages."""
+QUEUE_BYTES = 12 << 10
+"""A queue's directory and the last block of its file, at most."""
+SEGMENTS_BYTES = 2 << 30
+"""Segment and index file that are made before they are needed."""
+USED_SHARE_MAX = 0.85
+"""``diskSpaceCleanForciblyRatio``: with more of the disk in use a broker removes its oldest segments."""
 
 
 def measure(context: Context) -> Iterator[Figure]:
@@ -68,11 +82,11 @@ def measure(context: Context) -> Iterator[Figure]:
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
     with scratch_directory() as directory:
         context.show(f"memory: writing {text}")
-        _fill(directory, TOPICS, QUEUES, size)
-        context.show("memory: pulling from every queue")
+        _fill(context, directory, TOPICS, QUEUES, size)
+        context.show("memory: starting a broker")
         with _broker(directory) as (process, address, _):
             idle = _memory(process)
-            taken, peak = asyncio.run(_pull_all(process, address, TOPICS, QUEUES))
+            taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, QUEUES))
     yield _figure(GROUP, f"{text}, started", idle["own"], BUDGET_MB)
     yield _figure(GROUP, f"{text}, {taken:,} messages pulled from all queues, most", peak["own"], BUDGET_MB)
     yield _figure(GROUP, "the same, mapped pages of the store's files", peak["file"])
@@ -84,11 +98,11 @@ def measure_queues(context: Context) -> Iterator[Figure]:
     text = f"{TOPICS * queues:,} queues"
     with scratch_directory() as directory:
         context.show(f"memory: making {text}")
-        _fill(directory, TOPICS, queues, 0)
+        _fill(context, directory, TOPICS, queues, 0)
         context.show(f"memory: starting with {text}")
         with _broker(directory, queues) as (process, address, seconds):
             idle = _memory(process)
-            taken, peak = asyncio.run(_pull_all(process, address, TOPICS, queues))
+            taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, queues))
     yield Figure(QUEUES_GROUP, f"start with {text}", "s", seconds, budgets=(Budget("ours", "max", START_BUDGET_S),))
     yield _figure(QUEUES_GROUP, f"memory with {text}, started", idle["own"])
     yield _figure(QUEUES_GROUP, f"memory with {text}, {taken:,} messages pulled from all, most", peak["own"])
@@ -133,16 +147,23 @@ def _memory(process: int) -> dict[str, float]:
     return {"own": anonymous + shared, "file": file}
 
 
-async def _pull_all(process: int, address: str, topics: int, queues: int) -> tuple[int, dict[str, float]]:
+async def _pull_all(
+    context: Context, process: int, address: str, topics: int, queues: int
+) -> tuple[int, dict[str, float]]:
     """Messages pulled, from several places of each queue, and the most memory seen meanwhile."""
     client = RemotingClient(ClientOptions())
     peak = _memory(process)
     waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])
+    total, done = topics * queues, 0
 
     async def pull_some() -> int:
+        nonlocal done
         taken = 0
         for topic, queue in waiting:
             taken += await _pull(client, address, topic, queue)
+            done += 1
+            if done * 4 % total < 4:
+                context.show(f"memory: pulled from {done:,} of {total:,} queues")
             now = _memory(process)
             peak.update({name: max(value, now[name]) for name, value in peak.items()})
         return taken
@@ -178,11 +199,42 @@ async def _pull(client: RemotingClient, address: str, topic: str, queue: int) ->
 # -- the store --------------------------------------------------------------------------------------------------------
 
 
-def _fill(directory: str, topics: int, queues: int, size: int) -> None:
-    """In a process of its own, whose memory is gone afterwards."""
+def _fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
+    """In a process of its own, whose memory is gone afterwards.
+
+    Raises:
+        PeerError: the disk has not enough room, or the store could not be written.
+    """
+    check_room(directory, topics, queues, size)
     command = [sys.executable, "-m", "bench.memory", directory, str(topics), str(queues), str(size)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=FILL_TIMEOUT_S)
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                context.show(f"memory: {line.strip()}")
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise PeerError(f"the process that writes the store ended with {process.returncode}")
+
+
+def check_room(directory: str, topics: int, queues: int, size: int) -> None:
+    """Before anything is written.
+
+    Raises:
+        PeerError: with this store the disk would be full, or so full that a broker removes segments.
+    """
+    log_bytes = max(size, topics * max(BATCH, queues) * RECORD_BYTES)
+    needed = int(log_bytes * BESIDE_THE_LOG) + topics * queues * QUEUE_BYTES + SEGMENTS_BYTES
+    _, used, free = shutil.disk_usage(directory)
+    room = max(0, int((used + free) * USED_SHARE_MAX) - used)
+    if needed > room:
+        raise PeerError(
+            f"not measured: the store takes up to {needed / 2**30:.1f} GiB, the disk has room for {room / 2**30:.1f}"
+            f" until {USED_SHARE_MAX:.0%} of it are in use"
+        )
 
 
 def _topic(number: int) -> str:
@@ -191,6 +243,7 @@ def _topic(number: int) -> str:
 
 def main(directory: str, topics: str, queues: str, size: str) -> None:
     """In each round every topic gets its share, one batch at least; a queue is synced once in a round or so."""
+    signal.alarm(FILL_TIMEOUT_S)
     names = [_topic(number) for number in range(int(topics))]
     root = Path(directory) / "store"
     many = int(queues) > QUEUES
@@ -212,16 +265,18 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
     for row in range(batch.count):
         batch.table[row * ROW_WIDTH + FrameColumn.QUEUE_ID] = row % int(queues)
     share = int(size) // ROUNDS // len(names)
-    for _ in range(ROUNDS if share else 1):
-        for name in names:
-            end = store.max_offset + share
-            while True:
-                status = store.append_rows(batch.source, batch.view, batch.table, 0, batch.count, name.encode(), HOST)
-                if status is not PutMessageStatus.PUT_OK:
-                    raise SystemExit(f"append: {status.name}")
-                store.dispatch()
-                if store.max_offset >= end:
-                    break
+    order = names * (ROUNDS if share else 1)
+    for done, name in enumerate(order, 1):
+        end = store.max_offset + share
+        while True:
+            status = store.append_rows(batch.source, batch.view, batch.table, 0, batch.count, name.encode(), HOST)
+            if status is not PutMessageStatus.PUT_OK:
+                raise SystemExit(f"append: {status.name}")
+            store.dispatch()
+            if store.max_offset >= end:
+                break
+        if done * STEPS % len(order) < STEPS:
+            print(f"{done / len(order):.0%} written", flush=True)
     store.shutdown()
     table = {name: TopicConfig(name, int(queues), int(queues)) for name in names}
     (root / "config").mkdir()

@@ -54,6 +54,11 @@ class Round:
         return self.server_cpu_s / self.messages * 1e6
 
     @property
+    def server_cores(self) -> float:
+        """Cores that the servers took on average."""
+        return self.server_cpu_s / self.seconds
+
+    @property
     def load_us(self) -> float:
         """CPU time of the load program for one message in microseconds."""
         return self.load_cpu_s / self.messages * 1e6

@@ -15,6 +15,7 @@ from bench.figure import Figure
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: python -m bench.run --publish -->", "<!-- end of figures -->"
 HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
+LOAD = ", load before "
 MARKS = {True: "kept", False: "missed", None: ""}
 COLOURS = {True: "green", False: "red", None: "default"}
 
@@ -27,7 +28,7 @@ def machine() -> str:
     load = os.getloadavg()[0]
     return (
         f"{os.cpu_count()} × {model}, {memory_gib:.0f} GiB, {platform.system()} {platform.release()}, "
-        f"Python {platform.python_version()}, load before {load:.2f}"
+        f"Python {platform.python_version()}{LOAD}{load:.2f}"
     )
 
 
@@ -67,10 +68,20 @@ def publish(figures: list[Figure], where: str, some: bool) -> None:
 
 
 def merged(old: str, new: str) -> str:
-    """``old`` with the tables of ``new`` in place of those of the same groups, further ones behind them."""
-    (_, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
+    """``old`` with the tables of ``new`` in place of those of the same groups, further ones behind them.
+
+    The line about the machine stays while it is the same one: most tables come from the run that it is about.
+    """
+    (old_head, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
+    if _same_machine(old_head, head):
+        head = old_head
     tables = dict(zip(kept[::2], kept[1::2], strict=True)) | dict(zip(fresh[::2], fresh[1::2], strict=True))
     return "\n\n".join([head.strip(), *(f"**{group}**\n\n{text.strip()}" for group, text in tables.items())])
+
+
+def _same_machine(one: str, other: str) -> bool:
+    """Whether two such lines differ in the load before at most."""
+    return one.partition(LOAD)[0] == other.partition(LOAD)[0]
 
 
 def markdown(figures: list[Figure], where: str) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from types import FrameType
 
 from rich.console import Console
 from rich.status import Status
@@ -40,6 +42,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "send": send.measure_client,
     "send-frames": send.measure_frames,
     "send-java": send.measure_java,
+    "send-java-limited": send.measure_limited,
     "send-java-small": send.measure_java_small,
     "batch": send.measure_batch,
     "end-to-end": send.measure_end_to_end,
@@ -68,6 +71,7 @@ def main(arguments: list[str]) -> int:
     failed: list[str] = []
     figures: list[Figure] = []
     begin = time.monotonic()
+    signal.signal(signal.SIGTERM, _terminated)
     with console.status("starting") as status, scratch_directory() as scratch, ExitStack() as stack:
         context = Context(options.quick, stack, _shower(console, status))
         context.show("filling free memory with page cache")
@@ -96,6 +100,11 @@ def save(figures: list[Figure], where: str, quick: bool) -> None:
     """Write the results for later comparison."""
     content = {"machine": where, "quick": quick, "figures": [figure.as_json() for figure in figures]}
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    """Servers, stores and control groups go as they do at the end."""
+    sys.exit(128 + number)
 
 
 def _shower(console: Console, status: Status) -> Callable[[str], None]:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.context import Context
+from bench.cpu_limit import cpu_group
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.program import Program, Round, alternate, java_load, median, others_stopped, own_bytes, python_load
 
 CLIENT_GROUP = "send over TCP, our client pipelined, async flush"
 FRAMES_GROUP = "send over TCP, frames prepared before the round: the broker's own limit, async flush"
 JAVA_GROUP = "send over TCP, official Java client 5.3.3, blocking, async flush"
+SMALL_GROUP = "send over TCP, official Java client 5.3.3, blocking, 128 B, async flush"
+LIMITED_GROUP = "send over TCP, each broker limited to half a core, async flush"
 BATCH_GROUP = "send over TCP in batches of 32, async flush"
 END_GROUP = "from the producer to a waiting consumer, async flush"
 SYNC_GROUP = "send over TCP, official Java client 5.3.3, blocking, sync flush"
@@ -20,6 +23,10 @@ CPU_US_MAX = 8.0
 PILOT = 2_000
 FIXED_RATE = 2_000
 WIDTHS = (1, 16, 64, 128)
+JAVA_BUDGETS = {64: at_least(2.5), 1: at_least(1.5)}
+LIMIT_CORES = 0.5
+LIMITED_PILOT = 10_000
+"""More than a broker answers with one period's quota: before that is used up its rate says nothing."""
 BATCH, BATCH_WIDTH = 32, 16
 
 
@@ -70,7 +77,7 @@ def measure_java(context: Context) -> Iterator[Figure]:
     """The official client with 1 to 128 threads and 1 KiB, its latency at a fixed rate, the brokers' memory then."""
     ours, java = context.both()
     with _java_clients(context, "bench_java", 1024) as (on_ours, on_java):
-        yield from _widths(context, on_ours, on_java, 1024)
+        yield from _widths(context, on_ours, on_java, JAVA_GROUP, 1024)
         yield from _latency(context, on_ours, on_java)
     own = own_bytes(ours.pids) / 1e6, own_bytes(java.pids) / 1e6
     yield share(JAVA_GROUP, "memory of the servers' own after it", *own, "Java broker", unit="MB")
@@ -79,7 +86,27 @@ def measure_java(context: Context) -> Iterator[Figure]:
 def measure_java_small(context: Context) -> Iterator[Figure]:
     """The official client with 1 to 128 threads and 128 B."""
     with _java_clients(context, "bench_java_small", 128) as (on_ours, on_java):
-        yield from _widths(context, on_ours, on_java, 128)
+        yield from _widths(context, on_ours, on_java, SMALL_GROUP, 128)
+
+
+def measure_limited(context: Context) -> Iterator[Figure]:
+    """Each broker and its name server on half a core once they are warm: the official client, then ours."""
+    with cpu_group("rucola", LIMIT_CORES) as our_limit, cpu_group("java", LIMIT_CORES) as java_limit:
+        ours, java = context.both()
+        with _java_clients(context, "bench_limited", 1024) as (on_ours, on_java):
+            our_limit.take(ours.pids)
+            java_limit.take(java.pids)
+            for threads in (64, 16, 1):
+                what = f"official client, 1 KiB, {_threads(threads)}"
+                yield from _limited(context, what, on_ours, on_java, f"{threads} {{}} 0", JAVA_BUDGETS.get(threads))
+        for body_bytes in (1024, 128):
+            arguments = (f"bench_limited_{body_bytes}", str(body_bytes))
+            with (
+                python_load("load_client", "send", ours.namesrv, *arguments, servers=ours) as on_ours,
+                python_load("load_client", "send", java.namesrv, *arguments, servers=java) as on_java,
+            ):
+                what = f"our client, {_size(body_bytes)}, 64 in flight"
+                yield from _limited(context, what, on_ours, on_java, "64 {}", at_least(3))
 
 
 def measure_batch(context: Context) -> Iterator[Figure]:
@@ -149,19 +176,30 @@ def _java_clients(context: Context, topic: str, body_bytes: int) -> Iterator[tup
         yield on_ours, on_java
 
 
-def _widths(context: Context, on_ours: Program, on_java: Program, body_bytes: int) -> Iterator[Figure]:
-    budgets = {64: at_least(2.5), 1: at_least(1.5)} if body_bytes == 1024 else {}
+def _widths(context: Context, on_ours: Program, on_java: Program, group: str, body_bytes: int) -> Iterator[Figure]:
+    budgets = JAVA_BUDGETS if body_bytes == 1024 else {}
     for threads in (64, 128, 16, 1):
-        what = f"{_size(body_bytes)}, {threads} thread{'s' if threads > 1 else ''}"
+        what = f"{_size(body_bytes)}, {_threads(threads)}"
         context.show(f"send, Java client: {what}")
         mine, theirs = _turns(context, on_ours, on_java, f"{threads} {{}} 0")
         budget = (budgets[threads],) if threads in budgets else ()
-        yield rate(JAVA_GROUP, what, *_rates(mine, theirs), "Java broker", *budget)
+        yield rate(group, what, *_rates(mine, theirs), "Java broker", *budget)
         cpu_budget = _budgets(threads == 64 and body_bytes == 1024, at_least(4))
-        yield cost(JAVA_GROUP, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker", *cpu_budget)
+        yield cost(group, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker", *cpu_budget)
         if threads == 64:
             loads = median(mine, lambda one: one.load_us), median(theirs, lambda one: one.load_us)
-            yield cost(JAVA_GROUP, f"{what}: client CPU per message", *loads, "Java broker")
+            yield cost(group, f"{what}: client CPU per message", *loads, "Java broker")
+
+
+def _limited(
+    context: Context, what: str, on_ours: Program, on_java: Program, line: str, budget: Budget | None
+) -> Iterator[Figure]:
+    context.show(f"send, brokers limited to {LIMIT_CORES:g} cores: {what}")
+    mine, theirs = _turns(context, on_ours, on_java, line, LIMITED_PILOT)
+    yield rate(LIMITED_GROUP, what, *_rates(mine, theirs), "Java broker", *((budget,) if budget else ()))
+    yield cost(LIMITED_GROUP, f"{what}: broker CPU per message", *_cpus(mine, theirs), "Java broker")
+    cores = median(mine, lambda one: one.server_cores), median(theirs, lambda one: one.server_cores)
+    yield share(LIMITED_GROUP, f"{what}: cores the broker took", *cores, "Java broker", unit="cores")
 
 
 def _batch_figures(what: str, mine: list[Round], theirs: list[Round]) -> Iterator[Figure]:
@@ -206,8 +244,8 @@ def _quantiles(
         yield share(group, f"{what}: {name}", ours_ms, java_ms, "Java broker", *budget)
 
 
-def _turns(context: Context, on_ours: Program, on_java: Program, line: str) -> list[list[Round]]:
-    return alternate((on_ours, on_java), line.format, context.seconds, context.rounds, PILOT)
+def _turns(context: Context, on_ours: Program, on_java: Program, line: str, pilot: int = PILOT) -> list[list[Round]]:
+    return alternate((on_ours, on_java), line.format, context.seconds, context.rounds, pilot)
 
 
 def _rates(mine: list[Round], theirs: list[Round]) -> tuple[float, float]:
@@ -220,6 +258,10 @@ def _cpus(mine: list[Round], theirs: list[Round]) -> tuple[float, float]:
 
 def _budgets(applies: bool, budget: Budget) -> tuple[Budget, ...]:
     return (budget,) if applies else ()
+
+
+def _threads(threads: int) -> str:
+    return f"{threads} thread{'s' if threads > 1 else ''}"
 
 
 def _size(body_bytes: int) -> str:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
-from types import ModuleType
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import pytest
+from bench import memory, send
+from bench.context import Context
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.kernels import WORKLOADS
+from bench.program import Round
 from bench.report import markdown, merged, number, table
 from bench.run import MEASUREMENTS
-from tools.peers.packages import ROOT
+from tools.peers.packages import ROOT, PeerError
+from tools.peers.servers import Servers
 
 
 @pytest.mark.parametrize(
@@ -48,6 +56,59 @@ def test_figures_of_some_groups_leave_the_others() -> None:
     assert merged("", new) == new
 
 
+def test_the_machine_s_line_stays_while_it_is_the_same_machine() -> None:
+    old = markdown([rate("first", "a", 1, 2, "peer")], "2 cores, load before 0.10")
+    new = markdown([rate("second", "b", 4, 2, "peer")], "2 cores, load before 1.75")
+    assert merged(old, new).startswith("Machine: 2 cores, load before 0.10.\n\n**First**")
+    assert merged(old, new.replace("2 cores", "4 cores")).startswith("Machine: 4 cores, load before 1.75.\n")
+
+
+@pytest.fixture
+def no_servers(monkeypatch: pytest.MonkeyPatch) -> Context:
+    """Measurements of sends in a context without servers and load programs: each round says the same."""
+    one = Round(1000, 0.5, 0.03, 0.02, {"p50_us": 1.0, "p99_us": 2.0, "p999_us": 3.0})
+
+    class Group:
+        def take(self, pids: list[int]) -> None:
+            """As a control group does."""
+
+    class NoServers(Context):
+        def servers(self, name: str, flush: str = "async") -> Servers:
+            return cast("Servers", SimpleNamespace(name=name, namesrv="", broker="", pids=[os.getpid()]))
+
+    program = SimpleNamespace(round=lambda _line: one)
+    for name in ("java_load", "python_load"):
+        monkeypatch.setattr(send, name, lambda *_arguments, **_servers: nullcontext(program))
+    monkeypatch.setattr(send, "others_stopped", lambda *_programs: nullcontext())
+    monkeypatch.setattr(send, "alternate", lambda *_arguments: [[one], [one]])
+    monkeypatch.setattr(send, "cpu_group", lambda *_arguments: nullcontext(Group()))
+    return NoServers(True, ExitStack(), lambda _text: None)
+
+
+def test_each_measurement_of_sends_has_a_table_of_its_own(no_servers: Context) -> None:
+    groups = [
+        {figure.group for figure in measure(no_servers)}
+        for measure in MEASUREMENTS.values()
+        if measure.__module__ == send.__name__
+    ]
+    assert len(groups) == 8
+    assert [len(each) for each in groups] == [1] * 8
+    assert len(set.union(*groups)) == 8
+
+
+def test_limited_brokers_have_the_budgets_that_were_asked_for(no_servers: Context) -> None:
+    figures = list(send.measure_limited(no_servers))
+    budgets = {figure.what: [each.text("") for each in figure.budgets] for figure in figures if figure.unit == "/s"}
+    assert budgets == {
+        "official client, 1 KiB, 64 threads": ["≥ 2.5×"],
+        "official client, 1 KiB, 16 threads": [],
+        "official client, 1 KiB, 1 thread": ["≥ 1.5×"],
+        "our client, 1 KiB, 64 in flight": ["≥ 3×"],
+        "our client, 128 B, 64 in flight": ["≥ 3×"],
+    }
+    assert {figure.ours for figure in figures if figure.unit == "cores"} == {0.04}
+
+
 def test_numbers_keep_three_digits() -> None:
     assert number(123_456.7, "/s") == "123,457/s"
     assert number(3.14159, "µs") == "3.14 µs"
@@ -65,3 +126,12 @@ def test_every_kernel_is_measured() -> None:
 @pytest.mark.parametrize(("module", "workload"), [(module, workload) for module, _, workload in WORKLOADS])
 def test_every_kernel_s_workload_runs(module: str, workload: Callable[[ModuleType], Callable[[], object]]) -> None:
     workload(importlib.import_module(module))()
+
+
+def test_a_store_that_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gib = 1 << 30
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _path: (100 * gib, 50 * gib, 40 * gib))
+    memory.check_room(str(tmp_path), 10, 4, 20 * gib)
+    with pytest.raises(PeerError, match=r"up to 32\.4 GiB, the disk has room for 26\.5 until 85% of it are in use"):
+        memory._fill(cast("Context", None), str(tmp_path), 1000, 4, int(28.6 * gib))
+    assert not list(tmp_path.iterdir())

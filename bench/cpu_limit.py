@@ -1,0 +1,178 @@
+"""A limit on the CPU time of processes, as a container has it: a control group with a quota for each period.
+
+Kubernetes writes ``cpu: 500m`` as 50,000 µs in each 100,000: when the threads of all processes of the group have used
+them together, all of them stand still until the next period. Both versions of Linux's control groups are known: 1
+(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). To make a group takes the rights of root, or a part
+of the tree that was given to the user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.peers.packages import PeerError
+
+PERIOD_US = 100_000
+NOT_HERE = "not measured: no control groups for CPU here"
+PREFIX = "rucola-bench-"
+REMOVE_TRIES = 20
+REMOVE_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """The mounted tree of control groups that limit CPU time.
+
+    Attributes:
+        version: 1 or 2.
+        root: where it is mounted.
+        home: the group this process is in.
+    """
+
+    version: int
+    root: Path
+    home: Path
+
+    @property
+    def parents(self) -> list[Path]:
+        """Groups that may get a new one, the nearest first: in version 2 one with processes has no limited parts."""
+        nearest = [self.home, *self.home.parents]
+        return nearest[: nearest.index(self.root) + 1]
+
+
+class CpuGroup:
+    """A group with a quota, without processes at first."""
+
+    def __init__(self, path: Path, home: Path) -> None:
+        self._path = path
+        self._home = home
+        self._switched_on: Path | None = None
+
+    def make(self, version: int, quota_us: int) -> None:
+        """Make it; raises OSError where the system does not allow it."""
+        if version == 2:
+            self._switch_on(self._path.parent / "cgroup.subtree_control")
+        self._path.mkdir()
+        if version == 2:
+            _write(self._path / "cpu.max", f"{quota_us} {PERIOD_US}")
+        else:
+            _write(self._path / "cpu.cfs_period_us", str(PERIOD_US))
+            _write(self._path / "cpu.cfs_quota_us", str(quota_us))
+
+    def take(self, pids: Iterable[int]) -> None:
+        """From now on these processes, all their threads and what they start share the quota.
+
+        Raises:
+            PeerError: the system does not allow it, or one of them has ended.
+        """
+        for pid in pids:
+            try:
+                _write(self._path / "cgroup.procs", str(pid))
+            except ProcessLookupError as error:
+                raise PeerError(f"process {pid} has ended") from error
+            except OSError as error:
+                raise PeerError(f"{NOT_HERE} ({error})") from error
+
+    def remove(self) -> None:
+        """Give its processes back to the group of this one and remove it."""
+        for _ in range(REMOVE_TRIES):
+            with suppress(OSError):
+                self._empty()
+            with suppress(OSError):
+                self._path.rmdir()
+            if not self._path.exists():
+                break
+            time.sleep(REMOVE_PAUSE_S)  # a process that has just been started, or is just ending
+        else:
+            print(f"bench: control group {self._path} stays: something is in it", file=sys.stderr)
+        if self._switched_on:
+            with suppress(OSError):
+                _write(self._switched_on, "-cpu")
+
+    def _empty(self) -> None:
+        for pid in (self._path / "cgroup.procs").read_text().split():
+            with suppress(ProcessLookupError):
+                _write(self._home / "cgroup.procs", pid)
+
+    def _switch_on(self, control: Path) -> None:
+        if "cpu" not in control.read_text().split():
+            _write(control, "+cpu")
+            self._switched_on = control
+
+
+@contextmanager
+def cpu_group(name: str, cores: float, process: Path = Path("/proc/self")) -> Iterator[CpuGroup]:
+    """A group with so many cores as long as the block; it is removed at its end, whatever happens in it.
+
+    Raises:
+        PeerError: such groups cannot be made here.
+    """
+    group = _make(name, round(cores * PERIOD_US), process)
+    try:
+        yield group
+    finally:
+        group.remove()
+
+
+def hierarchy(process: Path) -> Hierarchy | None:
+    """The tree that limits CPU time, from ``mounts`` and ``cgroup`` of the process; None without one."""
+    homes: dict[str, str] = {}
+    for line in (process / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        homes |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controller
+    for line in (process / "mounts").read_text().splitlines():
+        _, mounted, kind, options, *_ = line.split()
+        root = Path(mounted)
+        if kind == "cgroup" and "cpu" in options.split(","):
+            return Hierarchy(1, root, _below(root, homes.get("cpu", "/")))
+        if kind == "cgroup2" and "cpu" in (root / "cgroup.controllers").read_text().split():
+            return Hierarchy(2, root, _below(root, homes.get("", "/")))
+    return None
+
+
+def _below(root: Path, path: str) -> Path:
+    """The group's directory; the root where only a part of the tree is mounted."""
+    home = root / path.lstrip("/")
+    return home if home.is_dir() and ".." not in home.parts else root
+
+
+def _make(name: str, quota_us: int, process: Path) -> CpuGroup:
+    try:
+        found = hierarchy(process)
+    except OSError as error:
+        raise PeerError(NOT_HERE) from error
+    if found is None:
+        raise PeerError(NOT_HERE)
+    for parent in found.parents:
+        _sweep(parent)
+        group = CpuGroup(parent / f"{PREFIX}{os.getpid()}-{name}", found.home)
+        try:
+            group.make(found.version, quota_us)
+        except OSError:
+            group.remove()
+        else:
+            return group
+    raise PeerError(NOT_HERE)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove groups of runs that were killed."""
+    for path in parent.glob(f"{PREFIX}*"):
+        if not Path("/proc", path.name.removeprefix(PREFIX).partition("-")[0]).exists():
+            with suppress(OSError):  # a server of that run still runs in it
+                path.rmdir()
+
+
+def _write(path: Path, text: str) -> None:
+    """One call: the system takes the whole text or refuses it."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
