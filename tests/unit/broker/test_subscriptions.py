@@ -11,6 +11,7 @@ import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 
 from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -31,9 +32,11 @@ def beat(
 
 
 @asynccontextmanager
-async def held_pull(cluster: Cluster, **options: object) -> AsyncIterator[asyncio.Future[RemotingCommand]]:
-    """A pull of what comes behind the first message of T; it waits."""
-    held = asyncio.ensure_future(cluster.pull("T", 0, 1, suspend_ms=60_000, **options))
+async def held_pull(
+    cluster: Cluster, queue_offset: int = 1, **options: object
+) -> AsyncIterator[asyncio.Future[RemotingCommand]]:
+    """A pull of what comes behind the first messages of T; it waits."""
+    held = asyncio.ensure_future(cluster.pull("T", 0, queue_offset, suspend_ms=60_000, **options))
     while not cluster.broker.pulls_held:
         await asyncio.sleep(0)
     yield held
@@ -81,6 +84,34 @@ def test_a_pull_that_waits_reads_what_its_group_wants_by_then(tmp_path: Path) ->
                 cluster.broker.services.hold.recheck()
                 answer = await held
             assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "2")
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    "filtered", [{"expression": "B"}, {"expression": "a = 'B'", "expression_type": "SQL92"}], ids=["tags", "sql"]
+)
+def test_messages_for_others_do_not_end_a_wait(tmp_path: Path, filtered: dict[str, str]) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path, enable_property_filter=True) as cluster:
+            await cluster.send("T", b"0")
+            async with held_pull(cluster, sys_flag=SUSPEND | SUBSCRIPTION, **filtered) as held:
+                texts = [properties_text(UNIQ_KEY=f"{number}", TAGS="ACDEF"[number], a="A") for number in range(5)]
+                await asyncio.gather(*[cluster.send("T", b"not this", text) for text in texts])
+                await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # they are visible
+                assert (cluster.broker.pulls_held, held.done()) == (1, False)
+                await cluster.send("T", b"this", properties_text(UNIQ_KEY="5", TAGS="B", a="B"))
+                answer = await held
+            assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "7")
+            (message,) = decode_messages(answer.body)
+            assert message.body == b"this"
+            async with held_pull(cluster, 7, sys_flag=SUSPEND | SUBSCRIPTION, **filtered) as held:
+                await cluster.send("T", b"not this", texts[0])
+                await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
+                cluster.broker.services.hold.recheck()
+                answer = await held
+            # Every five seconds its consumer hears how far it is all the same.
+            assert answer.ext_fields["nextBeginOffset"] == "8"
 
     run(scene())
 

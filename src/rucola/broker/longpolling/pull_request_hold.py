@@ -1,8 +1,9 @@
 """Pull requests that found nothing and wait for a message (RocketMQ 5.3.3, ``PullRequestHoldService``).
 
-A request waits under its (topic, queue). It is resumed, once, by the first of: a message that its tag codes let
-through, the five-second re-check that covers a lost wake-up, or its own deadline. Resuming means running the pull again
-without the permission to wait. Everything happens on the event loop.
+A request waits under its (topic, queue). It is resumed by the first of: a message that its tag codes let through, the
+five-second re-check that covers a lost wake-up, or its own deadline. Resuming means running the pull again. Only one
+that was woken by messages may wait once more, when none of them was for it: several that come at once wake everybody,
+and each wakes those who filter by properties. Everything happens on the event loop.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class PullRequest:
     tag_codes: Collection[int] | None
     """Codes that may pass; None lets everything pass."""
     timeout_ms: int = 0
+    """How long it may wait; 0: it is answered whatever there is."""
     timer: Timer | None = None
     expression: SqlExpression | None = None
     """Of an SQL92 subscription; ``tag_codes`` is None then."""
@@ -50,6 +52,10 @@ class PullRequest:
     """The oldest subscription that may serve it; None when it brought its own."""
     admitted: int = 0
     """State of topics, groups and subscriptions when it was found that it may read."""
+    until_s: float | None = None
+    """Monotonic time at which it has waited long enough; None before it waits."""
+    moved: bool = False
+    """Whether ``queue_offset`` is behind messages that were not for it; its consumer has to hear of that."""
 
 
 class PullRequestHold:
@@ -57,7 +63,7 @@ class PullRequestHold:
 
     Args:
         max_offset: ``(topic, queue id) -> next free queue offset``.
-        resume: runs a request again; called at most once per held request.
+        resume: runs a request again; called at most once each time that it was held.
         call_later: ``(seconds, callback, *args) -> Timer``, the loop's.
     """
 
@@ -86,8 +92,12 @@ class PullRequestHold:
         self._waiting.setdefault((request.topic_bytes, request.queue_id), []).append(request)
         return True
 
-    def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None) -> None:
-        """The queue now ends at ``max_offset``; ``tags_code`` is None when several messages came at once."""
+    def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None, final: bool = False) -> None:
+        """The queue now ends at ``max_offset``; ``tags_code`` is None when several messages came at once.
+
+        Args:
+            final: whoever is resumed does not wait again.
+        """
         key = (topic, queue_id)
         waiting = self._waiting.get(key)
         if waiting is None:
@@ -96,7 +106,8 @@ class PullRequestHold:
         leaving: list[PullRequest] = []
         for request in waiting:
             let_through = tags_code is None or request.tag_codes is None or tags_code in request.tag_codes
-            (leaving if let_through and request.queue_offset < max_offset else staying).append(request)
+            has_more = request.queue_offset < max_offset or (final and request.moved)
+            (leaving if let_through and has_more else staying).append(request)
         if not leaving:
             return
         if staying:
@@ -104,7 +115,7 @@ class PullRequestHold:
         else:
             del self._waiting[key]
         for request in leaving:
-            self._leave(request)
+            self._leave(request, final)
 
     def wake(self, topic: bytes, queue_id: int, group: str) -> None:
         """Resume what ``group`` waits for in a queue, whatever the queue holds."""
@@ -115,7 +126,7 @@ class PullRequestHold:
     def recheck(self) -> None:
         """Resume whatever the queue has grown beyond, tags aside: messages filtered out must move the consumer on."""
         for topic, queue_id in list(self._waiting):
-            self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None)
+            self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None, final=True)
 
     def channel_closed(self, channel: Any) -> None:
         """Forget the requests of a connection that is gone."""
@@ -139,7 +150,7 @@ class PullRequestHold:
         waiting, self._waiting = self._waiting, {}
         for requests in waiting.values():
             for request in requests:
-                self._leave(request)
+                self._leave(request, final=True)
 
     def _expired(self, request: PullRequest) -> None:
         key = (request.topic_bytes, request.queue_id)
@@ -149,9 +160,11 @@ class PullRequestHold:
         waiting.remove(request)
         if not waiting:
             del self._waiting[key]
-        self._leave(request)
+        self._leave(request, final=True)
 
-    def _leave(self, request: PullRequest) -> None:
+    def _leave(self, request: PullRequest, final: bool) -> None:
+        if final:
+            request.timeout_ms = 0
         self._count -= 1
         self._share.leave(request.channel)
         if request.timer is not None:

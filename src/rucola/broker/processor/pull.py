@@ -56,6 +56,7 @@ _MAX_BYTES = 128 * 1024 * 1024
 _EXPRESSIONS_MAX = 4096
 _SQL_EXPRESSIONS_MAX = 256
 _FOUND = GetMessageStatus.FOUND
+_NO_MATCHED = GetMessageStatus.NO_MATCHED_MESSAGE
 _CODES = {
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -102,6 +103,7 @@ class PullMessageProcessor:
         self._filters = services.filters
         self._expressions: dict[str, Collection[int] | None] = {}
         self._sql_expressions: dict[str, SqlExpression | None] = {}
+        self._monotonic = services.clock.monotonic
         self._changes = 0
         services.topics.on_change(self._changed)
         services.groups.on_change(self._changed)
@@ -172,7 +174,7 @@ class PullMessageProcessor:
         )
 
     def resume(self, request: PullRequest) -> None:
-        """Run a held request again; it does not wait a second time.
+        """Run a held request again.
 
         While it waited its group may have subscribed otherwise: what it would have skipped then, it must not skip now.
         """
@@ -223,10 +225,12 @@ class PullMessageProcessor:
             where = (request.group, request.topic, request.queue_id)
             if not self._offsets.resets or not self._offsets.reset_pending(*where):
                 self._offsets.commit(*where, commit_offset)
-        request.timeout_ms = (
-            max(suspend_timeout_ms, 0) if self._config.long_polling_enable else self._config.short_polling_time_ms
-        )
-        self._read(request, may_wait=bool(sys_flag & _SUSPEND))
+        if sys_flag & _SUSPEND:
+            config = self._config
+            request.timeout_ms = (
+                max(suspend_timeout_ms, 0) if config.long_polling_enable else config.short_polling_time_ms
+            )
+        self._read(request, may_wait=request.timeout_ms > 0)
 
     def _admit(self, request: PullRequest) -> None:
         """Every check, and what the group subscribed to for a request that did not say what it wants.
@@ -374,11 +378,25 @@ class PullMessageProcessor:
         code = _CODES.get(result.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
-        if code == ResponseCode.PULL_NOT_FOUND and may_wait and request.timeout_ms > 0:
+        if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         _answer(request, int(code), result)
+
+    def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
+        """Whether the request is held: a new one that found nothing, or one woken by messages that are not for it."""
+        if may_wait:
+            if code != ResponseCode.PULL_NOT_FOUND:
+                return False
+            request.until_s = self._monotonic() + request.timeout_ms / 1000
+            return True
+        caught_up = result.status is _NO_MATCHED and result.next_offset >= result.max_offset
+        if not caught_up or request.timeout_ms <= 0 or request.until_s is None:
+            return False
+        request.timeout_ms = round((request.until_s - self._monotonic()) * 1000)
+        request.queue_offset, request.moved = result.next_offset, True
+        return request.timeout_ms > 0
 
     def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
         """Send the consumer to where it was reset to."""
