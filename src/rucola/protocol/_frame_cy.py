@@ -85,6 +85,26 @@ _COMMA = cython.declare(cython.int, 0x2C)
 _BRACE_OPEN = cython.declare(cython.int, 0x7B)
 _BRACE_CLOSE = cython.declare(cython.int, 0x7D)
 
+# Of each byte: whether it is a printable ASCII character that stands for itself in a JSON string, and its value as a
+# hexadecimal digit, -1 for any other.
+_STANDS_FOR_ITSELF = cython.declare(cython.uchar[256])
+_HEX_DIGIT = cython.declare(cython.int[256])
+
+
+def _fill_tables() -> None:
+    byte: cython.int
+    for byte in range(256):
+        _STANDS_FOR_ITSELF[byte] = 0x20 <= byte <= 0x7E and byte not in (_QUOTE, _BACKSLASH)
+        if 0x30 <= byte <= 0x39:
+            _HEX_DIGIT[byte] = byte - 0x30
+        elif 0x61 <= (byte | 0x20) <= 0x66:
+            _HEX_DIGIT[byte] = (byte | 0x20) - 0x57
+        else:
+            _HEX_DIGIT[byte] = -1
+
+
+_fill_tables()
+
 
 def _is_compiled() -> bool:
     """Whether the compiled form of this module is in use."""
@@ -662,11 +682,7 @@ def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython
 @cython.nogil
 def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """First position that does not hold a printable ASCII character standing for itself in a JSON string."""
-    c: cython.int
-    while position < limit:
-        c = data[position]
-        if c < 0x20 or c > 0x7E or c in (_QUOTE, _BACKSLASH):
-            break
+    while position < limit and _STANDS_FOR_ITSELF[data[position]]:
         position += 1
     return position
 
@@ -734,17 +750,17 @@ def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.P
     c: cython.int
     while position < limit:
         c = data[position]
-        if c == _QUOTE:
-            return position
         if c == _BACKSLASH:
             step = _escape_length(data, position, limit)
+        elif c == _QUOTE:
+            return position
         elif c < 0x20:
             return -1
         else:
             step = 1 if c < 0x80 else _utf8_length(data, position, limit)
         if step < 0:
             return -1
-        position += step
+        position = _plain_end(data, position + step, limit)
     return -1
 
 
@@ -752,20 +768,11 @@ def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.P
 @cython.exceptval(check=False)
 @cython.nogil
 def _hex4(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.int:
-    """Value of four hexadecimal digits, or -1."""
-    value: cython.int = 0
-    c: cython.int
-    i: cython.Py_ssize_t
-    for i in range(position, position + 4):
-        c = data[i]
-        if 0x30 <= c <= 0x39:
-            c -= 0x30
-        elif 0x61 <= (c | 0x20) <= 0x66:
-            c = (c | 0x20) - 0x57
-        else:
-            return -1
-        value = (value << 4) | c
-    return value
+    """Value of four hexadecimal digits, or a negative number."""
+    value: cython.int = _HEX_DIGIT[data[position]] * 4096
+    value |= _HEX_DIGIT[data[position + 1]] * 256
+    value |= _HEX_DIGIT[data[position + 2]] * 16
+    return value | _HEX_DIGIT[data[position + 3]]
 
 
 @cython.cfunc
