@@ -109,8 +109,8 @@ class BrokerLife:
         for topic in (POPPED, ORDERED, PLAIN):
             broker.topics.create_for_group(topic, 1)
         broker._delivery.start()
-        broker.services.timers.start(loop)
-        broker._checks.start(broker.services.transactions)
+        broker.services.timers.start(loop, broker.services.cold_reads)
+        broker._checks.start(broker.services.transactions, broker.services.cold_reads)
 
     def online(self) -> None:
         """The producers of transactions are there."""

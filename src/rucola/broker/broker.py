@@ -152,8 +152,8 @@ class Broker:
         await self._registration.register()
         self._tasks = [loop.create_task(work) for work in self._periodical_work()]
         self._delivery.start()
-        services.timers.start(loop)
-        self._checks.start(services.transactions)
+        services.timers.start(loop, services.cold_reads)
+        self._checks.start(services.transactions, services.cold_reads)
         services.pops.start()
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
@@ -167,11 +167,12 @@ class Broker:
         await self._registration.close()
         services.hold.release_all()
         await services.pops.stop()
-        await services.cold_reads.close()
-        services.persist()
         await self._delivery.stop()
         await services.timers.stop()
         await self._checks.stop()
+        await services.cold_reads.close()
+        self._checks.write_ops()
+        services.persist()
         self.store.shutdown()
         self._delivery.persist()
         services.timers.close()
@@ -239,10 +240,10 @@ class Broker:
             )
         services.outer_api = BrokerOuterApi(config, self.address)
         self._registration = Registration(config, loop, services.outer_api, services.topics)
-        self._delivery = DelayedDelivery(services.schedule, loop)
         self._wire_transactions(loop)
         pull = PullMessageProcessor(services)
         services.cold_reads = pull.cold_reads
+        self._delivery = DelayedDelivery(services.schedule, loop, services.cold_reads)
         services.hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, loop.call_later)
         services.send = SendMessageProcessor(services, self._rewriter())
         register_requests(services, self._processors)
@@ -256,6 +257,8 @@ class Broker:
             config.send_thread_pool_queue_capacity,
             services.access.guard.refuse if services.access is not None else None,
         )
+        if services.access is not None:
+            services.access.guard.wire(services.cold_reads, self._handler.process)
 
     def _rewriter(self) -> Rewriter:
         store, services = self.store, self.services

@@ -142,7 +142,7 @@ class Popping:
         while True:
             pause_s = self._config.revive_interval_ms / 1000
             try:
-                pause_s = 0 if self._revive.work() else pause_s
+                pause_s = 0 if await self._services.cold_reads.done(self._revive.work) else pause_s
             except Exception:  # noqa: BLE001 - whatever one record holds, the others must come
                 _log.exception("popped messages cannot be made visible again, tried again later")
                 pause_s = _AFTER_ERROR_S

@@ -98,6 +98,11 @@ class RequestHandler:
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             row = last
 
+    def process(self, channel: Channel, command: RemotingCommand) -> None:
+        """Serve a plain request that had to wait before it was let through."""
+        self._before_read()
+        self._table.process(channel, command)
+
     def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> None:
         if kind == _PULL:
             self._before_read()

@@ -12,6 +12,7 @@ from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.common.mq_version import CURRENT_VERSION
 from rucola.errors import DiskError, FormatError
 from rucola.formats.message import decode_message
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.results import StoreState
 
 
@@ -21,7 +22,12 @@ class RuntimeInfo:
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
 
-    def __call__(self) -> dict[str, str]:
+    def __call__(self, cold: ColdRecords) -> dict[str, str]:
+        """The table; see ``MessageStore.message_at`` for ``cold``.
+
+        Raises:
+            NotInMemoryError: the first message has to be fetched.
+        """
         store, stats = self._services.store, self._services.stats
         put_total, got_total = store.stats.put_messages, store.stats.got_messages
         uptime_s = max(self._services.clock.wall_ms() - stats.started_ms, 0) // 1000
@@ -48,15 +54,15 @@ class RuntimeInfo:
             "commitLogMaxOffset": str(store.max_offset),
             "dispatchBehindBytes": str(store.dispatch_behind_bytes),
             "remainHowManyDataToFlush": _size(store.max_offset - store.flushed_offset),
-            "earliestMessageTimeStamp": str(self._earliest_ms()),
+            "earliestMessageTimeStamp": str(self._earliest_ms(cold)),
             **self._disk(),
             **self._queues(),
             **self._delays(),
         }
 
-    def _earliest_ms(self) -> int:
+    def _earliest_ms(self, cold: ColdRecords) -> int:
         store = self._services.store
-        record = store.message_at(store.min_offset)
+        record = store.message_at(store.min_offset, cold)
         try:
             return decode_message(record).store_timestamp_ms if record is not None else -1
         except FormatError:

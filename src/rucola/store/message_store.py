@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from rucola.common.message import StoreMessage
@@ -329,11 +329,20 @@ class MessageStore:
         return result
 
     def message_at(self, physical_offset: int, cold: ColdRecords | None = None) -> memoryview | None:
-        """The record that starts at ``physical_offset``; None when none does.
+        """The record that starts at ``physical_offset``; None when none does, or the disk cannot read it.
 
-        With ``cold`` the disk is not waited for: None then, and what has to be fetched is noted there.
+        Args:
+            cold: the disk is not waited for: what has to be fetched before the next try is noted there. So it is with
+                all methods that take it.
+
+        Raises:
+            NotInMemoryError: the record, or another noted in ``cold``, has to be fetched.
         """
         return self._reader.message_at(physical_offset, cold)
+
+    def look_ahead(self, physical_offsets: Iterable[int], cold: ColdRecords) -> None:
+        """Note the first of the records that will be asked for next: what is missing of them is fetched together."""
+        self._reader.look_ahead(physical_offsets, cold)
 
     def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:
         """Records from ``physical_offset`` to the end of the log whose sysFlag has those bits, or of that topic."""
@@ -352,19 +361,42 @@ class MessageStore:
 
         Args:
             begin_ms, end_ms: store times, both included.
-            cold: the disk is not waited for: what has to be fetched before the next try is noted there.
+            cold: see ``message_at``.
+
+        Raises:
+            NotInMemoryError: some of them have to be fetched.
         """
         return self._reader.query_by_key(topic, key, count_max, begin_ms, end_ms, cold)
 
     def offset_by_time(
-        self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
+        self,
+        topic: bytes,
+        queue_id: int,
+        timestamp_ms: int,
+        boundary: Boundary = Boundary.LOWER,
+        cold: ColdRecords | None = None,
     ) -> int:
-        """Queue offset of the message at a store time; see ``Boundary``. 0 for an unknown queue."""
-        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary)
+        """Queue offset of the message at a store time; see ``Boundary``. 0 for an unknown queue.
 
-    def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
-        """Store time in ms of the message at ``queue_offset``, -1 when there is none."""
-        return self._reader.store_time_at(topic, queue_id, queue_offset)
+        Args:
+            cold: see ``message_at``; a search has many steps, each of which may need another record.
+
+        Raises:
+            NotInMemoryError: the next step needs a record that has to be fetched.
+            DiskError: it needs one that the disk cannot read.
+        """
+        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary, cold)
+
+    def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None = None) -> int:
+        """Store time in ms of the message at ``queue_offset``; -1 when there is none, or the disk cannot read it.
+
+        Args:
+            cold: see ``message_at``.
+
+        Raises:
+            NotInMemoryError: the record, or another noted in ``cold``, has to be fetched.
+        """
+        return self._reader.store_time_at(topic, queue_id, queue_offset, cold)
 
     def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
         """Offset behind the newest visible message of a queue, 0 for an unknown one."""

@@ -7,15 +7,18 @@ any more is copied from the file, by ``cold_read``.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import partial
+from itertools import islice
 
 from rucola.common.columns import RecordColumn
+from rucola.errors import DiskError
 from rucola.formats.consume_queue import UNIT_BYTES, join_slices, merge_neighbours
 from rucola.formats.index_file import ChainBudget
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.cold_read import ColdRecords, Copies, FindPart
-from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
+from rucola.store.log.log_reader import CHECK_ALL, HEAD_BYTES, Gap, LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.read_check import ReadCheck
@@ -25,6 +28,8 @@ from rucola.store.stats import StoreStats
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
+_AHEAD_MAX = 64
+"""Records fetched together for who asks for one after the other."""
 _CHAIN_STEPS_MAX = 32_768
 """Index entries that a query looks at: a few per slot are usual, keys chosen with one hash can make them millions."""
 _OTHER_BYTES_MAX = 16 << 20
@@ -96,7 +101,12 @@ class MessageReader:
 
     def message_at(self, physical_offset: int, cold: ColdRecords | None) -> memoryview | None:
         """See ``MessageStore.message_at``."""
-        return None if self._waits(physical_offset, cold) else self._log.message_at(physical_offset)
+        return self._log.message_at(physical_offset) if self._readable(physical_offset, cold) else None
+
+    def look_ahead(self, physical_offsets: Iterable[int], cold: ColdRecords) -> None:
+        """See ``MessageStore.look_ahead``."""
+        for physical_offset in islice(physical_offsets, _AHEAD_MAX):
+            self._waits(physical_offset, cold)
 
     def query_by_key(
         self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int, cold: ColdRecords | None
@@ -124,21 +134,34 @@ class MessageReader:
                 found.append((physical_offset, size))
             else:
                 other_bytes += size
+        if cold is not None:
+            cold.check()
         views = [view for offset, size in sorted(found) if (view := self._log.view(offset, size)) is not None]
         newest = self._index.newest() if views else (0, 0)
         return QueryMessageResult(views, *newest, partial)
 
-    def offset_by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
+    def offset_by_time(
+        self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary, cold: ColdRecords | None
+    ) -> int:
         """See ``MessageStore.offset_by_time``."""
         queue = self._queues.find(topic, queue_id)
-        return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
+        return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary, partial(self._searched_time, cold))
 
-    def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
-        """Store time in ms of an entry of a queue, -1 when there is none."""
+    def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None) -> int:
+        """See ``MessageStore.store_time_at``."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return -1
-        return self._log.store_timestamp(queue.unit(queue_offset)[0])
+        physical_offset = queue.unit(queue_offset)[0]
+        return self._log.store_timestamp(physical_offset) if self._readable(physical_offset, cold, HEAD_BYTES) else -1
+
+    def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
+        """Store time of a record that a search has to know: it would go astray without."""
+        if not self._readable(physical_offset, cold, HEAD_BYTES):
+            file = self._log.queue.find(physical_offset)
+            assert file is not None
+            raise DiskError(file.path, "read", f"record {physical_offset}")
+        return self._log.store_timestamp(physical_offset)
 
     def _collect(
         self,
@@ -247,12 +270,23 @@ class MessageReader:
             codes = self._codes[tag_codes] = array("q", sorted(tag_codes))
         return codes
 
-    def _waits(self, physical_offset: int, cold: ColdRecords | None) -> bool:
+    def _readable(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
+        """Whether the disk can read a record, or ``length`` bytes of it.
+
+        Raises:
+            NotInMemoryError: nobody knows, the disk must be asked first.
+        """
+        if cold is None or not self._waits(physical_offset, cold, length):
+            return True
+        cold.check()
+        return False
+
+    def _waits(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
         """Whether a record may not be looked at now: the disk must be asked first, which ``cold`` notes, or cannot."""
         if cold is None or physical_offset >= max(self._written_from, self._log.max_offset - self._in_memory_bytes):
             return False
         file = self._log.queue.find(physical_offset)
-        return file is not None and cold.waits(file, physical_offset)
+        return file is not None and cold.waits(file, physical_offset, length)
 
     def _compare_key(
         self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int

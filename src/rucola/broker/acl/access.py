@@ -16,6 +16,7 @@ from rucola.errors import ConfigError, FormatError
 from rucola.formats.message import decode_message
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 
 RELOAD_INTERVAL_S = 1.0
@@ -74,8 +75,8 @@ class BrokerAccess:
     def _snapshot(self) -> AclSnapshot:
         return self.accounts.snapshot if self.users is None else self.users.snapshot
 
-    def _topic_at(self, physical_offset: int) -> str | None:
-        record = self._store.message_at(physical_offset)
+    def _topic_at(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:
+        record = self._store.message_at(physical_offset, ColdRecords() if cold is None else cold)
         if record is None:
             return None
         message = decode_message(record, unpack=False)

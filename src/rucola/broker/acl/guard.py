@@ -11,12 +11,15 @@ import secrets
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from rucola.broker.acl.address_strategy import Segments, segments_of
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
 from rucola.broker.acl.replay import WINDOW_S, FailureTable, NonceTable
-from rucola.broker.acl.requirements import REQUIREMENTS, TopicAt
+from rucola.broker.acl.requirements import REQUIREMENTS
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.hosts import is_loopback, split_address
 from rucola.errors import FormatError
@@ -33,9 +36,11 @@ from rucola.protocol.signature import (
     legacy_signature,
     v2_signature,
 )
+from rucola.remoting.processors import OVERLOAD
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 _log = logging.getLogger(__name__)
 
@@ -70,12 +75,25 @@ class _Peer:
     private: bool
 
 
+class TopicOfMessage(Protocol):
+    """See ``requirements.TopicAt``."""
+
+    def __call__(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:
+        """The topic; the disk is not waited for.
+
+        Raises:
+            NotInMemoryError: the message has to be fetched.
+        """
+
+
 class AccessGuard:
     """Judges requests. Event loop only.
 
+    Life: ``wire`` comes before the first request.
+
     Args:
         snapshot: gives the accounts now.
-        topic_at: see ``requirements.TopicAt``.
+        topic_at: gives the topic of a message that a request is about.
         clock: for times in signatures and lock-outs.
         insecure: take legacy signatures, which can be replayed, over any connection.
         require_v2: take the legacy signature from nobody.
@@ -89,7 +107,7 @@ class AccessGuard:
     def __init__(
         self,
         snapshot: Callable[[], AclSnapshot],
-        topic_at: TopicAt,
+        topic_at: TopicOfMessage,
         clock: Clock,
         insecure: bool,
         require_v2: bool,
@@ -104,35 +122,50 @@ class AccessGuard:
         self._nonces = NonceTable()
         self._failures = FailureTable()
         self._nobody = Account("", secrets.token_bytes(32))
+        self._cold_reads: ColdReads
+        self._process: Callable[[Channel, RemotingCommand], None]
         self._logged_at = -_LOG_INTERVAL_S
         self.refused = 0
         self.unknown_senders = 0
 
+    def wire(self, cold_reads: ColdReads, process: Callable[[Channel, RemotingCommand], None]) -> None:
+        """Know where requests wait that are about a message that is not in memory, and who serves them after that."""
+        self._cold_reads = cold_reads
+        self._process = process
+
     def refuse(self, channel: Channel, batch: FrameBatch) -> None:
-        """Answer the requests of ``batch`` that are not allowed and turn their rows into ones that nobody serves."""
+        """Answer the requests of ``batch`` that are not allowed and turn their rows into ones that nobody serves.
+
+        So are rows turned of requests that can be judged only when a message was fetched; they are served after that.
+        """
         table, name = batch.table, ""
         for row in range(batch.count):
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue
             command = batch.command(row)
-            reason = self.judge(channel, command)
+            try:
+                reason = self.judge(channel, command)
+            except NotInMemoryError as missing:
+                self._judge_later(channel, command, missing.cold)
+                _mark_done(table, row, batch.count)
+                continue
             if not reason and table[base + _KIND] != _PLAIN and not _same(batch, table, base, command):
                 reason = "access denied: the header can be read in two ways"
             if reason:
                 self._answer(channel, command, reason)
-                table[base + _FLAG] |= FLAG_RESPONSE  # done, as if it were an answer to us
-                table[base + _SAME_TOPIC] = 0
-                if row + 1 < batch.count:
-                    table[base + ROW_WIDTH + _SAME_TOPIC] = 0  # no run goes across it
+                _mark_done(table, row, batch.count)
             else:
                 name = command.ext_fields[ACCESS_KEY]
         if name:  # of several accounts in one read the last one answers for all
-            account = self._snapshot().accounts.get(name)
-            self._quota.account = "" if account is None or account.admin else name
+            self._serve_for(name)
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
-        """Why ``command`` is refused, empty when it is allowed."""
+        """Why ``command`` is refused, empty when it is allowed.
+
+        Raises:
+            NotInMemoryError: its sender is known and it comes once; the message it is about has to be fetched.
+        """
         snapshot = self._snapshot()
         peer = channel.attributes.get(_PEER) or _remember(channel)
         now_s = self._clock.monotonic()
@@ -151,6 +184,30 @@ class AccessGuard:
             return UNKNOWN_SENDER
         return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
 
+    def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
+        """Fetch the message that ``command`` is about, then refuse or serve it; who sent it is known."""
+
+        def fetched() -> None:
+            name = command.ext_fields[ACCESS_KEY]
+            account = self._snapshot().accounts.get(name)
+            if account is None or account.disabled:
+                reason = UNKNOWN_SENDER
+            else:
+                reason = self._forbidden(account, _remember(channel), command, cold)
+            if reason:
+                self._answer(channel, command, reason)
+            else:
+                self._serve_for(name)
+                self._process(channel, command)
+
+        if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:
+            channel.send(command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD).encode())
+
+    def _serve_for(self, name: str) -> None:
+        """Requests of this account are served next."""
+        account = self._snapshot().accounts.get(name)
+        self._quota.account = "" if account is None or account.admin else name
+
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
         """Whether a good signature may be used here, now, and once more."""
         fields = command.ext_fields
@@ -168,7 +225,10 @@ class AccessGuard:
             return f"access denied: {SIGN_NONCE} was used before, or cannot be used now"
         return ""
 
-    def _forbidden(self, account: Sender, peer: _Peer, command: RemotingCommand) -> str:
+    def _forbidden(
+        self, account: Sender, peer: _Peer, command: RemotingCommand, cold: ColdRecords | None = None
+    ) -> str:
+        topic_at = self._topic_at if cold is None else partial(self._topic_at, cold=cold)
         needs = REQUIREMENTS.get(command.code)
         if account.admin:
             if needs is None:
@@ -180,7 +240,7 @@ class AccessGuard:
             return f"access denied: request {command.code} needs an administrator"
         try:
             for need in needs:
-                for resource in need.resources(command, self._topic_at):
+                for resource in need.resources(command, topic_at):
                     if not account.allows(resource, peer.address) and not _is_trace(resource):
                         return f"access denied: no permission for {resource.kind}:{resource.name}"
         except FormatError:
@@ -189,7 +249,7 @@ class AccessGuard:
 
     def _answer(self, channel: Channel, command: RemotingCommand, reason: str) -> None:
         self.refused += 1
-        if not command.is_oneway:
+        if not (command.is_oneway or channel.closed):
             channel.send(command.answer(ResponseCode.NO_PERMISSION, reason[:_REMARK_CHARACTERS_MAX]).encode())
         now_s = self._clock.monotonic()
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
@@ -204,6 +264,15 @@ class AccessGuard:
                 reason=reason[:_REMARK_CHARACTERS_MAX],
                 refused=self.refused,
             )
+
+
+def _mark_done(table: array[int], row: int, count: int) -> None:
+    """Turn a row into one that nobody serves."""
+    base = row * ROW_WIDTH
+    table[base + _FLAG] |= FLAG_RESPONSE  # as if it were an answer to us
+    table[base + _SAME_TOPIC] = 0
+    if row + 1 < count:
+        table[base + ROW_WIDTH + _SAME_TOPIC] = 0  # no run goes across it
 
 
 def _signature_matches(account: Sender, command: RemotingCommand) -> bool:

@@ -1,49 +1,104 @@
-"""Requests for messages that are not in memory: threads wait for the disk, the event loop serves everybody else."""
+"""Work that needs messages that are not in memory: threads wait for the disk, the event loop serves everybody else.
+
+A step of work is given a ``ColdRecords`` for its reads. When one of them raises ``NotInMemoryError``, what is missing
+is fetched in a thread and the step is done again from its beginning; so it reads first and acts after that.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
+
+from rucola.errors import BrokerError
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import OVERLOAD, Answer
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
+
+T = TypeVar("T")
 
 _THREADS = 4
 """Reads the disk is asked for at once. Consumers far behind read on in their files, which the system reads ahead."""
 
 
 class ColdReads:
-    """The reads under way, of pulls, pops and queries. Event loop only.
+    """The reads under way. Event loop only.
 
     Args:
-        waiting_max: how many may be under way or wait for a thread; asked each time.
+        waiting_max: how many may be under way or wait for a thread when one more request needs one; asked each time.
     """
 
     def __init__(self, waiting_max: Callable[[], int]) -> None:
         self._waiting_max = waiting_max
         self._threads = ThreadPoolExecutor(_THREADS, "rucola-cold-read")
         self._running: set[asyncio.Future[None]] = set()
+        self._served: set[asyncio.Future[Any]] = set()
 
     def __len__(self) -> int:
         return len(self._running)
+
+    def serve(self, step: Callable[[ColdRecords], Answer | Awaitable[Answer]]) -> Answer | Awaitable[Answer]:
+        """What ``step`` gives for a request; an awaitable when it has to be done again.
+
+        Raises:
+            BrokerError: too many requests wait for the disk; and whatever ``step`` raises.
+        """
+        cold = ColdRecords()
+        try:
+            return step(cold)
+        except NotInMemoryError:
+            if len(self._running) >= self._waiting_max():
+                raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD) from None
+        acting = asyncio.ensure_future(self._again(step, cold))
+        self._served.add(acting)
+        acting.add_done_callback(self._served.discard)
+        return _answer_of(acting)
+
+    async def done(self, step: Callable[[ColdRecords], T]) -> T:
+        """What ``step`` gives. For the broker's own work: never refused."""
+        cold = ColdRecords()
+        try:
+            return step(cold)
+        except NotInMemoryError:
+            return await self._again(step, cold)
 
     def start(self, channel: Any, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
         """Call ``fetch`` in a thread for a request of ``channel``, then ``resume`` here; False when too many wait."""
         if len(self._running) >= self._waiting_max():
             return False
-        future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
-        self._running.add(future)
         channel.owe(0)
 
-        def fetched(done: asyncio.Future[None]) -> None:
-            self._running.discard(done)
+        def fetched(_future: asyncio.Future[None]) -> None:
             channel.settle(0)
             resume()
 
-        future.add_done_callback(fetched)
+        self.fetch(fetch).add_done_callback(fetched)
         return True
 
+    def fetch(self, fetch: Callable[[], None]) -> asyncio.Future[None]:
+        """Call ``fetch`` in a thread; done when it is. For the broker's own work: never refused."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
+        return future
+
     async def close(self) -> None:
-        """Returns when every read has ended and its request was answered."""
-        while self._running:
-            await asyncio.wait(self._running)
+        """Returns when every read has ended and its request was served; the broker's own work has ended before."""
+        while self._running or self._served:
+            await asyncio.wait(self._running | self._served)
         self._threads.shutdown(wait=False)
+
+    async def _again(self, step: Callable[[ColdRecords], T], cold: ColdRecords) -> T:
+        while True:
+            await asyncio.shield(self.fetch(cold.fetch))  # work that is cancelled leaves its read to ``close``
+            try:
+                return step(cold)
+            except NotInMemoryError:
+                continue
+
+
+async def _answer_of(acting: Awaitable[Answer | Awaitable[Answer]]) -> Answer:
+    answer = await acting
+    return answer if answer is None or isinstance(answer, RemotingCommand) else await answer

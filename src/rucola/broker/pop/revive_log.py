@@ -16,6 +16,7 @@ from rucola.formats.message import decode_message
 from rucola.formats.pop import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG, PopAck, PopCheckpoint
 from rucola.formats.properties import encode_properties, java_order
 from rucola.protocol.codes import ResponseCode
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
@@ -69,9 +70,18 @@ class ReviveLog:
         """Queue offset of the oldest record of a queue."""
         return self._store.min_queue_offset(self._name, revive_queue)
 
-    def read(self, revive_queue: int, queue_offset: int) -> tuple[PopCheckpoint | PopAck | None, int]:
-        """What a message of the revive topic holds, None for one that is gone or no such record; and when it came."""
-        message = read_message(self._store, self._name, revive_queue, queue_offset)
+    def read(
+        self, revive_queue: int, queue_offset: int, cold: ColdRecords | None = None
+    ) -> tuple[PopCheckpoint | PopAck | None, int]:
+        """What a message of the revive topic holds, None for one that is gone or no such record; and when it came.
+
+        Args:
+            cold: see ``MessageStore.message_at``.
+
+        Raises:
+            NotInMemoryError: it has to be fetched.
+        """
+        message = read_message(self._store, self._name, revive_queue, queue_offset, cold)
         return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
 
     def newest(self, since_ms: int) -> Iterator[PopCheckpoint | PopAck]:
@@ -128,10 +138,19 @@ def newest_messages(store: MessageStore, topic: bytes, queue_id: int, since_ms: 
             yield message
 
 
-def read_message(store: MessageStore, topic: bytes, queue_id: int, queue_offset: int) -> MessageExt | None:
-    """The message at a queue offset, its body as it is stored; None when there is none that can be read."""
+def read_message(
+    store: MessageStore, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None = None
+) -> MessageExt | None:
+    """The message at a queue offset, its body as it is stored; None when there is none that can be read.
+
+    Args:
+        cold: see ``MessageStore.message_at``.
+
+    Raises:
+        NotInMemoryError: it has to be fetched.
+    """
     physical_offset, size, _ = store.queue_unit(topic, queue_id, queue_offset)
-    record = store.message_at(physical_offset) if size else None
+    record = store.message_at(physical_offset, cold) if size else None
     if record is None:
         return None
     try:

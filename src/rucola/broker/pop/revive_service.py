@@ -22,6 +22,7 @@ from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.key_builder import is_retry_topic
 from rucola.formats.pop import REVIVE_GROUP, PopCheckpoint, PopKey
 from rucola.runtime.logs import event
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
@@ -46,7 +47,7 @@ class ReviveService:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         dispatch: Callable[[], None],
-        delivered_until_ms: Callable[[], int],
+        delivered_until_ms: Callable[[ColdRecords | None], int],
         retry_topic_v2: bool,
     ) -> None:
         self._store = store
@@ -92,7 +93,7 @@ class ReviveService:
         Also a start after a clean stop may find them: unread, or on their way when the process before, which had
         started after a crash, was stopped.
         """
-        oldest_ms = self._delivered_until_ms()
+        oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:
             oldest_ms = min(oldest_ms, crashed_since_ms)
         for queue in self._queues:
@@ -113,17 +114,25 @@ class ReviveService:
                     finished.add(record.key)
         return finished
 
-    def work(self) -> bool:
-        """Read what came and decide on what can be; whether there is more to do at once."""
+    def work(self, cold: ColdRecords | None = None) -> bool:
+        """Read what came and decide on what can be; whether there is more to do at once.
+
+        Args:
+            cold: see ``MessageStore.message_at``.
+
+        Raises:
+            NotInMemoryError: the next message has to be fetched; what was done before counts.
+        """
         if self._mark is None:
-            self._mark = (self._delivered_until_ms(), self._store.max_offset)
+            self._mark = (self._delivered_until_ms(cold), self._store.max_offset)
         self._dispatch()
-        unread = [queue for queue in self._queues if self._read(queue)]
+        unread = [queue for queue in self._queues if self._read(queue, cold)]
         store = self._store
         if not unread and store.confirm_offset - store.dispatch_behind_bytes >= self._mark[1]:
-            self._complete_ms, self._mark = self._mark[0], None
+            self._complete_ms = self._mark[0]
             for queue in self._queues:
-                self._decide(queue)
+                self._decide(queue, cold)
+            self._mark = None
         self.settle()
         return bool(unread)
 
@@ -134,19 +143,24 @@ class ReviveService:
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:
                 self._offsets.commit(REVIVE_GROUP, self._log.topic, queue_id, worked_off)
 
-    def _read(self, queue: ReviveQueue) -> bool:
+    def _read(self, queue: ReviveQueue, cold: ColdRecords | None) -> bool:
         """Read some records; whether there are more."""
         end = self._log.max_offset(queue.queue_id)
         queue.next_offset = max(queue.next_offset, self._log.min_offset(queue.queue_id))
         for queue_offset in range(queue.next_offset, min(end, queue.next_offset + _READ_AT_ONCE)):
-            queue.take(queue_offset, *self._log.read(queue.queue_id, queue_offset))
+            try:
+                record = self._log.read(queue.queue_id, queue_offset, cold)
+            except NotInMemoryError as missing:
+                self._look_ahead(self._log.topic, queue.queue_id, queue_offset, end, missing.cold)
+                raise
+            queue.take(queue_offset, *record)
         return queue.next_offset < end
 
-    def _decide(self, queue: ReviveQueue) -> None:
+    def _decide(self, queue: ReviveQueue, cold: ColdRecords | None) -> None:
         """Decide on the checkpoints of a queue in order, up to the first whose time is not over."""
         queue.drop_acks_before(self._complete_ms)
         while (waiting := queue.first()) is not None and waiting.checkpoint.revive_ms < self._complete_ms:
-            if not self._revive(waiting):
+            if not self._revive(waiting, cold):
                 break
             queue.finish_first()
         worked_off = queue.worked_off()
@@ -154,14 +168,18 @@ class ReviveService:
             queue.noted = worked_off
             self._done.append((self._store.max_offset, queue.queue_id, worked_off))
 
-    def _revive(self, waiting: WaitingCheckpoint) -> bool:
+    def _revive(self, waiting: WaitingCheckpoint, cold: ColdRecords | None) -> bool:
         """Store what was not acknowledged in the retry topic; False when the store takes nothing at the moment."""
         key = waiting.checkpoint.key
         if self._topics.get(normal_topic(key.topic, key.group)) is None or key.group not in self._groups.table:
             return True
         topic = key.topic if is_retry_topic(key.topic) else pop_retry_topic(key.topic, key.group, self._retry_topic_v2)
         for queue_offset in sorted(waiting.open_offsets):
-            message = read_message(self._store, key.topic.encode(), key.queue_id, queue_offset)
+            try:
+                message = read_message(self._store, key.topic.encode(), key.queue_id, queue_offset, cold)
+            except NotInMemoryError as missing:
+                self._look_ahead(key.topic, key.queue_id, queue_offset, max(waiting.open_offsets) + 1, missing.cold)
+                raise
             if message is not None:
                 identity = identity_before(message, topic, key.pop_time_ms)
                 if self._copies[identity] > 0:
@@ -176,3 +194,8 @@ class ReviveService:
                         event(_log, logging.ERROR, "popped message cannot come again", topic=topic, error=status)
             waiting.open_offsets.discard(queue_offset)
         return True
+
+    def _look_ahead(self, topic: str, queue_id: int, queue_offset: int, end: int, cold: ColdRecords) -> None:
+        """Fetch the messages behind ``queue_offset`` together with it."""
+        store, name = self._store, topic.encode()
+        store.look_ahead((store.queue_unit(name, queue_id, at)[0] for at in range(queue_offset + 1, end)), cold)

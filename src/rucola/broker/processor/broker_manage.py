@@ -8,6 +8,7 @@ ranges that ``broker.conf`` allows, none of which names a file, an address, a pr
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 
 from rucola.broker.processor.processor import success
 from rucola.broker.runtime_info import RuntimeInfo
@@ -21,6 +22,7 @@ from rucola.protocol.bodies.ha import HARuntimeInfo
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 
@@ -50,6 +52,7 @@ class BrokerManageProcessor:
         self._config = services.config
         self._store = services.store
         self._runtime_info = RuntimeInfo(services)
+        self._cold_reads = services.cold_reads
         self._clock = services.clock
         self._version = DataVersion(0, services.clock.wall_ms(), 0)
 
@@ -86,9 +89,9 @@ class BrokerManageProcessor:
         version = fastjson.dumps(self._version.to_dict()).decode()
         return command.answer(ResponseCode.SUCCESS, ext_fields={"version": version}, body=options_text(options))
 
-    def runtime_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def runtime_info(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """28."""
-        return success(command, None, KVTable(self._runtime_info()))
+        return self._cold_reads.serve(lambda cold: success(command, None, KVTable(self._runtime_info(cold))))
 
     def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """907: a master without slaves; a broker here has no other role."""

@@ -4,8 +4,9 @@ requests 203, 204, 300, 307, 309, 328, 343, 345).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.processor.processor import success
@@ -33,7 +34,9 @@ from rucola.protocol.headers.admin import (
     ProducerGroupRequestHeader,
     TopicRequestHeader,
 )
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.store.log.cold_read import ColdRecords
 
 _CLIENT_TIMEOUT_MS = 10_000
 
@@ -51,6 +54,7 @@ class ConnectionQueryProcessor:
         self._consumers = services.consumers
         self._offsets = services.offsets
         self._clock = services.clock
+        self._cold_reads = services.cold_reads
 
     def consumer_connections(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """203."""
@@ -120,10 +124,13 @@ class ConnectionQueryProcessor:
         request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=header.to_ext_fields())
         return await self._pass_on(command, header.consumer_group, header.client_id, request)
 
-    async def consume_directly(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def consume_directly(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """309: one client gets one message, outside of its queues."""
+        return self._cold_reads.serve(partial(self._consume_directly, command))
+
+    def _consume_directly(self, command: RemotingCommand, cold: ColdRecords) -> Awaitable[Answer]:
         header = ConsumeMessageDirectlyRequestHeader.from_ext_fields(command.ext_fields)
-        record = self._record(header.msg_id or "")
+        record = self._record(header.msg_id or "", cold)
         topic = self._topics.get(header.topic or "")
         group = self._groups.table.get(header.consumer_group)
         asked = replace(
@@ -133,14 +140,14 @@ class ConnectionQueryProcessor:
             group_sys_flag=group.group_sys_flag if group is not None else None,
         )
         request = RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=asked.to_ext_fields(), body=record)
-        return await self._pass_on(command, header.consumer_group, header.client_id or "", request)
+        return self._pass_on(command, header.consumer_group, header.client_id or "", request)
 
-    def _record(self, message_id: str) -> bytes:
+    def _record(self, message_id: str, cold: ColdRecords) -> bytes:
         try:
             physical_offset = parse_offset_message_id(message_id).physical_offset
         except ValueError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)[:200]) from None
-        record = self._store.message_at(physical_offset)
+        record = self._store.message_at(physical_offset, cold)
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message has the id {message_id}")
         return bytes(record)

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from functools import partial
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.processor.processor import success
@@ -23,7 +24,9 @@ from rucola.protocol.bodies.offsets import (
 from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.offset import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.store.log.cold_read import ColdRecords
 
 CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
@@ -43,9 +46,13 @@ class OffsetResetProcessor:
         self._consumers = services.consumers
         self._offsets = services.offsets
         self._wake = services.hold.wake
+        self._cold_reads = services.cold_reads
 
-    def reset_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def reset_offset(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """222."""
+        return self._cold_reads.serve(partial(self._reset_offset, command))
+
+    def _reset_offset(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = ResetOffsetRequestHeader.from_ext_fields(command.ext_fields)
         topic = self._topics.get(header.topic)
         if not self._config.use_server_side_reset_offset:
@@ -54,12 +61,12 @@ class OffsetResetProcessor:
                     ResponseCode.TOPIC_NOT_EXIST,
                     f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
                 )
-            return self._reset_by_clients(command, header, topic)
+            return self._reset_by_clients(command, header, topic, cold)
         if topic is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
         if header.group not in self._groups.table:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
-        table = self._new_offsets(header, topic)
+        table = self._new_offsets(header, topic, cold)
         for queue_id, offset in table.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
             self._wake(header.topic.encode(), queue_id, header.group)
@@ -96,13 +103,12 @@ class OffsetResetProcessor:
         except (RemotingError, FormatError):
             return None
 
-    def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig) -> dict[int, int]:
+    def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords) -> dict[int, int]:
         """Where each queue of the request shall be consumed from."""
         name = header.topic.encode()
-        if header.queue_id < 0:
-            return {queue: self._offset_at(name, queue, header.timestamp) for queue in range(topic.read_queue_nums)}
-        if header.offset is None or header.offset == -1:
-            return {header.queue_id: self._offset_at(name, header.queue_id, header.timestamp)}
+        queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        if header.queue_id < 0 or header.offset is None or header.offset == -1:
+            return {queue_id: self._offset_at(name, queue_id, header.timestamp, cold) for queue_id in queues}
         minimum = self._store.min_queue_offset(name, header.queue_id)
         maximum = self._store.max_queue_offset(name, header.queue_id)
         if not minimum <= header.offset <= maximum + 1:
@@ -112,13 +118,13 @@ class OffsetResetProcessor:
             )
         return {header.queue_id: header.offset}
 
-    def _offset_at(self, topic: bytes, queue_id: int, timestamp_ms: int) -> int:
+    def _offset_at(self, topic: bytes, queue_id: int, timestamp_ms: int, cold: ColdRecords) -> int:
         if timestamp_ms < 0:
             return self._store.max_queue_offset(topic, queue_id)
-        return self._store.offset_by_time(topic, queue_id, timestamp_ms)
+        return self._store.offset_by_time(topic, queue_id, timestamp_ms, cold=cold)
 
     def _reset_by_clients(
-        self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig
+        self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords
     ) -> RemotingCommand:
         """The way of 4.9: every client of the group is told where to go on."""
         table = {}
@@ -126,7 +132,7 @@ class OffsetResetProcessor:
             consumed = self._offsets.query(header.group, header.topic, queue_id)
             if consumed is None:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-            offset = self._offset_at(header.topic.encode(), queue_id, header.timestamp)
+            offset = self._offset_at(header.topic.encode(), queue_id, header.timestamp, cold)
             table[queue_id] = offset if header.is_force else min(offset, consumed)
         info = self._consumers.group(header.group)
         if info is None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable
+from functools import partial
 
 from rucola.broker.processor.processor import success
 from rucola.broker.services import BrokerServices
@@ -23,12 +24,11 @@ from rucola.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from rucola.remoting.processors import OVERLOAD, serve_again
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.results import Boundary
 
-_Step = Callable[[Channel, RemotingCommand, ColdRecords], RemotingCommand | None]
 _PARTIAL = "not all of the index could be looked at, there may be more"
 
 
@@ -39,23 +39,20 @@ class QueryProcessor:
         self._store = services.store
         self._cold_reads = services.cold_reads
 
-    def query_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+    def query_message(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """12."""
-        return self._query(channel, command, ColdRecords())
+        return self._cold_reads.serve(partial(self._query, command))
 
-    def view_message(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+    def view_message(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """33."""
-        return self._view(channel, command, ColdRecords())
+        return self._cold_reads.serve(partial(self._view, command))
 
-    def _query(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand | None:
+    def _query(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = QueryMessageRequestHeader.from_ext_fields(command.ext_fields)
         count = self._store.config.default_query_max_num if header.unique_key_query else header.max_num
         result = self._store.query_by_key(
             header.topic.encode(), header.key.encode(), count, header.begin_timestamp, header.end_timestamp, cold
         )
-        if cold.pending:
-            self._fetch(channel, command, cold, self._query)
-            return None
         fields = QueryMessageResponseHeader(result.index_timestamp_ms, result.index_physical_offset).to_ext_fields()
         if not result.views:
             remark = _PARTIAL if result.partial else "can not find message, maybe time range not correct"
@@ -63,35 +60,22 @@ class QueryProcessor:
         remark = _PARTIAL if result.partial else ""
         return command.answer(ResponseCode.SUCCESS, remark, fields, b"".join(result.views))
 
-    def _view(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand | None:
+    def _view(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         physical_offset = ViewMessageRequestHeader.from_ext_fields(command.ext_fields).offset
         record = self._store.message_at(physical_offset, cold)
-        if cold.pending:
-            self._fetch(channel, command, cold, self._view)
-            return None
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical_offset}")
         return command.answer(ResponseCode.SUCCESS, body=bytes(record))
 
-    def _fetch(self, channel: Channel, command: RemotingCommand, cold: ColdRecords, then: _Step) -> None:
-        """Do ``then`` once what ``cold`` waits for is in memory.
-
-        Raises:
-            BrokerError: too many requests wait for the disk.
-        """
-
-        def resume() -> None:
-            if not channel.closed:
-                serve_again(channel, command, lambda channel, command: then(channel, command, cold))
-
-        if not self._cold_reads.start(channel, cold.fetch, resume):
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
-
-    def search_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def search_offset(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """29."""
+        return self._cold_reads.serve(partial(self._search, command))
+
+    def _search(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = SearchOffsetRequestHeader.from_ext_fields(command.ext_fields)
         boundary = Boundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else Boundary.LOWER
-        offset = self._store.offset_by_time(header.topic.encode(), header.queue_id, header.timestamp, boundary)
+        topic = header.topic.encode()
+        offset = self._store.offset_by_time(topic, header.queue_id, header.timestamp, boundary, cold)
         return success(command, OffsetResponseHeader(offset))
 
     def max_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -108,10 +92,13 @@ class QueryProcessor:
             command, OffsetResponseHeader(self._store.min_queue_offset(header.topic.encode(), header.queue_id))
         )
 
-    def earliest_store_time(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def earliest_store_time(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """32."""
+        return self._cold_reads.serve(partial(self._earliest, command))
+
+    def _earliest(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = GetEarliestMsgStoretimeRequestHeader.from_ext_fields(command.ext_fields)
         topic = header.topic.encode()
         first = self._store.min_queue_offset(topic, header.queue_id)
-        timestamp = self._store.store_time_at(topic, header.queue_id, first)
+        timestamp = self._store.store_time_at(topic, header.queue_id, first, cold)
         return success(command, GetEarliestMsgStoretimeResponseHeader(timestamp))

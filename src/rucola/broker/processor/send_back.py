@@ -6,6 +6,9 @@ for the group's dead-letter topic when it failed too often. Body and sysFlag sta
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
+
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.processor.processor import group_missing, success
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
@@ -20,7 +23,9 @@ from rucola.formats.properties import encode_properties, java_order
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.results import PutMessageStatus
 
 FIRST_DELAY_LEVEL = 3
@@ -35,10 +40,14 @@ class SendBackProcessor:
         self._topics = services.topics
         self._groups = services.groups
         self._random_below = services.random_below
+        self._cold_reads = services.cold_reads
         self._level_max = len(services.delay_levels_ms)
 
-    def send_back(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def send_back(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """36, checked in the reference's order."""
+        return self._cold_reads.serve(partial(self._send_back, command))
+
+    def _send_back(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = ConsumerSendMsgBackRequestHeader.from_ext_fields(command.ext_fields)
         group = self._groups.find(header.group)
         if group is None:
@@ -52,7 +61,7 @@ class SendBackProcessor:
         topic, _ = self._topics.create_for_group(retry_topic(header.group), group.retry_queue_nums)
         if not topic.perm & PermName.WRITE:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
-        record = self._store.message_at(header.offset)
+        record = self._store.message_at(header.offset, cold)
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         message = decode_message(record, unpack=False)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from contextlib import suppress
+from functools import partial
+
 from rucola.broker.broker_stats import Rate
 from rucola.broker.processor.processor import success
 from rucola.broker.services import BrokerServices
@@ -31,8 +35,10 @@ from rucola.protocol.headers.admin import (
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import local_time_digits
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 _UNITS_MAX = 1024
 """Units of a queue in one answer."""
@@ -51,33 +57,49 @@ class StatisticsProcessor:
         self._offsets = services.offsets
         self._stats = services.stats
         self._clock = services.clock
+        self._cold_reads = services.cold_reads
 
-    def topic_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def topic_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """202."""
+        return self._cold_reads.serve(partial(self._topic_stats, command))
+
+    def consume_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """208."""
+        return self._cold_reads.serve(partial(self._consume_stats, command))
+
+    def all_consume_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """317."""
+        return self._cold_reads.serve(partial(self._all_consume_stats, command))
+
+    def time_span(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """303."""
+        return self._cold_reads.serve(partial(self._time_span, command))
+
+    def _topic_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         topic = self._topic(TopicRequestHeader.from_ext_fields(command.ext_fields).topic)
         name = topic.topic_name.encode()
         table = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             maximum = self._store.max_queue_offset(name, queue_id)
-            newest_ms = self._store_time(name, queue_id, maximum - 1)
+            newest_ms = self._store_time(name, queue_id, maximum - 1, cold)
             offset = TopicOffset(self._store.min_queue_offset(name, queue_id), maximum, newest_ms)
             table[self._queue(topic.topic_name, queue_id)] = offset
+        cold.check()
         rates = self._stats.topic_puts(topic.topic_name)
         return success(command, None, TopicStatsTable(table, rates[0].per_second if rates else 0.0))
 
-    def consume_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """208."""
+    def _consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = GetConsumeStatsRequestHeader.from_ext_fields(command.ext_fields)
         names = [name for name in (header.topic_list or header.topic or "").split(";") if name.strip()]
         result = ConsumeStats()
         for name in names or self._offsets.topics_of(header.consumer_group):
             topic = self._topics.get(name)
             if topic is not None and self._consumers.reads(header.consumer_group, name):
-                self._add_progress(result, header.consumer_group, topic)
+                self._add_progress(result, header.consumer_group, topic, cold)
+        cold.check()
         return success(command, None, result)
 
-    def all_consume_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """317."""
+    def _all_consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         ordered_only = GetConsumeStatsInBrokerHeader.from_ext_fields(command.ext_fields).is_order
         result = ConsumeStatsList(broker_addr=self._address)
         topics = self._offsets.topics_by_group()
@@ -87,17 +109,19 @@ class StatisticsProcessor:
                 topic = self._topics.get(name)
                 if topic is None or (ordered_only and not topic.order) or not self._consumers.reads(group, name):
                     continue
-                listed.append(self._add_progress(ConsumeStats(), group, topic))
+                listed.append(self._add_progress(ConsumeStats(), group, topic, cold))
             result.consume_stats_list.append({group: listed})
             result.total_diff += sum(entry.total_diff() for entry in listed)
             result.total_inflight_diff += sum(entry.inflight_diff() for entry in listed)
+        cold.check()
         return success(command, None, result)
 
-    def time_span(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """303."""
+    def _time_span(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = GroupTopicRequestHeader.from_ext_fields(command.ext_fields)
         topic = self._topic(header.topic)
-        spans = [self._span(topic.topic_name, header.group, queue_id) for queue_id in range(topic.write_queue_nums)]
+        queues = range(topic.write_queue_nums)
+        spans = [self._span(topic.topic_name, header.group, queue_id, cold) for queue_id in queues]
+        cold.check()
         return success(command, None, QueryConsumeTimeSpanBody(spans))
 
     def broker_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -132,7 +156,7 @@ class StatisticsProcessor:
             body.filter_data = "null"  # as the reference says that there are no filter bits for the group
         return success(command, None, body)
 
-    def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig) -> ConsumeStats:
+    def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig, cold: ColdRecords) -> ConsumeStats:
         name = topic.topic_name.encode()
         for queue_id in range(topic.read_queue_nums):
             consumed = max(self._offsets.query(group, topic.topic_name, queue_id) or 0, 0)
@@ -141,21 +165,21 @@ class StatisticsProcessor:
                 self._store.max_queue_offset(name, queue_id),
                 consumed,
                 consumed,
-                self._store_time(name, queue_id, consumed - 1),
+                self._store_time(name, queue_id, consumed - 1, cold),
             )
         rates = self._stats.group_gets(topic.topic_name, group)
         result.consume_tps += rates[0].per_second if rates else 0.0
         return result
 
-    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+    def _span(self, topic: str, group: str, queue_id: int, cold: ColdRecords) -> QueueTimeSpan:
         name = topic.encode()
         first = self._store.min_queue_offset(name, queue_id)
         end = self._store.max_queue_offset(name, queue_id)
         consumed = self._offsets.query(group, topic, queue_id) or 0
-        first_ms = self._store_time(name, queue_id, first)
-        consumed_ms = self._store_time(name, queue_id, consumed - 1) if consumed > 0 else first_ms
-        next_ms = self._store_time(name, queue_id, consumed)
-        span = QueueTimeSpan(self._queue(topic, queue_id), first_ms, self._store_time(name, queue_id, end - 1))
+        first_ms = self._store_time(name, queue_id, first, cold)
+        consumed_ms = self._store_time(name, queue_id, consumed - 1, cold) if consumed > 0 else first_ms
+        next_ms = self._store_time(name, queue_id, consumed, cold)
+        span = QueueTimeSpan(self._queue(topic, queue_id), first_ms, self._store_time(name, queue_id, end - 1, cold))
         span.consume_time_stamp = consumed_ms
         span.delay_time = max(self._clock.wall_ms() - next_ms, 0) if consumed < end and next_ms else 0
         span.min_time_stamp_str = _time_text(span.min_time_stamp)
@@ -182,9 +206,11 @@ class StatisticsProcessor:
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._config.broker_name, queue_id)
 
-    def _store_time(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
-        """Store time of a message, 0 when there is none."""
-        return max(self._store.store_time_at(topic, queue_id, queue_offset), 0) if queue_offset >= 0 else 0
+    def _store_time(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords) -> int:
+        """Store time of a message, 0 when there is none; also when it has to be fetched, together with the others."""
+        with suppress(NotInMemoryError):
+            return max(self._store.store_time_at(topic, queue_id, queue_offset, cold), 0) if queue_offset >= 0 else 0
+        return 0
 
 
 def _time_text(wall_ms: int) -> str:

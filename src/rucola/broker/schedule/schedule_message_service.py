@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from rucola.broker.stored_copy import stored_copy
@@ -20,6 +20,7 @@ from rucola.common.message_const import REAL_QID, REAL_TOPIC
 from rucola.errors import FormatError
 from rucola.formats.tables import decode_delay_offsets, encode_delay_offsets
 from rucola.runtime.logs import event
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
@@ -92,13 +93,19 @@ class ScheduleMessageService:
             for level, queue_offset in self._offsets.items()
         )
 
-    def deliver(self) -> int | None:
+    def deliver(self, cold: ColdRecords | None = None) -> int | None:
         """Deliver what is due, a batch of each level at most.
+
+        Args:
+            cold: see ``MessageStore.message_at``.
 
         Returns:
             Milliseconds after which to call again; None when nothing waits.
+
+        Raises:
+            NotInMemoryError: the next message has to be fetched; those before it were delivered.
         """
-        pauses_ms = [self._deliver_level(level) for level in range(1, len(self._levels_ms) + 1)]
+        pauses_ms = [self._deliver_level(level, cold) for level in range(1, len(self._levels_ms) + 1)]
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def persist(self) -> None:
@@ -115,7 +122,7 @@ class ScheduleMessageService:
         low = self._store.min_queue_offset(_TOPIC, level - 1)
         return min(max(queue_offset, low), self._store.max_queue_offset(_TOPIC, level - 1))
 
-    def _deliver_level(self, level: int) -> int | None:
+    def _deliver_level(self, level: int, cold: ColdRecords | None) -> int | None:
         """See ``deliver``."""
         end = self._store.max_queue_offset(_TOPIC, level - 1)
         queue_offset = self._offsets[level]
@@ -130,7 +137,11 @@ class ScheduleMessageService:
             # Set back clocks and changed level tables must not hold a message for ever.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
-            status, record_end = self._deliver_one(physical_offset)
+            try:
+                status, record_end = self._deliver_one(physical_offset, cold)
+            except NotInMemoryError as missing:
+                self._store.look_ahead(self._due_after(level, queue_offset, end, now_ms), missing.cold)
+                raise
             if status in (PutMessageStatus.SERVICE_NOT_AVAILABLE, PutMessageStatus.CREATE_MAPPED_FILE_FAILED):
                 return RETRY_MS
             queue_offset += 1
@@ -138,14 +149,22 @@ class ScheduleMessageService:
             self._unsafe.append((record_end, level, queue_offset))
         return 0
 
-    def _deliver_one(self, physical_offset: int) -> tuple[PutMessageStatus, int]:
+    def _due_after(self, level: int, queue_offset: int, end: int, now_ms: int) -> Iterator[int]:
+        """Physical offsets of the messages behind ``queue_offset`` that are due, too."""
+        for following in range(queue_offset + 1, end):
+            physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, following)
+            if due_ms > now_ms:
+                break
+            yield physical_offset
+
+    def _deliver_one(self, physical_offset: int, cold: ColdRecords | None) -> tuple[PutMessageStatus, int]:
         """Store the message for its consumers.
 
         Returns:
             The outcome, and the physical offset that has to be on the disk before the message counts as delivered. A
             message that can never be delivered is logged and passed over.
         """
-        record = self._store.message_at(physical_offset)
+        record = self._store.message_at(physical_offset, cold)
         try:
             if record is None:
                 raise FormatError("delayed message", physical_offset, "a record", "none")

@@ -1,5 +1,5 @@
 """When messages with a time of their own are taken and delivered, and brought to the disk. Event loop only, but for
-the wait for the disk.
+the waits for the disk.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.errors import DiskError
@@ -17,6 +19,7 @@ from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
 
@@ -47,6 +50,8 @@ class TimerDelivery:
         self.rewriter = TimerRewriter(config, broker_name, clock.wall_ms, self._timers.count, random_below)
         self._interval_s = config.timer_flush_interval_ms / 1000
         self._loop: asyncio.AbstractEventLoop
+        self._cold_reads: ColdReads
+        self._fetching = False
         self._call: asyncio.Handle | None = None
         self._writing: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -60,11 +65,12 @@ class TimerDelivery:
         """
         self.service.load()
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
         """Begin with whatever became due while nobody delivered."""
         self._loop = loop
+        self._cold_reads = cold_reads
         self._writing = loop.create_task(self._write_periodically())
-        self._work()
+        self._work(ColdRecords())
 
     def arrived(self) -> None:
         """A message came into the timer topic."""
@@ -101,16 +107,25 @@ class TimerDelivery:
             self._timers.close()
 
     def _schedule(self, pause_ms: int) -> None:
-        if self._stopping.is_set() or self._writing is None:
+        if self._stopping.is_set() or self._writing is None or self._fetching:
             return
         if self._call is not None:
             self._call.cancel()
-        self._call = self._loop.call_later(pause_ms / 1000, self._work)
+        self._call = self._loop.call_later(pause_ms / 1000, self._work, ColdRecords())
 
-    def _work(self) -> None:
+    def _fetched(self, cold: ColdRecords, _future: asyncio.Future[None]) -> None:
+        self._fetching = False
+        if not self._stopping.is_set():
+            self._work(cold)
+
+    def _work(self, cold: ColdRecords) -> None:
         self._call = None
         try:
-            pause_ms = self.service.work()
+            pause_ms = self.service.work(cold)
+        except NotInMemoryError:
+            self._fetching = True
+            self._cold_reads.fetch(cold.fetch).add_done_callback(partial(self._fetched, cold))
+            return
         except Exception:  # noqa: BLE001 - whatever one message holds, the others must come
             _log.exception("delivery of timed messages failed, tried again later")
             pause_ms = _AFTER_ERROR_MS

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from rucola.broker.timer.timer_rewrite import TIMER
@@ -25,6 +25,7 @@ from rucola.common.message_const import REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT
 from rucola.errors import DiskError, FormatError
 from rucola.formats.timer import MAGIC_DELETE, MAGIC_PLAIN, MAGIC_ROLL, UNIT_COLUMNS
 from rucola.runtime.logs import event
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 from rucola.store.timer.timer_log import WaitingUnit
@@ -75,10 +76,15 @@ class TimeStep:
     def next_unit(self) -> WaitingUnit | None:
         """The oldest unit not read yet."""
         at = self._next
-        if at < 0:
-            return None
-        self._next = at - UNIT_COLUMNS
-        return WaitingUnit(*self._units[at : at + UNIT_COLUMNS])
+        return None if at < 0 else WaitingUnit(*self._units[at : at + UNIT_COLUMNS])
+
+    def unread_offsets(self) -> Iterator[int]:
+        """Physical offsets of the messages not read yet, oldest first."""
+        return (self._units[at] for at in range(self._next, -1, -UNIT_COLUMNS))
+
+    def read_on(self) -> None:
+        """The oldest unit was read."""
+        self._next -= UNIT_COLUMNS
 
     def withdrawals(self) -> list[int]:
         """Physical offsets of the messages that withdraw others."""
@@ -110,6 +116,8 @@ class TimerMessageService:
         self._prepared_ms = 0
         self._stored_end = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
+        self._cold: ColdRecords | None = None
+        """Of the ``work`` under way."""
 
     def load(self) -> None:
         """The store is loaded: take the timer files.
@@ -135,24 +143,38 @@ class TimerMessageService:
         waiting = sum(metric.count for metric in self._timers.metrics.topics.values())
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
 
-    def delivered_until_ms(self) -> int:
-        """Whatever is due before this time, and was stored before it, was put into its topic."""
+    def delivered_until_ms(self, cold: ColdRecords | None = None) -> int:
+        """Whatever is due before this time, and was stored before it, was put into its topic.
+
+        Args:
+            cold: see ``MessageStore.message_at``.
+
+        Raises:
+            NotInMemoryError: a message has to be fetched.
+        """
         timers, store = self._timers, self._store
         until_ms = self._wall_ms() if timers.is_empty else timers.read_time_ms
         if timers.queue_offset < store.max_queue_offset(TIMER, 0):
-            until_ms = min(until_ms, store.store_time_at(TIMER, 0, timers.queue_offset))
+            until_ms = min(until_ms, store.store_time_at(TIMER, 0, timers.queue_offset, cold))
         return until_ms
 
     def now_ms(self) -> int:
         """The time that due times are compared with."""
         return self._wall_ms()
 
-    def work(self) -> int | None:
+    def work(self, cold: ColdRecords | None = None) -> int | None:
         """Take and deliver what can be, a batch at most.
+
+        Args:
+            cold: see ``MessageStore.message_at``.
 
         Returns:
             Milliseconds after which to call again; None when nothing waits, until a message arrives.
+
+        Raises:
+            NotInMemoryError: the next message has to be fetched; what was done before counts.
         """
+        self._cold = cold
         now_ms = self._wall_ms()
         step_now_ms = now_ms - now_ms % self._step_ms
         timers = self._timers
@@ -186,22 +208,24 @@ class TimerMessageService:
             timers.caught_up()
             return True
         possible, safe_end = True, 0
-        for _ in range(_TAKE):
-            if timers.queue_offset >= end:
-                break
-            physical_offset, size, _ = store.queue_unit(TIMER, 0, timers.queue_offset)
-            possible = timers.known(physical_offset) or self._take_one(physical_offset, size, step_now_ms)
-            if not possible:
-                break
-            timers.queue_offset += 1
-            safe_end = physical_offset + size
-        timers.mark(max(safe_end, self._stored_end))
+        try:
+            for _ in range(_TAKE):
+                if timers.queue_offset >= end:
+                    break
+                physical_offset, size, _ = store.queue_unit(TIMER, 0, timers.queue_offset)
+                possible = timers.known(physical_offset) or self._take_one(physical_offset, size, step_now_ms)
+                if not possible:
+                    break
+                timers.queue_offset += 1
+                safe_end = physical_offset + size
+        finally:  # also what was taken before a message that has to be fetched
+            timers.mark(max(safe_end, self._stored_end))
         return possible
 
     def _take_one(self, physical_offset: int, size: int, step_now_ms: int) -> bool:
         """Let one message wait, or deliver it; False when that is not possible now."""
         timers = self._timers
-        waiting = self._read(physical_offset)
+        waiting = self._read(physical_offset, self._behind(timers.queue_offset))
         if waiting is None:
             return True
         properties = waiting.properties
@@ -294,12 +318,14 @@ class TimerMessageService:
         self._step = None
         if position < 0:
             return False
-        step = self._step = TimeStep(timers.read_time_ms, position, timers.units(position))
-        for physical_offset in step.withdrawals():
-            waiting = self._read(physical_offset)
+        step = TimeStep(timers.read_time_ms, position, timers.units(position))
+        withdrawals = step.withdrawals()
+        for number, physical_offset in enumerate(withdrawals, 1):
+            waiting = self._read(physical_offset, withdrawals[number:])
             if waiting is not None:
                 key = waiting.properties.get(TIMER_DEL_UNIQKEY, "")
                 step.withdrawn[key] = waiting.properties.get(REAL_TOPIC, "")
+        self._step = step
         return True
 
     def _close_step(self, step: TimeStep) -> None:
@@ -317,8 +343,8 @@ class TimerMessageService:
         if self._timers.read_time_ms != step_now_ms:
             return False
         if self._prepared_ms != step_now_ms:
-            self._prepared_ms = step_now_ms
             self._open_step()
+            self._prepared_ms = step_now_ms
         step = self._step
         if step is None or len(step.ready) >= _AHEAD or step.ready_bytes >= _AHEAD_BYTES:
             return False
@@ -333,9 +359,9 @@ class TimerMessageService:
             if unit is None:
                 return bool(step.ready)
             roll = bool(unit.magic & MAGIC_ROLL)
-            if unit.magic & MAGIC_DELETE and not roll:
-                continue
-            waiting = self._read(unit.physical_offset)
+            withdraws = unit.magic & MAGIC_DELETE and not roll
+            waiting = None if withdraws else self._read(unit.physical_offset, step.unread_offsets())
+            step.read_on()
             if waiting is None:
                 continue
             topic = waiting.properties.get(REAL_TOPIC, "")
@@ -355,9 +381,23 @@ class TimerMessageService:
 
     # -- store --------------------------------------------------------------------------------------------------------
 
-    def _read(self, physical_offset: int) -> WaitingMessage | None:
-        """The waiting message at ``physical_offset``; None, and a line in the log, when it cannot be read."""
-        record = self._store.message_at(physical_offset)
+    def _behind(self, queue_offset: int) -> Iterator[int]:
+        """Physical offsets of the messages of the queue behind ``queue_offset``."""
+        store = self._store
+        end = store.max_queue_offset(TIMER, 0)
+        return (store.queue_unit(TIMER, 0, following)[0] for following in range(queue_offset + 1, end))
+
+    def _read(self, physical_offset: int, following: Iterable[int] = ()) -> WaitingMessage | None:
+        """The waiting message at ``physical_offset``; None, and a line in the log, when it cannot be read.
+
+        Args:
+            following: physical offsets of those that are read next.
+        """
+        try:
+            record = self._store.message_at(physical_offset, self._cold)
+        except NotInMemoryError as missing:
+            self._store.look_ahead(following, missing.cold)
+            raise
         if record is not None:
             try:
                 return WaitingMessage(record)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
@@ -14,7 +16,7 @@ _BATCH = 64
 
 
 class TransactionCheckService:
-    """Calls ``service`` at intervals. Event loop only. Life: ``start``, ``stop``.
+    """Calls ``service`` at intervals. Event loop only. Life: ``start``, ``stop``, ``write_ops`` for the last time.
 
     Args:
         interval_ms: between two rounds of checks.
@@ -35,34 +37,34 @@ class TransactionCheckService:
         self._op_call: asyncio.Handle | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, service: TransactionalMessageService) -> None:
+    def start(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
         """Begin; the first round comes after one interval."""
-        self._task = self._loop.create_task(self._check_periodically(service))
+        self._task = self._loop.create_task(self._check_periodically(service, cold_reads))
 
     def finished(self) -> None:
         """A half message has come to its outcome."""
         if self._op_call is None:
-            self._op_call = self._loop.call_later(self._op_interval_ms / 1000, self._write_ops)
+            self._op_call = self._loop.call_later(self._op_interval_ms / 1000, self.write_ops)
 
     async def stop(self) -> None:
-        """Check nothing more, and write what is left to write."""
+        """Check nothing more; transactions may still come to their end."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    def write_ops(self) -> None:
+        """Write the op message of what has ended."""
         if self._op_call is not None:
             self._op_call.cancel()
+            self._op_call = None
         self._halves.write_ops()
 
-    def _write_ops(self) -> None:
-        self._op_call = None
-        self._halves.write_ops()
-
-    async def _check_periodically(self, service: TransactionalMessageService) -> None:
+    async def _check_periodically(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
             try:
-                for count, half in enumerate(service.due(), 1):
-                    service.check(half)
+                for count, half in enumerate(await cold_reads.done(service.due), 1):
+                    await cold_reads.done(partial(service.check, half))
                     if count % _BATCH == 0:
                         await asyncio.sleep(0)
                 self._halves.write_ops()

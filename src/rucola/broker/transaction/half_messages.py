@@ -20,6 +20,7 @@ from rucola.common.message_const import PGROUP, UNIQ_KEY
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.message import decode_message
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 
@@ -98,22 +99,28 @@ class HalfMessages:
                     continue
                 self.finish(half.identity)
 
-    def scan(self) -> None:
-        """Take up half messages that became visible since the last time."""
-        if self._scanned < self._store.max_queue_offset(HALF, 0):
-            self._scan(frozenset())
+    def scan(self, cold: ColdRecords | None = None) -> None:
+        """Take up half messages that became visible since the last time.
 
-    def _scan(self, done: Set[int]) -> None:
+        Args:
+            cold: see ``MessageStore.message_at``.
+
+        Raises:
+            NotInMemoryError: the next one has to be fetched.
+        """
+        if self._scanned < self._store.max_queue_offset(HALF, 0):
+            self._scan(frozenset(), cold)
+
+    def _scan(self, done: Set[int], cold: ColdRecords | None = None) -> None:
         """See ``scan``; ``done`` holds queue offsets that op messages name."""
         ended: set[Identity] = set()
         end = self._store.max_queue_offset(HALF, 0)
         while self._scanned < end:
-            queue_offset, self._scanned = self._scanned, self._scanned + 1
-            if queue_offset in self._known:
-                self._known.discard(queue_offset)
-                continue
-            message = self._message(HALF, queue_offset)
+            queue_offset = self._scanned
+            message = None if queue_offset in self._known else self._message(HALF, queue_offset, cold)
+            self._scanned += 1
             if message is None:
+                self._known.discard(queue_offset)
                 continue
             identity = identity_of(message)
             if message.properties.get(TRANSACTION_CHECK_TIMES) == RESUMED_CHECKS:
@@ -172,8 +179,8 @@ class HalfMessages:
         low, high = self._store.min_queue_offset(topic, 0), self._store.max_queue_offset(topic, 0)
         return min(max(self._offsets.query(GROUP, name, 0) or 0, low), high)
 
-    def _message(self, topic: bytes, queue_offset: int) -> MessageExt | None:
-        record = self._store.message_at(self._store.queue_unit(topic, 0, queue_offset)[0])
+    def _message(self, topic: bytes, queue_offset: int, cold: ColdRecords | None = None) -> MessageExt | None:
+        record = self._store.message_at(self._store.queue_unit(topic, 0, queue_offset)[0], cold)
         try:
             message = None if record is None else decode_message(record, unpack=False)
         except FormatError:

@@ -40,6 +40,7 @@ from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from rucola.runtime.logs import event
+from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageResult, PutMessageStatus
 
@@ -101,17 +102,21 @@ class TransactionalMessageService:
         """Of the last ones that ended, for producers that ask again."""
         self._asked = 0
 
-    def end(self, header: EndTransactionRequestHeader) -> int:
+    def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None) -> int:
         """Commit or roll back. The same request again changes nothing.
+
+        Args:
+            cold: see ``MessageStore.message_at``; what is missing is missed before anything was done.
 
         Returns:
             The physical offset up to which the log must be on the disk for the outcome to be safe.
 
         Raises:
             BrokerError: the request does not name a half message of its group, or that has come to another outcome.
+            NotInMemoryError: half messages have to be fetched.
         """
-        message = self._find(header)
-        self._halves.scan()
+        message = self._find(header, cold)
+        self._halves.scan(cold)
         identity = identity_of(message)
         if identity not in self._halves.pending:
             if self._outcomes.get(identity) != header.commit_or_rollback:
@@ -137,20 +142,23 @@ class TransactionalMessageService:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the outcome cannot be stored")
         return self._store.max_offset
 
-    def due(self) -> list[Half]:
-        """The half messages that ``check`` would act upon now, oldest first."""
-        self._halves.scan()
+    def due(self, cold: ColdRecords | None = None) -> list[Half]:
+        """The half messages that ``check`` would act upon now, oldest first; see ``end`` for ``cold``."""
+        self._halves.scan(cold)
         now_ms = self._wall_ms()
         return sorted(
             (half for half in self._halves.pending.values() if self._hopeless(half, now_ms) or self._old(half, now_ms)),
             key=lambda half: half.queue_offset,
         )
 
-    def check(self, half: Half) -> None:
-        """Give ``half`` up, or ask its producers; nothing when none of them is there or it has ended meanwhile."""
+    def check(self, half: Half, cold: ColdRecords | None = None) -> None:
+        """Give ``half`` up, or ask its producers; nothing when none of them is there or it has ended meanwhile.
+
+        See ``end`` for ``cold``.
+        """
         if self._halves.pending.get(half.identity) is not half:
             return
-        record = self._store.message_at(half.physical_offset)
+        record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
             return
@@ -170,13 +178,14 @@ class TransactionalMessageService:
         self._asked += 1
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
 
-    def resume_check(self, physical_offset: int) -> int:
+    def resume_check(self, physical_offset: int, cold: ColdRecords | None = None) -> int:
         """Put a message that was given up back: its producer is asked again, from the first time on.
 
         A message that waits for its producer already stays as it is.
 
         Args:
             physical_offset: of the message in the topic of those that were given up.
+            cold: see ``end``.
 
         Returns:
             The physical offset up to which the log must be on the disk for it to be safe.
@@ -184,14 +193,14 @@ class TransactionalMessageService:
         Raises:
             BrokerError: no such message, or its transaction came to an end after it had been put back.
         """
-        record = self._store.message_at(physical_offset)
+        record = self._store.message_at(physical_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
         if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
                 f"Put message back to {TRANS_HALF_TOPIC} failed: none of {TRANS_CHECK_MAX_TIME_TOPIC} has this id",
             )
-        self._halves.scan()
+        self._halves.scan(cold)
         identity = identity_of(message)
         if identity not in self._halves.pending:
             if self._outcomes.get(identity):
@@ -220,13 +229,13 @@ class TransactionalMessageService:
             self._halves.replace(replace(newer, stored_ms=result.store_timestamp_ms) if renewed else newer)
         return result
 
-    def _find(self, header: EndTransactionRequestHeader) -> MessageExt:
+    def _find(self, header: EndTransactionRequestHeader, cold: ColdRecords | None) -> MessageExt:
         """The half message that the request names, or one of its copies.
 
         Raises:
             BrokerError: SYSTEM_ERROR as the reference; ILLEGAL_OPERATION for what comes after the time its sender set.
         """
-        record = self._store.message_at(header.commit_log_offset)
+        record = self._store.message_at(header.commit_log_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
         if message is None or message.topic != TRANS_HALF_TOPIC:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")

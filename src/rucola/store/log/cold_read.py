@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
-from rucola.errors import DiskError
+from rucola.errors import DiskError, StoreError
 from rucola.runtime.files import Buffer
 from rucola.store.log.mapped_file import MappedFile
 
@@ -80,46 +80,76 @@ class ColdRead:
                 file.segment.read(position, length)
 
 
-class ColdRecords:
-    """Records looked at one by one, whose sizes nobody knows before: what is not in memory is fetched, all together.
+class NotInMemoryError(StoreError):
+    """The disk would have to be waited for: ``cold`` is to be fetched, and the same asked again."""
 
-    Attributes:
-        pending: whether ``fetch`` has something to do.
+    def __init__(self, cold: ColdRecords) -> None:
+        super().__init__(cold)
+        self.cold = cold
+
+    def __str__(self) -> str:
+        return "records are not in memory"
+
+
+class ColdRecords:
+    """Records looked at one by one, whose sizes nobody knows before: what is not in memory is noted, then fetched.
+
+    Of one piece of work, from its first try to its last: what was fetched for it counts as in memory.
     """
 
     def __init__(self) -> None:
-        self._wanted: list[tuple[MappedFile, int]] = []
-        self._known: set[int] = set()
-        self._unreadable: set[int] = set()
+        self._wanted: dict[tuple[int, int], MappedFile] = {}
+        """By physical offset, and how many bytes; 0 for the whole record."""
+        self._looked_at: set[tuple[int, int]] = set()
+        self._unreadable: set[tuple[int, int]] = set()
 
-    @property
-    def pending(self) -> bool:
-        """See the class."""
-        return bool(self._wanted)
+    def check(self) -> None:
+        """Go on when nothing has to be fetched.
 
-    def waits(self, file: MappedFile, physical_offset: int) -> bool:
-        """Whether the record at ``physical_offset`` of ``file`` may not be looked at: not yet, or it is unreadable."""
-        if physical_offset in self._known:
-            return physical_offset in self._unreadable
-        head = memoryview(bytearray(_SIZE_BYTES))
-        if file.segment.read_resident(physical_offset - file.start, head):
-            size = min(_size_in(head), file.end - physical_offset)
-            if file.segment.read_resident(physical_offset - file.start, memoryview(bytearray(size))):
-                return False
-        self._known.add(physical_offset)
-        self._wanted.append((file, physical_offset))
-        return True
+        Raises:
+            NotInMemoryError: something was noted.
+        """
+        if self._wanted:
+            raise NotInMemoryError(self)
+
+    def waits(self, file: MappedFile, physical_offset: int, length: int = 0) -> bool:
+        """Whether the record at ``physical_offset`` of ``file`` may not be looked at: not yet, or it is unreadable.
+
+        Args:
+            length: only so many of its bytes are needed; 0 for all.
+        """
+        key = physical_offset, length
+        if key in self._wanted:
+            return True
+        if key not in self._looked_at:
+            if not _is_resident(file, physical_offset, length):
+                self._wanted[key] = file
+                return True
+            self._looked_at.add(key)
+        return key in self._unreadable
 
     def fetch(self) -> None:
-        """Brings into memory what was waited for. Any thread may call it, while nobody looks at records."""
-        wanted, self._wanted = self._wanted, []
-        for file, physical_offset in wanted:
+        """Brings into memory what was noted. Any thread may call it, while nobody looks at records."""
+        for (physical_offset, length), file in self._wanted.items():
             position = physical_offset - file.start
             try:
-                size = _size_in(file.segment.read(position, _SIZE_BYTES))
+                size = length or _size_in(file.segment.read(position, _SIZE_BYTES))
                 file.segment.read(position, min(size, file.end - physical_offset))
             except DiskError:
-                self._unreadable.add(physical_offset)
+                self._unreadable.add((physical_offset, length))
+        self._looked_at.update(self._wanted)
+        self._wanted.clear()
+
+
+def _is_resident(file: MappedFile, physical_offset: int, length: int) -> bool:
+    """Whether a record, or ``length`` bytes of it, is in memory."""
+    position = physical_offset - file.start
+    if not length:
+        head = memoryview(bytearray(_SIZE_BYTES))
+        if not file.segment.read_resident(position, head):
+            return False
+        length = _size_in(head)
+    return file.segment.read_resident(position, memoryview(bytearray(min(length, file.end - physical_offset))))
 
 
 def _size_in(head: bytes | bytearray | memoryview) -> int:

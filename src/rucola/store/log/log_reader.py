@@ -26,6 +26,8 @@ _STORE_TIMESTAMP_AT = 56
 _BORN_HOST_V6 = 16
 _HOST_V6_MORE = 12
 _RECORD_MIN = 64
+HEAD_BYTES = _RECORD_MIN + _HOST_V6_MORE
+"""What ``store_timestamp`` looks at of a record."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class LogReader:
 
     def store_timestamp(self, physical_offset: int) -> int:
         """Store time of the record at ``physical_offset`` in ms, -1 outside of the log; the record is not checked."""
-        view = self.view(physical_offset, _RECORD_MIN + _HOST_V6_MORE)
+        view = self.view(physical_offset, HEAD_BYTES)
         if view is None:
             return -1
         wide = _I32.unpack_from(view, _SYS_FLAG_AT)[0] & _BORN_HOST_V6

@@ -9,6 +9,7 @@ is cut away with all behind it, and written anew. Threads as in ``ConsumeQueue``
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from rucola.common.message_const import INNER_BASE, INNER_NUM
 from rucola.formats.batch_consume_queue import (
@@ -251,12 +252,14 @@ class BatchConsumeQueue(ConsumeQueue):
         """See ``ConsumeQueue.messages_in``."""
         return sum(self.unit_at(self._first_from(chosen[2 * at])).batch_size for at in range(count))
 
-    def offset_by_time(self, timestamp_ms: int, boundary: Boundary) -> int:
+    def offset_by_time(
+        self, timestamp_ms: int, boundary: Boundary, store_time: Callable[[int], int] | None = None
+    ) -> int:
         """Queue offset of the first message of a record, found by the store time in the units.
 
         From the newest record's time on both boundaries lead to it. LOWER: the first record at or after the time.
         UPPER: the last one at the time; between the times of two records mostly ``min_offset``, as RocketMQ 5.3.3 has
-        it (``BatchConsumeQueue#getOffsetInQueueByTime``).
+        it (``BatchConsumeQueue#getOffsetInQueueByTime``). ``store_time`` is not asked.
         """
         if self._end == self._first:
             return 0

@@ -359,16 +359,22 @@ class ConsumeQueue:
         """Number of messages in the ``count`` records chosen."""
         return count
 
-    def offset_by_time(self, timestamp_ms: int, boundary: Boundary) -> int:
+    def offset_by_time(
+        self, timestamp_ms: int, boundary: Boundary, store_time: Callable[[int], int] | None = None
+    ) -> int:
         """Queue offset of the entry at a store time.
 
         LOWER: the first entry stored at or after it, ``max_offset`` when all are older. UPPER: the last entry stored at
         or before it, ``min_offset`` when all are younger. Store times never decrease along a queue.
+
+        Args:
+            store_time: gives the store time of the record at a physical offset; the log does when it is None.
         """
+        store_time = store_time or self._log.store_timestamp
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            at = self._log.store_timestamp(self.unit(middle)[0])
+            at = store_time(self.unit(middle)[0])
             before = at < timestamp_ms if boundary is Boundary.LOWER else at <= timestamp_ms
             if before:
                 low = middle + 1
