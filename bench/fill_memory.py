@@ -1,9 +1,9 @@
-"""``python -m bench.fill_memory FILE``: fills free memory with page cache, as on a machine that has run for a while.
+"""``python -m bench.fill_memory DIRECTORY``: fills free memory with page cache, as on a machine that runs for a while.
 
 A virtual machine gets a page from its host when it first touches it, and gives it back soon after it was freed. Where
 these figures come from, a page that comes from the host costs 10 µs, one that the machine's own page cache gives up
 1.5 µs. Whoever happens to take a fresh page pays; a broker takes one for each few messages. With the page cache full,
-both sides take pages that the machine has.
+both sides take pages that the machine has. What a measurement deletes at its end is free again, so each begins so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from tools.peers.packages import ROOT
 
 PIECE_BYTES = 1 << 20
 TIMEOUT_S = 240.0
+ENOUGH_BYTES = 1 << 30
+"""Less than that is not worth filling: the system keeps some free itself."""
 
 
 def fill_memory(directory: str) -> str:
     """Fill it from a process of its own, with a file in ``directory`` that stays; what was done, for people."""
-    command = [sys.executable, "-m", "bench.fill_memory", f"{directory}/fill"]
+    command = [sys.executable, "-m", "bench.fill_memory", directory]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
     return done.stdout.strip()
 
@@ -36,12 +39,15 @@ def free_bytes() -> int:
     return 0
 
 
-def main(path: str) -> None:
-    """Read so many zeros from a file of holes as there is free memory; nothing is written to the disk."""
+def main(directory: str) -> None:
+    """Read so many zeros from a new file of holes as there is free memory; nothing is written to the disk."""
     size = free_bytes() // PIECE_BYTES * PIECE_BYTES
+    if size < ENOUGH_BYTES:
+        print("memory is full of page cache")
+        return
     piece = bytearray(PIECE_BYTES)
     begin = time.perf_counter()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    descriptor, _ = tempfile.mkstemp(prefix="fill-", dir=directory)
     os.ftruncate(descriptor, size)
     for position in range(0, size, PIECE_BYTES):
         os.preadv(descriptor, [piece], position)

@@ -74,9 +74,9 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _terminated)
     with console.status("starting") as status, scratch_directory() as scratch, ExitStack() as stack:
         context = Context(options.quick, stack, _shower(console, status))
-        context.show("filling free memory with page cache")
-        context.show(fill_memory(scratch))
         for name in options.name or MEASUREMENTS:
+            context.show("filling free memory with page cache")
+            context.show(fill_memory(scratch))
             try:
                 figures.extend(MEASUREMENTS[name](context))
             except PeerError as error:
