@@ -111,7 +111,8 @@ final class Grouping {
                 return sent[0] >= 80 && victims.size() > 0 && orders.stream().noneMatch(Map::isEmpty) ? true : null;
             });
         } finally {
-            victim.destroyForcibly().waitFor();
+            victim.toHandle().destroyForcibly();   // the process itself would throw away what it printed and nobody read yet
+            victim.waitFor();
         }
         long killedAt = System.nanoTime();
         for (int i = 0; i < 80; i++) {
