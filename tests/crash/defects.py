@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
+from rucola.store.condition import StoreCondition
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.commit_log import CommitLog
@@ -21,13 +22,13 @@ from rucola.store.log.flush import FlushService
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.message_store import MessageStore
+from rucola.store.opening import StoreOpening
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.recovery import recovery
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import LogEnd, Recovery
 from rucola.store.recovery.watermark import Watermark
-from rucola.store.results import StoreState
 
 Defect = Callable[[], AbstractContextManager[Any]]
 
@@ -75,7 +76,7 @@ def _sync_and_ignore(self: MappedFile) -> None:
 
 
 def _record_ahead(self: StoreKeeper, watermark: Watermark) -> None:
-    self._watermark.write(replace(watermark, flushed_offset=self._flush._log.max_offset))
+    self._marks.watermark.write(replace(watermark, flushed_offset=self._flush._log.max_offset))
 
 
 def _forget_dirty_queues(self: ConsumeQueueStore) -> None:
@@ -96,13 +97,9 @@ def _work_in_spite_of_failure(self: FlushService) -> None:
 
 @contextmanager
 def _failed_sync_is_tried_again() -> Iterator[None]:
-    def flushed(self: MessageStore) -> None:
-        self._state = StoreState.RUNNING
-        self._on_flushed()
-
     with (
         patch.object(FlushService, "_work", _work_in_spite_of_failure),
-        patch.object(MessageStore, "_flushed", flushed),
+        patch.object(StoreCondition, "fail", lambda self: True),
     ):
         yield
 
@@ -315,7 +312,7 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "store directory of a process killed in its first moments not synced": (
         "put",
         "kill",
-        plant(MessageStore, "_sync_parent", lambda self: None),
+        plant(StoreOpening, "_sync_parent", lambda self: None),
     ),
 }
 """Noticed when calls fail or the process is killed; name to workload, fault, and how it was."""

@@ -1,20 +1,25 @@
-"""Appends: what ``CommitLog`` does not know of, the queues' next offsets and messages that cannot be stored."""
+"""Appends: what ``CommitLog`` does not know of, the queues' next offsets, messages that cannot be stored, and who is to
+be told.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats.message import encode_message, fill_row
+from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit_log import CommitLog
+from rucola.store.log.flush import FlushService
 from rucola.store.queue.assign_offset import OffsetAssigner
 from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX, ConsumeQueueStore
-from rucola.store.results import PutMessageResult, PutMessageStatus
+from rucola.store.results import PutMessageResult, PutMessageStatus, StoreState
+from rucola.store.stats import StoreStats
 
 _OK = PutMessageStatus.PUT_OK
 _ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
@@ -29,12 +34,31 @@ _PAIR_END = b"\x02"
 
 
 class MessageAppender:
-    """Appends rows and single messages to ``log``; on the thread that owns the store."""
+    """Appends rows and single messages to ``log``; on the thread that owns the store.
 
-    def __init__(self, config: MessageStoreConfig, log: CommitLog, queues: ConsumeQueueStore) -> None:
+    Args:
+        flush: is woken after each append.
+        condition: says whether anything is taken, and hears what the disk did not take.
+        on_append: called after each append.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueueStore,
+        flush: FlushService,
+        condition: StoreCondition,
+        stats: StoreStats,
+        on_append: Callable[[], None],
+    ) -> None:
         self._config = config
         self._log = log
         self._queues = queues
+        self._flush = flush
+        self._condition = condition
+        self._stats = stats
+        self._on_append = on_append
         self._tables = queues.next_offset_tables
         self._assigner = OffsetAssigner(queues, config.enable_lmq)
 
@@ -47,36 +71,90 @@ class MessageAppender:
         last: int,
         topic: bytes,
         born_host: bytes,
-        suffix: bytes,
-        together: bool,
+        suffix: bytes | None = None,
+        together: bool = False,
     ) -> PutMessageStatus:
-        """See ``MessageStore.append_rows``."""
+        """Appends rows of a frame table, all of ``topic``.
+
+        Args:
+            source: the bytes the rows point into; ``view`` is a memoryview of it.
+            born_host: of the sender, 8 or 20 bytes.
+            suffix: property text added to each message; ``MessageStore.property_suffix`` when None.
+            together: the rows are the members of a batch: all go into one segment, or none is stored.
+
+        Returns:
+            PUT_OK when all rows are stored. Otherwise the rows that are not have PHYSICAL_OFFSET -1; the others are.
+        """
+        if self._condition.state is not StoreState.RUNNING:
+            refuse_rows(table, first, last)
+            return PutMessageStatus.SERVICE_NOT_AVAILABLE
+        log, status = self._log, _OK
         offsets = self._tables.get(topic)
         if offsets is None:
             offsets = self._queues.next_offsets(topic)
+        if suffix is None:
+            suffix = log.suffix
+        done = log.append_rows(source, view, table, first, last, topic, offsets, born_host, suffix, together)
+        if done < last:
+            status = self._append_rest(source, view, table, done, last, topic, offsets, born_host, suffix, together)
+        self._stats.put_messages += last - first
+        self._flush.wake()
+        self._on_append()
+        return status
+
+    def _append_rest(
+        self,
+        source: bytes | bytearray,
+        view: memoryview,
+        table: array[int],
+        done: int,
+        last: int,
+        topic: bytes,
+        offsets: array[int],
+        born_host: bytes,
+        suffix: bytes,
+        together: bool,
+    ) -> PutMessageStatus:
+        """Goes on where the log refused row ``done``."""
         log, status = self._log, _OK
-        while True:
-            done = log.append_rows(source, view, table, first, last, topic, offsets, born_host, suffix, together)
-            if done == last:
-                return status
+        while done < last:
             # A queue seen for the first time has no entry yet; then it is an illegal row, or the log is at its limit.
             highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)
-                first = done
-                continue
-            status = log.refusal
-            if status is _ILLEGAL and not together:
-                table[done * ROW_WIDTH + _PHYSICAL_OFFSET] = -1
-                first = done + 1
-                if first < last:
-                    continue
-                return status
-            refuse_rows(table, done, last)
-            return status
+            else:
+                status = log.refusal
+                if status is not _ILLEGAL or together:
+                    refuse_rows(table, done, last)
+                    if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+                        self._note_refusal()
+                    break
+                refuse_rows(table, done, done + 1)
+                done += 1
+                if done == last:
+                    break
+            done = log.append_rows(source, view, table, done, last, topic, offsets, born_host, suffix, together)
+        return status
+
+    def _note_refusal(self) -> None:
+        """The disk did not take what was to be appended."""
+        log, condition = self._log, self._condition
+        if log.failed:
+            self._flush.failed = True
+            condition.fail()
+            condition.tell()
+        elif log.unwritten:
+            condition.space_is_gone("write")
+        elif log.lacks_segment():
+            condition.space_is_gone("segment")
+            if not log.lacks_segment():
+                # The allocating thread has made it meanwhile, and had nothing to take back.
+                condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
         """See ``MessageStore.put_messages``."""
+        if self._condition.state is not StoreState.RUNNING:
+            return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)] * len(messages)
         head = messages[0]
         if any((m.topic, m.born_host, m.store_host) != (head.topic, head.born_host, head.store_host) for m in messages):
             raise ValueError("messages put together have one topic, one sender and one store host")

@@ -53,12 +53,13 @@ class Dispatcher:
         store_timestamp_ms: store time of the newest record dispatched.
         on_arrival: called once per queue that got entries: topic, queue id, its new maximum, tags code or None.
         deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
-        index: puts keys; None = there is no index.
+        log: what is read.
+        queues: get a unit per record.
+        index_service: gets the keys; None = no index.
+        index: puts them; None = no index.
 
     Args:
-        log: what is read.
-        queues: gets a unit per record.
-        index: gets the keys; None = no index.
+        log, queues, index: as the attributes ``log``, ``queues``, ``index_service``.
         stats: counts what light queues could not take.
     """
 
@@ -74,8 +75,9 @@ class Dispatcher:
         self.store_timestamp_ms = 0
         self.on_arrival: OnArrival | None = None
         self.deleted: dict[bytes, int] = {}
-        self._log = log
-        self._queues = queues
+        self.log = log
+        self.queues = queues
+        self.index_service = index
         self.index = None if index is None else IndexFollower(log, index)
         self._levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
@@ -102,9 +104,9 @@ class Dispatcher:
         count = 0
         try:
             while self.position < end:
-                file = self._log.queue.find(self.position)
+                file = self.log.queue.find(self.position)
                 if file is None:
-                    raise StoreDamagedError(self._log.queue.path, self.position, "no such segment", "verify the store")
+                    raise StoreDamagedError(self.log.queue.path, self.position, "no such segment", "verify the store")
                 count += self._dispatch_batch(file, end, index_from)
         finally:
             if self._touched:
@@ -177,7 +179,7 @@ class Dispatcher:
     ) -> bool:
         """Queue by queue; False, with some of them done, when an entry is not the next one of its queue."""
         for queue_id in queue_ids:
-            queue = self._queues.get(topic, queue_id)
+            queue = self.queues.get(topic, queue_id)
             count, tags_code, same = gather_units(table, first, last, queue_id, queue.max_offset, start, self._units)
             if count < 0:
                 return False
@@ -188,13 +190,13 @@ class Dispatcher:
 
     def _put_rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
         """Record by record."""
-        queues = self._queues.queues_of(topic)
+        queues = self.queues.queues_of(topic)
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + _SYS_FLAG] & _PREPARED_BIT:
                 continue
             queue = queues.get(table[row + _QUEUE_ID])
             if queue is None:
-                queue = self._queues.get(topic, table[row + _QUEUE_ID])
+                queue = self.queues.get(topic, table[row + _QUEUE_ID])
             tags_code = table[row + _TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
                 tags_code = self._due_time(file.segment.view, table, row)
@@ -207,7 +209,7 @@ class Dispatcher:
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + _SYS_FLAG] & _PREPARED_BIT:
                 continue
-            queue = self._queues.get(topic, table[row + _QUEUE_ID])
+            queue = self.queues.get(topic, table[row + _QUEUE_ID])
             tags_code = self._due_time(view, table, row) if topic == SCHEDULE_TOPIC else table[row + _TAGS_CODE]
             position = table[row + RecordColumn.PROPERTIES_POS]
             properties = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
@@ -233,7 +235,7 @@ class Dispatcher:
 
     def _notify(self) -> None:
         touched, self._touched = self._touched, []
-        self._queues.written(touched)
+        self.queues.written(touched)
         for queue in touched:
             queue.touched = False
             if self.on_arrival is not None:

@@ -7,20 +7,18 @@ number is written only after the sync that makes it true. It also removes what h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from rucola.errors import DiskError
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
-from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
-from rucola.store.index.index_service import IndexService
 from rucola.store.log.flush import FlushService
-from rucola.store.queue.consume_queue_store import ConsumeQueueStore
-from rucola.store.recovery.watermark import Watermark, WatermarkFile
+from rucola.store.recovery.marks import StoreMarks
+from rucola.store.recovery.watermark import Watermark
 from rucola.store.retention import Retention
 
 _log = logging.getLogger(__name__)
@@ -34,41 +32,35 @@ class StoreKeeper:
         failed: queues or index could not be synced; what is recorded of them stays where it was from then on.
 
     Args:
-        root: the store's directory.
-        on_pass: called in the thread at the end of each pass, about once a second.
+        dispatcher: of the queues and the index that are synced.
+        marks: where it is recorded.
+        condition: asked in each pass, about once a second, to try what had no space.
     """
 
     def __init__(
         self,
-        files: Files,
         clock: Clock,
         config: MessageStoreConfig,
-        root: str,
         flush: FlushService,
         dispatcher: Dispatcher,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
-        watermark: WatermarkFile,
+        marks: StoreMarks,
         retention: Retention,
-        on_pass: Callable[[], None],
+        condition: StoreCondition,
     ) -> None:
         self.failed = False
-        self._files = files
         self._clock = clock
-        self._checkpoint_path = f"{root}/checkpoint"
         self._flush = flush
         self._dispatcher = dispatcher
-        self._queues = queues
-        self._index = index
-        self._watermark = watermark
+        self._queues = dispatcher.queues
+        self._index = dispatcher.index_service
+        self._marks = marks
         self._retention = retention
-        self._on_pass = on_pass
+        self._condition = condition
         self._thorough_s = config.flush_consume_queue_thorough_interval_ms / 1000
         self._thorough_at = 0.0
         self._queues_offset = self._index_offset = 0
         self._queues_timestamp_ms = 0
         self._queue_count = 0
-        self._written: StoreCheckpoint | None = None
         self._worker = Worker("rucola-keeper", self._work, config.flush_interval_consume_queue_ms / 1000)
 
     def load(self) -> None:
@@ -142,7 +134,14 @@ class StoreKeeper:
         except DiskError as error:
             event(_log, logging.ERROR, "watermark not written", error=error)
         self._retention.look(min(self._flush.flushed_offset, self._queues_offset))
-        self._on_pass()
+        self._try_again()
+
+    def _try_again(self) -> None:
+        """What had no space is tried once more, by those whose work it is."""
+        index = self._dispatcher.index
+        if index is not None and index.retry():
+            self._condition.tell()
+        self._condition.try_again()
 
     def _reached(self, end_offset: int = -1) -> Watermark:
         """How far everything has come; an index that is behind holds back neither expiry nor the syncs of queues."""
@@ -150,10 +149,10 @@ class StoreKeeper:
         return Watermark(self._flush.flushed_offset, complete, end_offset, self._queue_count)
 
     def _record(self, watermark: Watermark) -> None:
-        self._write_checkpoint(watermark)
-        self._watermark.write(watermark)
+        self._marks.write_checkpoint(self._checkpoint(watermark))
+        self._marks.watermark.write(watermark)
 
-    def _write_checkpoint(self, watermark: Watermark) -> None:
+    def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
         """The checkpoint is for the reference: after a crash it dispatches from these times on.
 
         It also removes the index files that are younger than the index time, the one in use, yet does not put the keys
@@ -163,12 +162,9 @@ class StoreKeeper:
         logics_ms = self._queues_timestamp_ms
         if self._index is not None and not watermark.clean:
             logics_ms = min(logics_ms, index_ms)
-        checkpoint = StoreCheckpoint(
+        return StoreCheckpoint(
             physic_msg_timestamp_ms=self._flush.flushed_timestamp_ms,
             logics_msg_timestamp_ms=logics_ms,
             index_msg_timestamp_ms=index_ms,
             confirm_physical_offset=watermark.flushed_offset,
         )
-        if checkpoint != self._written:
-            self._files.write_at(self._checkpoint_path, 0, checkpoint.encode())
-            self._written = checkpoint

@@ -8,18 +8,17 @@ thread, ``on_flushed`` on a thread of the store.
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskError, DiskFullError, StoreDamagedError, StoreError
-from rucola.formats.checkpoint import StoreCheckpoint
+from rucola.errors import DiskError, DiskFullError, StoreError
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
-from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
-from rucola.store.append import MessageAppender, refuse_rows
+from rucola.runtime.machine import memory_bytes
+from rucola.store.append import MessageAppender
+from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher, OnArrival
 from rucola.store.index.index_service import IndexService
@@ -29,23 +28,14 @@ from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.log.log_reader import Gap
 from rucola.store.log.log_walk import records_of_kind
+from rucola.store.opening import StoreOpening
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_ext import BitMap
-from rucola.store.queue.consume_queue_store import MAPS_MAX, ConsumeQueueStore
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.queue_factory import IsBatchTopic, QueueOptions
 from rucola.store.reader import MessageReader
-from rucola.store.recovery.mend import mend_layout
-from rucola.store.recovery.quarantine import Quarantine
-from rucola.store.recovery.recovery import LogEnd, Recovery
-from rucola.store.recovery.watermark import WatermarkFile
-from rucola.store.results import (
-    Boundary,
-    GetMessageResult,
-    PutMessageResult,
-    PutMessageStatus,
-    QueryMessageResult,
-    StoreState,
-)
+from rucola.store.recovery.marks import StoreMarks
+from rucola.store.results import Boundary, GetMessageResult, PutMessageResult, QueryMessageResult, StoreState
 from rucola.store.retention import Retention
 from rucola.store.stats import StoreStats
 from rucola.store.topic_deletion import TopicDeletion
@@ -71,6 +61,7 @@ class MessageStore:
         root: absolute path of the directory.
         stats: counters since the start.
         recovered: ``load`` could not take the store as it was: the queues may end earlier than before.
+        append_rows: the appender's own, for runs of sends: one call less for each.
     """
 
     def __init__(
@@ -89,41 +80,26 @@ class MessageStore:
         self.stats = StoreStats()
         self.recovered = False
         self._files = files
-        self._state = StoreState.STOPPED
-        self._full: set[str] = set()
         self._lock: DirectoryLock | None = None
-        self._on_append = on_append or _nothing
-        self._on_flushed = on_flushed or _nothing
         self._on_arrival = on_arrival
-        self._log = log = CommitLog(files, clock, config, root, self._space_is_back)
+        self._condition = condition = StoreCondition(on_flushed or _nothing)
+        self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
         self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic, bit_map), log)
         self._index = index = (
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
-        self._appender = MessageAppender(config, log, queues)
         self._dispatcher = Dispatcher(log, queues, index, config, self.stats)
-        self._flush = FlushService(log, clock, config, self._flushed)
-        self._watermark = WatermarkFile(files, root)
+        self._flush = FlushService(log, clock, config, condition)
+        self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats, on_append or _nothing)
         self._deletion = TopicDeletion(files, root)
         self._dispatcher.deleted = self._deletion.ends
-        self._retention = Retention(
-            files, clock, config, root, log, queues, index, self.stats, self._space_judged, self._on_flushed
-        )
-        self._quarantine = Quarantine(files, root)
+        self._retention = Retention(files, clock, config, root, log, queues, index, self.stats, condition)
+        self._marks = StoreMarks(files, root)
         self._keeper = StoreKeeper(
-            files,
-            clock,
-            config,
-            root,
-            self._flush,
-            self._dispatcher,
-            queues,
-            index,
-            self._watermark,
-            self._retention,
-            self._pass,
+            clock, config, self._flush, self._dispatcher, self._marks, self._retention, condition
         )
         self._reader = MessageReader(config, log, queues, index, memory_bytes(), self.stats)
+        self.append_rows = self._appender.append_rows
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -135,24 +111,15 @@ class MessageStore:
             StoreDamagedError: a file is not what it must be; nothing was changed.
             DiskError: the operating system refused something.
         """
-        files, root = self._files, self.root
-        files.make_directory(root)
-        if not files.exists(self._log.queue.path):
-            self._sync_parent()
-        self._lock = files.lock_directory(root)
+        opening = StoreOpening(self._files, self.root, self.config, self._dispatcher, self._deletion, self._marks)
+        self._lock = opening.take()
         try:
-            # Two descriptors a map; half of what there is stays for connections and the log.
-            if limit := raise_file_limit():
-                self._queues.maps_max = max(min(MAPS_MAX, limit // 4), 1)
-            if self.config.quarantine:
-                mend_layout(files, self._log.queue, self._quarantine)
-            self._log.queue.load(remove_empty=False)
-            self._deletion.load()
-            self._log.gaps = self._quarantine.gaps()
-            self._queues.load()
-            if self._index is not None:
-                self._load_index(self._index)
-            self._recover()
+            end = opening.open()
+            self.recovered = opening.recovered
+            self._flush.flushed_offset = self._log.written_offset = end.physical_offset
+            self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
+            self._keeper.load()
+            self._reader.loaded(end.physical_offset, self._log.gaps)
         except BaseException:
             self._close()
             raise
@@ -166,30 +133,27 @@ class MessageStore:
         # Space first: on a full disk the start ends here, with the directory as it was.
         self._log.start()
         try:
-            self._mark_running()
+            self._marks.take_up()
         except DiskError:
             self._log.stop()
             raise
         self._keeper.start()
         self._flush.start()
         self._dispatcher.on_arrival = self._on_arrival
-        self._state = StoreState.RUNNING
+        self._condition.start()
 
     def shutdown(self) -> None:
         """Brings everything to the disk and gives the directory free; the abort marker stays if that does not work."""
         if self._lock is None:
             return
-        started = self._state is not StoreState.STOPPED
-        self._state = StoreState.STOPPED
         try:
-            if started:
+            if self._condition.stop():
                 self._log.stop()
                 self._flush.stop()
                 self._flush.failed = self._flush.failed or not self._log.sound
                 self._catch_up()
                 if self._keeper.stop():
-                    self._files.remove(self._abort_path)
-                    self._files.sync_directory(self.root)
+                    self._marks.lay_down()
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
@@ -197,46 +161,6 @@ class MessageStore:
             self._close()
 
     # -- append -------------------------------------------------------------------------------------------------------
-
-    def append_rows(
-        self,
-        source: bytes | bytearray,
-        view: memoryview,
-        table: array[int],
-        first: int,
-        last: int,
-        topic: bytes,
-        born_host: bytes,
-        suffix: bytes | None = None,
-        together: bool = False,
-    ) -> PutMessageStatus:
-        """Appends rows of a frame table, all of ``topic``.
-
-        Args:
-            source: the bytes the rows point into; ``view`` is a memoryview of it.
-            born_host: of the sender, 8 or 20 bytes.
-            suffix: property text added to each message; ``property_suffix`` when None.
-            together: the rows are the members of a batch: all go into one segment, or none is stored.
-
-        Returns:
-            PUT_OK when all rows are stored. Otherwise the rows that are not have PHYSICAL_OFFSET -1; the others are.
-        """
-        if self._state is not StoreState.RUNNING:
-            refuse_rows(table, first, last)
-            return PutMessageStatus.SERVICE_NOT_AVAILABLE
-        status = self._appender.append_rows(
-            source,
-            view,
-            table,
-            first,
-            last,
-            topic,
-            born_host,
-            self._log.suffix if suffix is None else suffix,
-            together,
-        )
-        self._appended(last - first, status)
-        return status
 
     def put_message(self, message: StoreMessage) -> PutMessageResult:
         """Appends one message on the plain road; its properties are stored as they are."""
@@ -248,11 +172,7 @@ class MessageStore:
         Raises:
             ValueError: they differ in topic or hosts.
         """
-        if self._state is not StoreState.RUNNING:
-            return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)] * len(messages)
-        results = self._appender.put_messages(messages)
-        self._appended(len(messages), results[0].status)
-        return results
+        return self._appender.put_messages(messages)
 
     def dispatch(self) -> int:
         """Makes appended messages visible: queues, index, ``on_arrival``. Under SYNC_FLUSH only what is on the disk.
@@ -265,19 +185,18 @@ class MessageStore:
         try:
             count = self._dispatcher.dispatch(self.confirm_offset)
         except DiskFullError as error:
-            self._space_is_gone("dispatch", error)
+            self._condition.space_is_gone("dispatch", error)
             return 0
         except DiskError as error:
-            if self._state is not StoreState.IO_ERROR:
+            if self._condition.fail():
                 event(
                     _log, logging.CRITICAL, "queues cannot be written, store is read-only until a restart", error=error
                 )
-                self._state = StoreState.IO_ERROR
             return 0
-        if "dispatch" in self._full:
-            self._space_is_back("dispatch")
+        if self._condition.missing:
+            self._condition.space_is_back("dispatch")
         if self._dispatcher.index is not None and self._dispatcher.index.due:
-            self._on_flushed()
+            self._condition.tell()
         return count
 
     def flush_soon(self) -> None:
@@ -417,6 +336,10 @@ class MessageStore:
         """Topic and queue id of every queue on the disk."""
         return list(self._queues.names())
 
+    def queue_ids(self, topic: bytes) -> list[int]:
+        """The queues of ``topic`` on the disk."""
+        return self._queues.ids(topic)
+
     def appended_counts(self) -> dict[bytes, int]:
         """Messages appended since the start, by topic."""
         first = self._queues.first_counts
@@ -431,7 +354,7 @@ class MessageStore:
     @property
     def state(self) -> StoreState:
         """What the store may do now."""
-        return self._state
+        return self._condition.state
 
     @property
     def gaps(self) -> list[Gap]:
@@ -488,113 +411,6 @@ class MessageStore:
 
     # -- between the parts --------------------------------------------------------------------------------------------
 
-    @property
-    def _abort_path(self) -> str:
-        return f"{self.root}/abort"
-
-    def _recover(self) -> None:
-        recovery = Recovery(
-            self._files,
-            self._quarantine,
-            self._log,
-            self._queues,
-            self._index,
-            self._dispatcher,
-            self._watermark.read(),
-            self._files.exists(self._abort_path),
-            self._watermark.write,
-            self._deletion.replay_from,
-            StoreCheckpoint.decode(self._files.read_file(f"{self.root}/checkpoint") or b"").index_msg_timestamp_ms,
-        )
-        end = self._find_end(recovery)
-        if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
-            # A recovery that is itself cut short must be taken for a crash by the next start.
-            self._mark_running()
-        if self._deletion.resume():
-            self._queues.load()
-        recovery.cut_log(end)
-        records = recovery.follow(end)
-        self._deletion.resumed(self._log.min_offset, end.physical_offset)
-        self.recovered = not recovery.trusted
-        self._flush.flushed_offset = self._log.written_offset = end.physical_offset
-        self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
-        self._keeper.load()
-        self._reader.loaded(end.physical_offset, self._log.gaps)
-        event(
-            _log,
-            logging.INFO,
-            "store loaded",
-            path=self.root,
-            unclean=recovery.unclean,
-            end_offset=end.physical_offset,
-            records_checked=records,
-            queues=self._queues.file_count,
-            gaps=len(self._log.gaps),
-        )
-
-    def _find_end(self, recovery: Recovery) -> LogEnd:
-        """The end of the log; with ``quarantine``, once all damage in the way is out of it."""
-        last = ("", 0)
-        while True:
-            try:
-                return recovery.find_end()
-            except StoreDamagedError as error:
-                place = error.path, error.position
-                if not self.config.quarantine or place == last:
-                    raise
-                recovery.mend(error)
-                last = place
-
-    def _load_index(self, index: IndexService) -> None:
-        try:
-            index.load()
-        except StoreDamagedError as error:
-            if not self.config.quarantine:
-                raise
-            self._quarantine.move(index.path, "index", error.problem)
-            index.load()
-
-    def _sync_parent(self) -> None:
-        """A process killed in its first moments may have made the store's directory in memory only."""
-        self._files.sync_parent(self.root)
-
-    def _mark_running(self) -> None:
-        if not self._files.exists(self._abort_path):
-            self._files.write_file(self._abort_path, str(process_id()).encode())
-        else:
-            # A killed process may have left it in memory only.
-            self._files.sync_directory(self.root)
-
-    def _appended(self, count: int, status: PutMessageStatus) -> None:
-        if self._log.failed:
-            self._flush.failed = True
-            self._flushed()
-        elif status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
-            self._space_is_gone("write" if self._log.unwritten else "segment", None)
-        self.stats.put_messages += count
-        self._flush.wake()
-        self._on_append()
-
-    def _flushed(self) -> None:
-        """In the flush thread, or after an append that failed."""
-        if self._flush.failed:
-            self._state = StoreState.IO_ERROR
-        self._on_flushed()
-
-    def _space_is_gone(self, cause: str, error: DiskFullError | None) -> None:
-        self._full.add(cause)
-        if self._state is StoreState.RUNNING:
-            self._state = StoreState.DISK_FULL
-            event(_log, logging.ERROR, "disk full, store is read-only", cause=cause, error=error)
-
-    def _space_is_back(self, cause: str = "segment") -> None:
-        """In the allocator's thread, or from ``dispatch``."""
-        self._full.discard(cause)
-        if self._state is StoreState.DISK_FULL and not self._full:
-            self._state = StoreState.RUNNING
-            event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
-        self._on_flushed()
-
     def _catch_up(self) -> None:
         """All that may be dispatched is, and the index behind it, as far as the disk lets them."""
         self.dispatch()
@@ -610,21 +426,6 @@ class MessageStore:
             queue.close()
         for path in paths:
             self._files.remove_tree(path)
-
-    def _space_judged(self, short: bool) -> None:
-        """In the keeper's thread: the share of the disk in use is above the limit, or far enough below it."""
-        if short:
-            self._space_is_gone("ratio", None)
-        elif "ratio" in self._full:
-            self._space_is_back("ratio")
-
-    def _pass(self) -> None:
-        """In the keeper's thread: what had no space is tried again, a write by the next append."""
-        if "write" in self._full:
-            self._space_is_back("write")
-        index = self._dispatcher.index
-        if (index is not None and index.retry()) or "dispatch" in self._full:
-            self._on_flushed()
 
     def _close(self) -> None:
         self._queues.close()

@@ -27,6 +27,7 @@ from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.runtime.clock import Clock, local_time_digits
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_reader import LogReader
@@ -65,9 +66,8 @@ class Retention:
             queues has changed.
 
     Args:
-        on_full: called by ``look`` when the space passes the warning ratio (True), and when it is below the ratio of
-            forced deletion again (False).
-        on_work: called by either thread when the loop has something to do.
+        condition: is told by ``look`` when the space passes the warning ratio, and when it is below the ratio of forced
+            deletion again; by either thread when the loop has something to do.
     """
 
     def __init__(
@@ -80,8 +80,7 @@ class Retention:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         stats: StoreStats,
-        on_full: Callable[[bool], None],
-        on_work: Callable[[], None],
+        condition: StoreCondition,
     ) -> None:
         self.waiting = False
         self.wants_sync = False
@@ -93,8 +92,7 @@ class Retention:
         self._queues = queues
         self._index = index
         self._stats = stats
-        self._on_full = on_full
-        self._on_work = on_work
+        self._condition = condition
         self._interval_s = config.clean_resource_interval_ms / 1000
         self._next_look = 0.0
         self._asked = False
@@ -139,7 +137,7 @@ class Retention:
         except DiskError as error:
             event(_log, logging.ERROR, "nothing is removed, a file cannot be looked at", error=error)
         if self.waiting:
-            self._on_work()
+            self._condition.tell()
 
     def look_soon(self) -> None:
         """For any thread: the next call of ``look`` is a look, for what is too old as well."""
@@ -183,9 +181,9 @@ class Retention:
         )
         used = max(min(shares.values()), self._used_percent(self._root))
         if used > config.disk_space_warning_level_ratio:
-            self._on_full(True)
+            self._condition.judged(True)
         elif used <= config.disk_space_clean_forcibly_ratio:
-            self._on_full(False)
+            self._condition.judged(False)
         return used > config.disk_space_clean_forcibly_ratio, used > config.disk_max_used_space_ratio
 
     def _used_percent(self, path: str) -> int:
@@ -258,7 +256,7 @@ class Retention:
             budget -= 1
         if self._uncorrected or self._shorten:
             self.waiting = True
-            self._on_work()
+            self._condition.tell()
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
         """These queues are no part of the store any more."""

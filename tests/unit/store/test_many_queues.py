@@ -33,7 +33,7 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         paths.discard(self.path)
         closing(self)
 
-    monkeypatch.setattr("rucola.store.message_store.raise_file_limit", lambda: MAPS_MAX * 4)
+    monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: MAPS_MAX * 4)
     monkeypatch.setattr(Files, "open_segment", open_segment)
     monkeypatch.setattr(MappedSegment, "close", close)
     return paths

@@ -50,6 +50,11 @@ class SegmentAllocator:
         """Starts the thread."""
         self._worker.start()
 
+    @property
+    def failing(self) -> bool:
+        """The disk refused a segment; the thread goes on trying, and calls ``on_space`` once it is not any more."""
+        return self._failed
+
     def want(self, start: int) -> None:
         """Asks for the segment that starts at offset ``start``."""
         self._wanted = start

@@ -128,6 +128,10 @@ class CommitLog(LogReader):
         with suppress(DiskError):  # then ``sound`` tells
             self._erase()
 
+    def lacks_segment(self) -> bool:
+        """Whether the allocating thread tries for a segment that the disk refused; it says when there is one."""
+        return self._allocator.failing
+
     @property
     def sound(self) -> bool:
         """Whether there are only zeros behind the end of the log."""

@@ -14,6 +14,7 @@ from rucola.errors import DiskError
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import Clock
 from rucola.runtime.logs import event
+from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.commit import CommitService
 from rucola.store.log.commit_log import CommitLog
@@ -32,12 +33,10 @@ class FlushService:
         wake: to be called after an append; only ``SYNC_FLUSH`` and a pool need to know.
 
     Args:
-        on_flushed: called in a thread after ``flushed_offset`` rose, after a commit, and after a failure.
+        condition: told in a thread after ``flushed_offset`` rose, after a commit, and of a failure.
     """
 
-    def __init__(
-        self, log: CommitLog, clock: Clock, config: MessageStoreConfig, on_flushed: Callable[[], None]
-    ) -> None:
+    def __init__(self, log: CommitLog, clock: Clock, config: MessageStoreConfig, condition: StoreCondition) -> None:
         self.flushed_offset = 0
         self.flushed_timestamp_ms = 0
         self.failed = False
@@ -48,7 +47,7 @@ class FlushService:
         self._thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
         self._thorough_at = 0.0
         self._asked = False
-        self._on_flushed = on_flushed
+        self._condition = condition
         interval_s = None if self._sync_flush else config.flush_interval_commit_log_ms / 1000
         self._worker = Worker("rucola-flush", self._work, interval_s)
         self._commit: CommitService | None = None
@@ -114,7 +113,7 @@ class FlushService:
         """In the commit thread."""
         assert self._commit is not None
         self.failed = self.failed or self._commit.failed
-        self._on_flushed()
+        self._tell()
 
     def _work(self) -> None:
         if self.failed or not self._is_due():
@@ -122,7 +121,12 @@ class FlushService:
         before = self.flushed_offset
         if not self.flush() or self.flushed_offset > before:
             self.failed = self.failed or (self._commit is not None and self._commit.failed)
-            self._on_flushed()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.failed:
+            self._condition.fail()
+        self._condition.tell()
 
     def _is_due(self) -> bool:
         if self._sync_flush:

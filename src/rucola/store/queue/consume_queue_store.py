@@ -63,6 +63,11 @@ class ConsumeQueueStore:
         """Topic and queue id of every queue directory."""
         return self.factory.names()
 
+    def ids(self, topic: bytes) -> list[int]:
+        """Queue ids of the directories of ``topic``."""
+        names = self._files.list_directories(self.factory.topic_directory(topic))
+        return [int(name) for name in names if name.isascii() and name.isdigit()]
+
     def directories(self) -> Iterator[str]:
         """Every directory of the queues, outer ones first."""
         return self.factory.directories()
@@ -130,8 +135,7 @@ class ConsumeQueueStore:
         """
         offsets = self.next_offset_tables.get(topic)
         if offsets is None:
-            directory = self.factory.topic_directory(topic)
-            ids = [int(name) for name in self._files.list_directories(directory) if name.isascii() and name.isdigit()]
+            ids = self.ids(topic)
             offsets = self.next_offset_tables[topic] = array("q", [0])
             queue_count = max(queue_count, 1 + max((i for i in ids if i < QUEUE_ID_MAX), default=0))
             for queue_id in ids:

@@ -15,7 +15,6 @@ not lost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -27,13 +26,11 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
 from rucola.store.index.index_audit import sound_files
-from rucola.store.index.index_service import IndexService
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.mend import LogMender
 from rucola.store.recovery.quarantine import Quarantine
-from rucola.store.recovery.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
@@ -95,38 +92,31 @@ class Recovery:
 
     Args:
         quarantine: takes what is cut away.
-        watermark: what the store is known to have had on the disk; None = not one of ours, or lost.
-        record: makes a watermark durable.
+        dispatcher: of the log, the queues and the index that are recovered.
+        marks: what the process before left; nothing of it is read later than now but the checkpoint.
         replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
-        index_synced_ms: full index files that end at this store time or before were synced, as the checkpoint says.
     """
 
     def __init__(
         self,
         files: Files,
         quarantine: Quarantine,
-        log: LogReader,
-        queues: ConsumeQueueStore,
-        index: IndexService | None,
         dispatcher: Dispatcher,
-        watermark: Watermark | None,
-        unclean: bool,
-        record: Callable[[Watermark], None],
+        marks: StoreMarks,
         replay_from: int | None = None,
-        index_synced_ms: int = 0,
     ) -> None:
-        self.unclean = unclean
+        self.unclean = marks.in_use
         self.trusted = False
         self._files = files
         self._quarantine = quarantine
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._log = dispatcher.log
+        self._queues = dispatcher.queues
+        self._index = dispatcher.index_service
         self._dispatcher = dispatcher
-        self._watermark = watermark
-        self._record = record
+        self._marks = marks
+        # None = not one of our stores, or lost.
+        self._watermark = marks.watermark.read()
         self._replay_from = replay_from
-        self._index_synced_ms = index_synced_ms
 
     def find_end(self) -> LogEnd:
         """The end of the log; changes nothing.
@@ -223,7 +213,7 @@ class Recovery:
             # Else a crash of this recovery would leave queues that look complete. Written also when it says so already:
             # a process that was killed, or whose sync failed, may have left it in memory only.
             queues_offset = min(queues_from, watermark.queues_offset)
-            self._record(replace(watermark, queues_offset=queues_offset, end_offset=-1))
+            self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
             self._index.sync_when_full = True
         count = self._dispatcher.dispatch(physical_end, index_from)
@@ -263,7 +253,9 @@ class Recovery:
         if watermark is not None:
             return self._index.drop(end, self.unclean, watermark.queues_offset)
         sound = sound_files(self._index.files, self._log)
-        return self._index.keep(sound, self.unclean, self._index_synced_ms)
+        # Full index files that end at this store time or before were synced.
+        synced_ms = self._marks.read_checkpoint().index_msg_timestamp_ms
+        return self._index.keep(sound, self.unclean, synced_ms)
 
     def _segment_start(self, offset: int) -> int:
         """Start of the segment that holds ``offset``; the nearest one when none does."""

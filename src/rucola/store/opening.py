@@ -1,0 +1,142 @@
+"""Takes a store's directory and brings it to a state that can be served.
+
+The parts are opened in the order in which they rely on each other: lock, segments of the log, deleted topics, queues,
+index. Nothing but what ``quarantine`` moves is changed before recovery has found the end of the log; from then on the
+directory is marked as in use, so that a recovery that is itself cut short is taken for a crash by the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import DirectoryLock, Files
+from rucola.runtime.logs import event
+from rucola.runtime.machine import raise_file_limit
+from rucola.store.config import MessageStoreConfig
+from rucola.store.dispatch import Dispatcher
+from rucola.store.index.index_service import IndexService
+from rucola.store.queue.consume_queue_store import MAPS_MAX
+from rucola.store.recovery.marks import StoreMarks
+from rucola.store.recovery.mend import mend_layout
+from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.topic_deletion import TopicDeletion
+
+_log = logging.getLogger(__name__)
+
+
+class StoreOpening:
+    """One opening of a store for writing; ``take`` comes before ``open``.
+
+    Attributes:
+        recovered: the store could not be taken as it was: the queues may end earlier than before.
+
+    Args:
+        root: the store's directory.
+        dispatcher: of the log, the queues and the index that are opened.
+        deletion: of topics; what a crash cut short is completed.
+        marks: of the life before.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        root: str,
+        config: MessageStoreConfig,
+        dispatcher: Dispatcher,
+        deletion: TopicDeletion,
+        marks: StoreMarks,
+    ) -> None:
+        self.recovered = False
+        self._files = files
+        self._root = root
+        self._mends = config.quarantine
+        self._dispatcher = dispatcher
+        self._log = dispatcher.log
+        self._queues = dispatcher.queues
+        self._deletion = deletion
+        self._marks = marks
+        self._quarantine = Quarantine(files, root)
+
+    def take(self) -> DirectoryLock:
+        """Makes the directory if there is none, and locks it.
+
+        Raises:
+            StoreLockedError: another process has it; nothing was touched.
+            DiskError: the operating system refused something.
+        """
+        self._files.make_directory(self._root)
+        if not self._files.exists(self._log.queue.path):
+            self._sync_parent()
+        return self._files.lock_directory(self._root)
+
+    def open(self) -> LogEnd:
+        """Opens the parts, lets them agree with each other, and gives the end of the log.
+
+        Raises:
+            StoreDamagedError: a file is not what it must be; nothing was changed.
+            DiskError: the operating system refused something.
+        """
+        # Two descriptors a map; half of what there is stays for connections and the log.
+        if limit := raise_file_limit():
+            self._queues.maps_max = max(min(MAPS_MAX, limit // 4), 1)
+        if self._mends:
+            mend_layout(self._files, self._log.queue, self._quarantine)
+        self._log.queue.load(remove_empty=False)
+        self._deletion.load()
+        self._log.gaps = self._quarantine.gaps()
+        self._queues.load()
+        if self._dispatcher.index_service is not None:
+            self._load_index(self._dispatcher.index_service)
+        return self._recover()
+
+    def _recover(self) -> LogEnd:
+        recovery = Recovery(self._files, self._quarantine, self._dispatcher, self._marks, self._deletion.replay_from)
+        end = self._find_end(recovery)
+        if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
+            self._marks.take_up()
+        if self._deletion.resume():
+            self._queues.load()
+        recovery.cut_log(end)
+        records = recovery.follow(end)
+        self._deletion.resumed(self._log.min_offset, end.physical_offset)
+        self.recovered = not recovery.trusted
+        event(
+            _log,
+            logging.INFO,
+            "store loaded",
+            path=self._root,
+            unclean=recovery.unclean,
+            end_offset=end.physical_offset,
+            records_checked=records,
+            queues=self._queues.file_count,
+            gaps=len(self._log.gaps),
+        )
+        return end
+
+    def _find_end(self, recovery: Recovery) -> LogEnd:
+        """The end of the log; with ``quarantine``, once all damage in the way is out of it."""
+        last = ("", 0)
+        while True:
+            try:
+                return recovery.find_end()
+            except StoreDamagedError as error:
+                place = error.path, error.position
+                if not self._mends or place == last:
+                    raise
+                recovery.mend(error)
+                last = place
+
+    def _load_index(self, index: IndexService) -> None:
+        try:
+            index.load()
+        except StoreDamagedError as error:
+            if not self._mends:
+                raise
+            self._quarantine.move(index.path, "index", error.problem)
+            index.load()
+
+    def _sync_parent(self) -> None:
+        """A process killed in its first moments may have made the store's directory in memory only."""
+        self._files.sync_parent(self._root)
