@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -262,7 +262,7 @@ class Broker:
 
     def _rewriter(self) -> Rewriter:
         store, services = self.store, self.services
-        unique_ids = UniqueIds(store.store_host[:-4], process_id(), secrets.token_bytes(4), services.clock)
+        unique_ids = UniqueIds(store.store_host[:-4], process_id(), random.SystemRandom().randbytes(4), services.clock)
         return Rewriter(
             store.property_suffix,
             unique_ids.next,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.common.key_builder import topic_at_group
@@ -35,8 +36,7 @@ class Rate:
         return self.count / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(NamedTuple):
     at_s: float
     puts: Mapping[bytes, int]
     offsets: Mapping[str, int]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rucola.common.key_builder import TIMER_TOPIC
-from rucola.formats.pop import REVIVE_TOPIC_PREFIX
+from rucola.common.key_builder import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rucola.broker.popping import Popping
@@ -96,5 +95,5 @@ class PopRoom:
         store, tables = self._services.store, self._services.tables
         if (store.recovered and store.max_offset) or tables.exist(ORDERS) or tables.exist(MODES):
             return True
-        topics = {TIMER_TOPIC.encode(), f"{REVIVE_TOPIC_PREFIX}{self._services.config.broker_cluster_name}".encode()}
-        return any(topic in topics for topic, _ in store.queue_names())
+        topics = (TIMER_TOPIC, f"{REVIVE_TOPIC_PREFIX}{self._services.config.broker_cluster_name}")
+        return any(store.queue_ids(topic.encode()) for topic in topics)

@@ -22,9 +22,9 @@ from rucola.broker.processor.pop import PopMessageProcessor
 from rucola.broker.processor.pop_ack import PopAckProcessor
 from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.services import BrokerServices
+from rucola.common.key_builder import REVIVE_TOPIC_PREFIX
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import DiskError, RucolaError
-from rucola.formats.pop import REVIVE_TOPIC_PREFIX
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError
@@ -22,8 +21,7 @@ _STOP_S = 1
 """How long requests being answered may delay the stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(NamedTuple):
     """What there is to say of the servers of this process.
 
     Attributes:

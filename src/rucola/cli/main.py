@@ -7,6 +7,7 @@ commands (decision 4).
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -65,6 +66,15 @@ def _serve(arguments: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return ExitCode.USAGE
+    # Nothing that a start makes is garbage, and looking for some takes a twentieth of it. ``run_servers`` ends this.
+    gc.disable()
+    try:
+        return _start(options)
+    finally:
+        gc.enable()
+
+
+def _start(options: argparse.Namespace) -> int:
     from rucola.cli import start
 
     if options.command == "up":

@@ -6,10 +6,8 @@ import asyncio
 import gc
 import logging
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -52,6 +50,7 @@ def run_servers(
         # What the start made stays for good: a full collection would walk over it again and again, 7 ms each. No
         # collection before: it takes as long, finds two dozen objects, and the first request waits for it.
         gc.freeze()
+        gc.enable()
         try:
             await stopping.wait()
         finally:
@@ -74,6 +73,10 @@ def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 @contextmanager
 def temporary_store() -> Iterator[str]:
     """A directory that is gone afterwards."""
+    # Imported by who wants one: with the compression libraries they bring they cost a fiftieth of a start.
+    import shutil
+    import tempfile
+
     path = tempfile.mkdtemp(prefix="rucola-")
     try:
         yield path

@@ -5,8 +5,8 @@ Every port is taken before the store is opened: a start that finds a port taken 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options, check_broker_conf
@@ -25,8 +25,7 @@ _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
 """A store that is thrown away need not allocate a GiB first; it may lie in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpOptions:
+class UpOptions(NamedTuple):
     """The options of ``up``; None stands for what the configuration file or the default says."""
 
     store: str | None = None
@@ -41,8 +40,7 @@ class UpOptions:
     quarantine: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class Addresses(NamedTuple):
     """Where everything listens, ``host:port`` each, and where the data lies."""
 
     store: str

@@ -7,7 +7,9 @@ Bodies have quoted numeric keys whatever the client's version: every client read
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
@@ -17,27 +19,45 @@ from rucola.protocol import fastjson
 from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.registration import RegisterBrokerBody, body_crc32
-from rucola.protocol.bodies.route import BrokerMemberGroup, BrokerMemberGroupBody, ClusterInfo, TopicRouteData
-from rucola.protocol.bodies.topic_list import TopicList
+from rucola.protocol.bodies.route import BrokerMemberGroup, BrokerMemberGroupBody, ClusterInfo
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import route as headers
 from rucola.protocol.headers.header import CommandHeader
-from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.processors import Processor, ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
 
+if TYPE_CHECKING:
+    from rucola.namesrv.admin_processor import NamesrvAdminProcessor
+
 _log = logging.getLogger(__name__)
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-FLAG_UNIT = 1
-FLAG_UNIT_SUB = 2
-"""Bits of a topic's system flags (RocketMQ's ``TopicSysFlag``)."""
 _ZONE_MODE = "__ZONE_MODE"
 _ZONE_NAME = "__ZONE_NAME"
 
 
+_ADMINISTRATION: Mapping[int, Callable[[NamesrvAdminProcessor], Processor]] = {
+    RequestCode.PUT_KV_CONFIG: lambda it: it.put_kv_config,
+    RequestCode.GET_KV_CONFIG: lambda it: it.get_kv_config,
+    RequestCode.DELETE_KV_CONFIG: lambda it: it.delete_kv_config,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: lambda it: it.get_kv_list,
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: lambda it: it.wipe_write_perm,
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: lambda it: it.add_write_perm,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda it: it.all_topics,
+    RequestCode.GET_TOPICS_BY_CLUSTER: lambda it: it.topics_by_cluster,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda it: it.system_topics,
+    RequestCode.GET_UNIT_TOPIC_LIST: lambda it: it.unit_topics,
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda it: it.unit_sub_topics,
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: lambda it: it.unit_sub_not_unit_topics,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: lambda it: it.delete_topic,
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: lambda it: it.register_topic,
+}
+"""What a name server may never be asked in its life."""
+
+
 class NamesrvProcessor:
-    """The processors of the name server.
+    """The processors of the name server; those for administrators are ``admin_processor``'s.
 
     Args:
         routes: the state.
@@ -51,12 +71,8 @@ class NamesrvProcessor:
         self._persist = persist
 
     def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
+        """Put every processor into ``table``, those for administrators as they are asked for."""
         for code, processor in (
-            (RequestCode.PUT_KV_CONFIG, self.put_kv_config),
-            (RequestCode.GET_KV_CONFIG, self.get_kv_config),
-            (RequestCode.DELETE_KV_CONFIG, self.delete_kv_config),
-            (RequestCode.GET_KVLIST_BY_NAMESPACE, self.get_kv_list),
             (RequestCode.REGISTER_BROKER, self.register_broker),
             (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
             (RequestCode.QUERY_DATA_VERSION, self.query_data_version),
@@ -64,18 +80,20 @@ class NamesrvProcessor:
             (RequestCode.GET_BROKER_MEMBER_GROUP, self.broker_member_group),
             (RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route_info),
             (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
-            (RequestCode.WIPE_WRITE_PERM_OF_BROKER, self.wipe_write_perm),
-            (RequestCode.ADD_WRITE_PERM_OF_BROKER, self.add_write_perm),
-            (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics),
-            (RequestCode.GET_TOPICS_BY_CLUSTER, self.topics_by_cluster),
-            (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, self.system_topics),
-            (RequestCode.GET_UNIT_TOPIC_LIST, self.unit_topics),
-            (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, self.unit_sub_topics),
-            (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.unit_sub_not_unit_topics),
-            (RequestCode.DELETE_TOPIC_IN_NAMESRV, self.delete_topic),
-            (RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic),
         ):
             table.register(code, processor)
+        for number, method in _ADMINISTRATION.items():
+            table.register_later(number, partial(self._administrate, method))
+
+    def _administrate(self, method: Callable[[NamesrvAdminProcessor], Processor]) -> Processor:
+        return method(self._administration)
+
+    @cached_property
+    def _administration(self) -> NamesrvAdminProcessor:
+        """Imported and made with the first request of an administrator."""
+        from rucola.namesrv.admin_processor import NamesrvAdminProcessor
+
+        return NamesrvAdminProcessor(self._routes, self._kv_config, self._persist)
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
@@ -109,14 +127,14 @@ class NamesrvProcessor:
             event(_log, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
         answer = headers.RegisterBrokerResponseHeader(result.ha_address or None, result.master_address or None)
         ordered = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC)
-        return _success(command, answer, KVTable(ordered) if ordered is not None else None)
+        return success(command, answer, KVTable(ordered) if ordered is not None else None)
 
     def unregister_broker(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """104."""
         header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
         event(_log, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
-        return _success(command)
+        return success(command)
 
     def query_data_version(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """322."""
@@ -125,7 +143,7 @@ class NamesrvProcessor:
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
         if ours == theirs:
             self._routes.refresh(header.cluster_name, header.broker_addr)
-        answer = _success(command, headers.QueryDataVersionResponseHeader(ours != theirs))
+        answer = success(command, headers.QueryDataVersionResponseHeader(ours != theirs))
         if ours is not None:
             answer.body = fastjson.dumps(ours.to_dict())
         return answer
@@ -134,26 +152,16 @@ class NamesrvProcessor:
         """904."""
         header = headers.BrokerHeartbeatRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.refresh(header.cluster_name, header.broker_addr)
-        return _success(command)
+        return success(command)
 
     def broker_member_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """901."""
         header = headers.BrokerMemberGroupRequestHeader.from_ext_fields(command.ext_fields)
         data = self._routes.members(header.broker_name)
         group = BrokerMemberGroup(header.cluster_name, header.broker_name, data.broker_addrs if data else {})
-        return _success(command, None, BrokerMemberGroupBody(group))
+        return success(command, None, BrokerMemberGroupBody(group))
 
-    def wipe_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """205."""
-        header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
-        return _success(command, headers.WipeWritePermResponseHeader(self._routes.wipe_write_perm(header.broker_name)))
-
-    def add_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """327."""
-        header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
-        return _success(command, headers.AddWritePermResponseHeader(self._routes.add_write_perm(header.broker_name)))
-
-    # -- routes and lists -------------------------------------------------------------------------------------------
+    # -- routes -----------------------------------------------------------------------------------------------------
 
     def route_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """105."""
@@ -165,95 +173,15 @@ class NamesrvProcessor:
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}{FAQ}"
             )
-        return _success(command, None, route)
+        return success(command, None, route)
 
     def cluster_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """106."""
-        return _success(command, None, ClusterInfo(self._routes.brokers(), self._routes.clusters()))
-
-    def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """206."""
-        return _success(command, None, TopicList(self._routes.topics()))
-
-    def topics_by_cluster(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """224."""
-        header = headers.GetTopicsByClusterRequestHeader.from_ext_fields(command.ext_fields)
-        return _success(command, None, TopicList(self._routes.topics_of_cluster(header.cluster)))
-
-    def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """304."""
-        names, address = self._routes.system_topics()
-        return _success(command, None, TopicList(names, address or None))
-
-    def unit_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """311."""
-        return _success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT)))
-
-    def unit_sub_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """312."""
-        return _success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT_SUB)))
-
-    def unit_sub_not_unit_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """313."""
-        return _success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT_SUB, FLAG_UNIT)))
-
-    def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """216."""
-        header = headers.DeleteTopicFromNamesrvRequestHeader.from_ext_fields(command.ext_fields)
-        self._routes.delete_topic(header.topic, header.cluster_name or "")
-        return _success(command)
-
-    def register_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """217."""
-        header = headers.RegisterTopicRequestHeader.from_ext_fields(command.ext_fields)
-        self._routes.register_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
-        return _success(command)
-
-    # -- key-value configuration ------------------------------------------------------------------------------------
-
-    def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """100."""
-        namespace, key, value = _kv_header(command)
-        if value is None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "value is null")
-        self._kv_config.put(namespace, key, value)
-        self._persist()
-        return _success(command)
-
-    def get_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """101."""
-        namespace, key, _ = _kv_header(command)
-        value = self._kv_config.get(namespace, key)
-        if value is None:
-            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
-        return _success(command, headers.GetKVConfigResponseHeader(value))
-
-    def delete_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """102."""
-        namespace, key, _ = _kv_header(command)
-        self._kv_config.delete(namespace, key)
-        self._persist()
-        return _success(command)
-
-    def get_kv_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """219."""
-        namespace = headers.GetKVListRequestHeader.from_ext_fields(command.ext_fields).namespace
-        table = self._kv_config.namespace(namespace)
-        if table is None:
-            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return _success(command, None, KVTable(table))
+        return success(command, None, ClusterInfo(self._routes.brokers(), self._routes.clusters()))
 
 
-def _kv_header(command: RemotingCommand) -> tuple[str, str, str | None]:
-    header = headers.KVConfigRequestHeader.from_ext_fields(command.ext_fields)
-    if header.namespace is None or header.key is None:
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-    return header.namespace, header.key, header.value
-
-
-def _success(
-    command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None
-) -> RemotingCommand:
+def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
+    """The answer to a request that was carried out."""
     return command.answer(
         ResponseCode.SUCCESS,
         ext_fields=header.to_ext_fields() if header is not None else None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rucola.common.data_version import DataVersion
 from rucola.common.sysflag import PermName
@@ -26,8 +26,7 @@ _WRITE = int(PermName.WRITE)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
+class BrokerRegistration(NamedTuple):
     """Who registers."""
 
     cluster: str
@@ -41,8 +40,7 @@ class BrokerRegistration:
     zone_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationResult:
+class RegistrationResult(NamedTuple):
     """What a slave is told about its master; empty for a master."""
 
     master_address: str = ""

@@ -32,7 +32,7 @@ from rucola.protocol.bodies.topic_list import GroupList, TopicList
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import admin as headers
-from rucola.protocol.headers import route as route_headers
+from rucola.protocol.headers import namesrv_admin as namesrv_headers
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.offset import ResetOffsetRequestHeader
 from rucola.remoting.api import RemotingApi
@@ -201,41 +201,41 @@ class AdminApi(RemotingApi):
 
     async def delete_topic_in_namesrv(self, address: str, topic: str, cluster: str | None) -> None:
         """DELETE_TOPIC_IN_NAMESRV (216)."""
-        header = route_headers.DeleteTopicFromNamesrvRequestHeader(topic, cluster)
+        header = namesrv_headers.DeleteTopicFromNamesrvRequestHeader(topic, cluster)
         await self._ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def topics_of_cluster(self, address: str, cluster: str) -> list[str]:
         """GET_TOPICS_BY_CLUSTER (224)."""
-        header = route_headers.GetTopicsByClusterRequestHeader(cluster)
+        header = namesrv_headers.GetTopicsByClusterRequestHeader(cluster)
         return TopicList.decode((await self._ask(address, RequestCode.GET_TOPICS_BY_CLUSTER, header)).body).topic_list
 
     async def kv_config(self, address: str, namespace: str, key: str) -> str | None:
         """GET_KV_CONFIG (101); None when there is none (code 22)."""
-        header = route_headers.KVConfigRequestHeader(namespace, key)
+        header = namesrv_headers.KVConfigRequestHeader(namespace, key)
         answer = await self._call(address, RequestCode.GET_KV_CONFIG, header, timeout_ms=TIMEOUT_MS, expected=_ABSENT)
         return None if answer.code else answer.ext_fields.get("value")
 
     async def put_kv_config(self, address: str, namespace: str, key: str, value: str) -> None:
         """PUT_KV_CONFIG (100)."""
-        header = route_headers.KVConfigRequestHeader(namespace, key, value)
+        header = namesrv_headers.KVConfigRequestHeader(namespace, key, value)
         await self._ask(address, RequestCode.PUT_KV_CONFIG, header)
 
     async def delete_kv_config(self, address: str, namespace: str, key: str) -> None:
         """DELETE_KV_CONFIG (102)."""
-        header = route_headers.KVConfigRequestHeader(namespace, key)
+        header = namesrv_headers.KVConfigRequestHeader(namespace, key)
         await self._ask(address, RequestCode.DELETE_KV_CONFIG, header)
 
     async def wipe_write_perm(self, address: str, broker_name: str) -> int:
         """WIPE_WRITE_PERM_OF_BROKER (205): how many topics it concerns."""
-        header = route_headers.BrokerNameRequestHeader(broker_name)
+        header = namesrv_headers.BrokerNameRequestHeader(broker_name)
         answer = await self._ask(address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
-        return route_headers.WipeWritePermResponseHeader.from_ext_fields(answer.ext_fields).wipe_topic_count
+        return namesrv_headers.WipeWritePermResponseHeader.from_ext_fields(answer.ext_fields).wipe_topic_count
 
     async def add_write_perm(self, address: str, broker_name: str) -> int:
         """ADD_WRITE_PERM_OF_BROKER (327): how many topics it concerns."""
-        header = route_headers.BrokerNameRequestHeader(broker_name)
+        header = namesrv_headers.BrokerNameRequestHeader(broker_name)
         answer = await self._ask(address, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
-        return route_headers.AddWritePermResponseHeader.from_ext_fields(answer.ext_fields).add_topic_count
+        return namesrv_headers.AddWritePermResponseHeader.from_ext_fields(answer.ext_fields).add_topic_count
 
     async def namesrv_config(self, address: str) -> dict[str, str]:
         """GET_NAMESRV_CONFIG (319)."""

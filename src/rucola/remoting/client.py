@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import split_address
@@ -24,8 +24,10 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.response_future import ResponseFuture, ResponseTable, Waiter
-from rucola.remoting.signer import RequestSigner
 from rucola.runtime.logs import event
+
+if TYPE_CHECKING:
+    from rucola.remoting.signer import RequestSigner
 
 logger = logging.getLogger(__name__)
 

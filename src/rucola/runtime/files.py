@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import shutil
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from rucola.runtime.memory import lock_memory
 
 if sys.platform == "win32":
     import msvcrt
+    import shutil
 else:
     import fcntl
 

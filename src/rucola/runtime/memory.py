@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 import sys
-from typing import Any
 
 PrivateMemory = mmap.mmap
 """What ``private_memory`` gives."""
@@ -42,13 +40,14 @@ def unlock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
 
 
 def _call(name: str, buffer: mmap.mmap, position: int, length: int) -> str:
-    function = getattr(_LIBRARY, name, None)
+    # Imported by who locks memory: few do, and every start would wait for it.
+    import ctypes
+
+    library = None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)
+    function = getattr(library, name, None)
     if function is None:
         return os.strerror(errno.ENOSYS)
     # Holds the map open for as long as the call takes.
     first = ctypes.c_char.from_buffer(buffer, position)
     refused = function(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(length))
     return os.strerror(ctypes.get_errno()) if refused else ""
-
-
-_LIBRARY: Any = None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)

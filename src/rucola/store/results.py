@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 
 class PutMessageStatus(Enum):
@@ -57,8 +58,7 @@ class Boundary(Enum):
     """The last message at or before the time."""
 
 
-@dataclass(frozen=True)
-class PutMessageResult:
+class PutMessageResult(NamedTuple):
     """Where a message went; the numbers count only with ``PUT_OK``."""
 
     status: PutMessageStatus
@@ -93,8 +93,7 @@ class GetMessageResult:
     cold: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True)
-class QueryMessageResult:
+class QueryMessageResult(NamedTuple):
     """Records found by key.
 
     Attributes:

@@ -21,6 +21,15 @@ from rucola.protocol.headers.client import (
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
+from rucola.protocol.headers.namesrv_admin import (
+    BrokerNameRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    KVConfigRequestHeader,
+    WipeWritePermResponseHeader,
+)
 from rucola.protocol.headers.offset import (
     GetConsumerStatusRequestHeader,
     GetEarliestMsgStoretimeRequestHeader,
@@ -49,17 +58,10 @@ from rucola.protocol.headers.query import (
 from rucola.protocol.headers.route import (
     BrokerHeartbeatRequestHeader,
     BrokerMemberGroupRequestHeader,
-    BrokerNameRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    GetKVConfigResponseHeader,
-    GetKVListRequestHeader,
     GetRouteInfoRequestHeader,
-    GetTopicsByClusterRequestHeader,
-    KVConfigRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
-    WipeWritePermResponseHeader,
 )
 from rucola.protocol.headers.send import (
     ReplyMessageRequestHeader,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rucola.errors import FormatError
-from rucola.filter.sql import SqlExpression, compile_sql
+from rucola.filter import sql
 from rucola.formats.tables import ConsumerFilter, decode_consumer_filters, encode_consumer_filters
 from rucola.runtime.logs import event
 
@@ -44,7 +44,7 @@ class ConsumerFilterManager:
         self._persist = persist
         self._wall_ms = wall_ms
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
-        self._compiled: dict[tuple[str, str], SqlExpression] = {}
+        self._compiled: dict[tuple[str, str], sql.SqlExpression] = {}
         self._changed = False
 
     def load(self, text: bytes | None) -> None:
@@ -67,7 +67,7 @@ class ConsumerFilterManager:
                 if not data.dead_ms:
                     groups[group] = data._replace(dead_ms=max(gone_ms, data.born_ms))
 
-    def get(self, topic: str, group: str) -> tuple[ConsumerFilter, SqlExpression] | None:
+    def get(self, topic: str, group: str) -> tuple[ConsumerFilter, sql.SqlExpression] | None:
         """The filter of ``group`` on ``topic``; None when it has none."""
         data = self._table.get(topic, {}).get(group)
         return None if data is None else (data, self._compiled[topic, group])
@@ -132,12 +132,12 @@ class ConsumerFilterManager:
                 del self._table[topic]
 
 
-def _compile(group: str, topic: str, expression_type: str, text: str) -> SqlExpression | None:
+def _compile(group: str, topic: str, expression_type: str, text: str) -> sql.SqlExpression | None:
     """None, and a line in the log, for what cannot be compiled."""
     try:
         if expression_type != SQL92:
             raise FormatError("subscription", 0, SQL92, expression_type)
-        return compile_sql(text)
+        return sql.compile_sql(text)
     except FormatError as error:
         event(_log, logging.WARNING, "filter not usable", group=group, topic=topic, error=error)
         return None

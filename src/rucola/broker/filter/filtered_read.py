@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
-from rucola.filter.sql import Outcome, SqlExpression
+from rucola.filter import sql
 from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.formats.message import walk_records
@@ -27,7 +27,7 @@ _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 def read_filtered(
     store: MessageStore,
-    expression: SqlExpression,
+    expression: sql.SqlExpression,
     topic: bytes,
     queue_id: int,
     queue_offset: int,
@@ -67,7 +67,7 @@ def read_filtered(
 class _Found:
     """What passed so far."""
 
-    def __init__(self, expression: SqlExpression, count_max: int, bytes_max: int) -> None:
+    def __init__(self, expression: sql.SqlExpression, count_max: int, bytes_max: int) -> None:
         self._expression = expression
         self._count_max = count_max
         self._bytes_max = bytes_max
@@ -89,7 +89,7 @@ class _Found:
         Returns:
             The queue offset behind the last one taken when the answer became full, else None.
         """
-        table, position = self._table, 0
+        table, position, passes = self._table, 0, sql.Outcome.TRUE
         while position < len(view):
             rows, following, _ = walk_records(view, view, position, len(view), 0, table, _ROWS_MAX, crc32, 0)
             if rows == 0:
@@ -98,7 +98,7 @@ class _Found:
             self._places[1 : 2 * rows : 2] = table[_PROPERTIES_LEN : rows * ROW_WIDTH : ROW_WIDTH]
             if self._expression.match(view, self._places, rows, self._outcomes):
                 for row in range(rows):
-                    if self._outcomes[row] == Outcome.TRUE:
+                    if self._outcomes[row] == passes:
                         base = row * ROW_WIDTH
                         begin, size = table[base + _POSITION], table[base + _SIZE]
                         self.views.append(view[begin : begin + size])

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import OVERLOAD, Answer
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -32,7 +34,7 @@ class ColdReads:
 
     def __init__(self, waiting_max: Callable[[], int]) -> None:
         self._waiting_max = waiting_max
-        self._threads = ThreadPoolExecutor(_THREADS, "rucola-cold-read")
+        self._threads: ThreadPoolExecutor | None = None
         self._running: set[asyncio.Future[None]] = set()
         self._served: set[asyncio.Future[Any]] = set()
 
@@ -79,6 +81,8 @@ class ColdReads:
 
     def fetch(self, fetch: Callable[[], None]) -> asyncio.Future[None]:
         """Call ``fetch`` in a thread; done when it is. For the broker's own work: never refused."""
+        if self._threads is None:
+            self._threads = _threads()
         future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
         self._running.add(future)
         future.add_done_callback(self._running.discard)
@@ -88,7 +92,8 @@ class ColdReads:
         """Returns when every read has ended and its request was served; the broker's own work has ended before."""
         while self._running or self._served:
             await asyncio.wait(self._running | self._served)
-        self._threads.shutdown(wait=False)
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
 
     async def _again(self, step: Callable[[ColdRecords], T], cold: ColdRecords) -> T:
         while True:
@@ -102,3 +107,10 @@ class ColdReads:
 async def _answer_of(acting: Awaitable[Answer | Awaitable[Answer]]) -> Answer:
     answer = await acting
     return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Imported and made with the first read: many brokers never wait for the disk."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(_THREADS, "rucola-cold-read")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rucola.broker.longpolling.connection_share import ConnectionShare
-from rucola.filter.sql import SqlExpression
+from rucola.filter import sql
 
 RECHECK_INTERVAL_S = 5.0
 """Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
@@ -44,7 +44,7 @@ class PullRequest:
     timeout_ms: int = 0
     """How long it may wait; 0: it is answered whatever there is."""
     timer: Timer | None = None
-    expression: SqlExpression | None = None
+    expression: sql.SqlExpression | None = None
     """Of an SQL92 subscription; ``tag_codes`` is None then."""
     code: int = 0
     """Of the request, 11 or 361."""

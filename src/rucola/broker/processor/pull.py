@@ -20,7 +20,7 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName, PullSysFlag
 from rucola.errors import BrokerError, FormatError
-from rucola.filter.sql import SqlExpression, compile_sql
+from rucola.filter import sql
 from rucola.filter.tag import parse_tags
 from rucola.protocol.answers import encode_pull_header
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -102,7 +102,7 @@ class PullMessageProcessor:
         self._offsets = services.offsets
         self._filters = services.filters
         self._expressions: dict[str, Collection[int] | None] = {}
-        self._sql_expressions: dict[str, SqlExpression | None] = {}
+        self._sql_expressions: dict[str, sql.SqlExpression | None] = {}
         self._monotonic = services.clock.monotonic
         self._changes = 0
         services.topics.on_change(self._changed)
@@ -289,7 +289,7 @@ class PullMessageProcessor:
             remark = "the consumer's group info not exist, or the pull consumer is rejected by server." + FAQ
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
 
-    def _sql_expression(self, expression: str, expression_type: str) -> SqlExpression | None:
+    def _sql_expression(self, expression: str, expression_type: str) -> sql.SqlExpression | None:
         """An SQL92 expression sent with the pull.
 
         One that cannot be compiled lets every message through: the reference answers so (protocol.md 5.3).
@@ -301,7 +301,7 @@ class PullMessageProcessor:
             if len(self._sql_expressions) >= _SQL_EXPRESSIONS_MAX:
                 self._sql_expressions.clear()
             try:
-                self._sql_expressions[expression] = compile_sql(expression)
+                self._sql_expressions[expression] = sql.compile_sql(expression)
             except FormatError:
                 self._sql_expressions[expression] = None
         return self._sql_expressions[expression]

@@ -1,5 +1,21 @@
-"""SQL92 filter expressions over message properties (``protocol.md`` 5.3)."""
+"""SQL92 filter expressions over message properties (``protocol.md`` 5.3).
 
-from rucola.filter.sql.program import Outcome, SqlExpression, compile_sql
+The compiler is imported when one of these names is first used: few brokers are ever given an expression.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rucola.filter.sql.program import Outcome, SqlExpression, compile_sql
 
 __all__ = ["Outcome", "SqlExpression", "compile_sql"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module("rucola.filter.sql.program"), name)
+    return value

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from enum import Enum
 from functools import partial
 from types import UnionType
-from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from rucola.common.data_version import DataVersion
 from rucola.common.message_queue import MessageQueue
@@ -70,8 +70,7 @@ class Body:
         return cls(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(NamedTuple):
     attribute: str
     json_name: str
     read: Reader

@@ -7,9 +7,9 @@ what the class attribute ``wire_names`` says. All values are texts on the wire (
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from rucola.errors import FormatError
 
@@ -52,8 +52,7 @@ class CommandHeader:
         return cls(**values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
+class _Slot(NamedTuple):
     attribute: str
     wire_name: str
     read: Callable[[str, str], Any]

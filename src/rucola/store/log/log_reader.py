@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
@@ -30,8 +30,7 @@ HEAD_BYTES = _RECORD_MIN + _HOST_V6_MORE
 """What ``store_timestamp`` looks at of a record."""
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """A part of the log without messages: physical offsets ``start`` up to ``end``."""
 
     start: int

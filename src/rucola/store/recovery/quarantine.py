@@ -8,7 +8,6 @@ other message ever gets them.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 
@@ -57,6 +56,9 @@ class Quarantine:
 
     def keep(self, physical_offset: int, content: bytes, log_end: int, reason: str) -> None:
         """Copies bytes of the log that are going to be overwritten."""
+        # Imported by who keeps something: OpenSSL's digests take a hundredth of a start.
+        import hashlib
+
         self._files.make_directory(self.path)
         path, kept = self._place(physical_offset, content)
         if kept is not None:
