@@ -20,6 +20,7 @@ KERNELS = [
     "rucola.formats._timer_cy",
     "rucola.protocol._answer_cy",
     "rucola.protocol._frame_cy",
+    "rucola.protocol._send_request_cy",
 ]
 
 

@@ -26,10 +26,14 @@ from bench.samples import (
     send_batch,
     send_frames,
 )
+from rucola.client.send_frame import header_head
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
+from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.answers import SendAnswers
+from rucola.protocol.codes import RequestCode
 
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
 COUNT = 64
@@ -163,6 +167,28 @@ def _encode_send_answers(module: ModuleType) -> Callable[[], object]:
     return partial(module.encode_send_answers, batch.source, batch.table, 0, COUNT, out, 0, *constants)
 
 
+def _encode_send_head(module: ModuleType) -> Callable[[], object]:
+    """Properties and header, as for each message that our client sends."""
+    queue = MessageQueue(TOPIC.decode(), "broker-a", 0)
+    head = header_head(RequestCode.SEND_MESSAGE_V2, "bench", queue, "TBW102", QUEUES)
+    messages = [{"TAGS": "TagA", "KEYS": "key", "UNIQ_KEY": f"7F000001000A{number:020X}"} for number in range(COUNT)]
+
+    def work() -> None:
+        for number, properties in enumerate(messages):
+            text = module.encode_properties(properties)
+            module.encode_send_head(head, 0, STORE_TIMESTAMP_MS, 0, text, 0, number, BODY_BYTES)
+
+    return work
+
+
+def _read_send_answers(module: ModuleType) -> Callable[[], object]:
+    batch = send_batch(COUNT, BODY_BYTES)
+    answers = SendAnswers(HOST, "DefaultRegion").encode(batch.source, batch.table, 0, COUNT)
+    table = new_table(COUNT)
+    scan_frames(answers, 0, len(answers), table, COUNT)
+    return partial(module.read_send_answers, answers, table, COUNT)
+
+
 def _chain_units(module: ModuleType) -> Callable[[], object]:
     """The units of messages that are due at one time, the newest first."""
     log = b"".join(
@@ -187,6 +213,8 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._send_cy", "inspect_rows", _inspect_rows),
     ("rucola.formats._message_cy", "encode_rows", _encode_rows),
     ("rucola.protocol._answer_cy", "encode_send_answers", _encode_send_answers),
+    ("rucola.protocol._send_request_cy", "encode_send_head", _encode_send_head),
+    ("rucola.protocol._send_request_cy", "read_send_answers", _read_send_answers),
     ("rucola.formats._message_cy", "walk_records", _walk_records),
     ("rucola.formats._queue_cy", "put_unit", _put_unit),
     ("rucola.formats._queue_cy", "select_units", _select_units),

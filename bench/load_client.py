@@ -13,6 +13,7 @@ import sys
 import time
 from array import array
 from contextlib import suppress
+from functools import partial
 
 import orjson
 import uvloop
@@ -45,32 +46,32 @@ class SendWindow:
     async def run(self) -> None:
         """Returns when the last answer is there."""
         for _ in range(min(self._in_flight, self._left)):
-            self._next()
+            self._next(time.perf_counter_ns())
         await self._done
 
-    def _next(self) -> None:
+    def _next(self, now_ns: int) -> None:
         self._left -= 1
-        start = time.perf_counter_ns()
         answer: asyncio.Future[SendResult]
         if self._batch > 1:
             messages = [self._message() for _ in range(self._batch)]
             answer = asyncio.ensure_future(self._producer.send_batch(messages))
         else:
             answer = self._producer.submit(self._message())
-        answer.add_done_callback(lambda answer: self._answered(answer, start))
+        answer.add_done_callback(partial(self._answered, now_ns))
 
     def _message(self) -> Message:
         return Message(self._topic, self._body, tags="TagA", keys="key")
 
-    def _answered(self, answer: asyncio.Future[SendResult], start: int) -> None:
-        self.latencies_ns.append(time.perf_counter_ns() - start)
+    def _answered(self, start_ns: int, answer: asyncio.Future[SendResult]) -> None:
+        now_ns = time.perf_counter_ns()
+        self.latencies_ns.append(now_ns - start_ns)
         if answer.exception() is not None:
             if not self.failed:
                 print(repr(answer.exception()), file=sys.stderr)
             self.failed += 1
         self._waiting -= 1
         if self._left:
-            self._next()
+            self._next(now_ns)
         elif not self._waiting:
             self._done.set_result(None)
 

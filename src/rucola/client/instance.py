@@ -45,6 +45,9 @@ class ClientInstance:
         consumer: registered with the brokers by heartbeat.
         create_topic_key: see ``RouteTable``.
         default_topic_queue_nums: see ``RouteTable``.
+
+    Attributes:
+        running: whether ``start`` was called and ``shutdown`` was not.
     """
 
     def __init__(
@@ -71,14 +74,11 @@ class ClientInstance:
         self._new_broker = asyncio.Event()
         self._beating = False
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def running(self) -> bool:
-        """Whether ``start`` was called and ``shutdown`` was not."""
-        return bool(self._tasks)
+        self.running = False
 
     def start(self) -> None:
         """Begin to refresh routes and to send heartbeats; nothing is on the wire before a topic is used."""
+        self.running = True
         self.client.on_connected = self._connected
         self._tasks = [asyncio.ensure_future(self._refresh_routes()), asyncio.ensure_future(self._send_heartbeats())]
 
@@ -88,6 +88,7 @@ class ClientInstance:
 
     async def shutdown(self) -> None:
         """Tell the brokers, then close all connections."""
+        self.running = False
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

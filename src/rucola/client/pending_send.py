@@ -9,23 +9,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-import orjson
-
-from rucola.client.send_frame import send_frame
+from rucola.client.send_frame import EncodedMessage
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
+from rucola.protocol._send_request_cy import encode_send_head
 from rucola.protocol.codes import ResponseCode
-from rucola.protocol.command import JSON
-from rucola.protocol.frame import FrameBatch
+from rucola.protocol.frame import FrameBatch, SendAnswer
 from rucola.remoting.client import RemotingClient
 from rucola.remoting.response_future import Waiter
 
 _CODE = int(FrameColumn.CODE)
-_SERIALIZE = int(FrameColumn.SERIALIZE)
-_HEADER_POS = int(FrameColumn.HEADER_POS)
-_HEADER_LEN = int(FrameColumn.HEADER_LEN)
 
 _STATUS = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
@@ -33,25 +28,30 @@ _STATUS = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
+_SEND_OK = SendStatus.SEND_OK
+_new_tuple = tuple.__new__  # past the constructor that a named tuple writes in Python
 
 
 class SendTarget:
     """A queue to send to: where it is, and the beginning of every header for it, of a message and of a batch."""
 
-    __slots__ = ("address", "batch_head", "head", "queue", "queue_id_text")
+    __slots__ = ("address", "batch_head", "head", "queue", "queue_id")
 
     def __init__(self, queue: MessageQueue, address: str, head: bytes, batch_head: bytes) -> None:
         self.queue = queue
         self.address = address
         self.head = head
         self.batch_head = batch_head
-        self.queue_id_text = str(queue.queue_id)
+        self.queue_id = queue.queue_id
 
 
 class SendRules(Protocol):
     """What a message on its way asks of its producer."""
 
     client: RemotingClient
+    in_flight: int
+    in_flight_bytes: int
+    waited_for: bool
     backoff_ms: int
     backoff_max_ms: int
     attempt_timeout_ms: int
@@ -65,7 +65,7 @@ class SendRules(Protocol):
         """The broker of ``topic`` cannot be reached: its address may have changed."""
 
     def finished(self, send: PendingSend) -> None:
-        """``send`` has its result or error."""
+        """``send`` has its result or error: it no longer counts, and those are woken who waited for that."""
 
 
 class PendingSend(Waiter):
@@ -81,14 +81,10 @@ class PendingSend(Waiter):
 
     __slots__ = (
         "_attempts",
-        "_body",
+        "_encoded",
         "_expires_at",
-        "_loop",
-        "_message_flag",
-        "_properties",
         "_retries_left",
         "_rules",
-        "_sys_flag",
         "_target",
         "batch",
         "fixed_queue",
@@ -105,58 +101,58 @@ class PendingSend(Waiter):
         topic: str,
         fixed_queue: MessageQueue | None,
         msg_id: str,
-        body: bytes,
-        sys_flag: int,
-        message_flag: int,
-        properties: bytes,
+        encoded: EncodedMessage,
         batch: bool,
         timeout_ms: int,
         retries: int,
     ) -> None:
         self._rules = rules
-        self._loop = loop
         self.topic = topic
         self.fixed_queue = fixed_queue
         self.msg_id = msg_id
-        self.size = len(body)
+        self.size = len(encoded[0])
         self.batch = batch
-        self._body = body
-        self._sys_flag = sys_flag
-        self._message_flag = message_flag
-        self._properties = properties
-        self._expires_at = loop.time() + timeout_ms / 1000
+        self._encoded = encoded
+        self.deadline = self._expires_at = loop.time() + timeout_ms / 1000
+        self.timeout_ms = timeout_ms
         self._retries_left = retries
         self._attempts = 0
         self._target: SendTarget | None = None
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
     def send(self, target: SendTarget) -> None:
-        """Make an attempt."""
-        rules = self._rules
-        timeout_ms = max(1, round((self._expires_at - self._loop.time()) * 1000))
-        if 0 < rules.attempt_timeout_ms < timeout_ms:
-            timeout_ms = rules.attempt_timeout_ms
+        """Make an attempt with the time that is left."""
+        now = self._now()
+        timeout_ms = max(1, round((self._expires_at - now) * 1000))
+        if 0 < self._rules.attempt_timeout_ms < timeout_ms:
+            timeout_ms = self._rules.attempt_timeout_ms
+        self.wait_for(timeout_ms, now)
+        self.send_at(target, self._rules.wall_ms())
+
+    def send_at(self, target: SendTarget, wall_ms: int) -> None:
+        """Make an attempt, the time being ``wall_ms``; it ends at the deadline."""
         self._attempts += 1
         self._target = target
-        client = rules.client
+        client = self._rules.client
         opaque = client.next_opaque()
-        frame = send_frame(
-            target.batch_head if self.batch else target.head,
-            self._sys_flag,
-            rules.wall_ms(),
-            self._message_flag,
-            self._properties,
-            0,
-            opaque,
-            self._body,
-        )
+        body, sys_flag, message_flag, properties = self._encoded
+        prepared = target.batch_head if self.batch else target.head
+        head = encode_send_head(prepared, sys_flag, wall_ms, message_flag, properties, 0, opaque, self.size)
         try:
-            client.request(target.address, frame, opaque, self, timeout_ms)
+            client.request(target.address, opaque, self, head, body)
         except RemotingError as error:  # the client is closed
             self.fail(error)
 
     def answered(self, batch: FrameBatch, row: int) -> None:
         """The broker's answer to the latest attempt."""
+        answer = (batch.send_answers or batch.read_send_answers())[row]
+        if answer is None or answer[0]:
+            self._take(batch, row)
+        else:
+            self._succeed(_SEND_OK, answer)
+
+    def _take(self, batch: FrameBatch, row: int) -> None:
+        """Any answer, also a refusal or one of an unusual shape."""
         code = batch.table[row * ROW_WIDTH + _CODE]
         status = _STATUS.get(code)
         if status is None:
@@ -165,13 +161,11 @@ class PendingSend(Waiter):
             self._retry(BrokerError(code, status.value, self._address()))
         else:
             try:
-                result = self._result(status, batch, row)
+                answer = self._read(batch, row)
             except FormatError as error:
                 self.fail(error)
                 return
-            if not self.future.done():
-                self.future.set_result(result)
-            self._rules.finished(self)
+            self._succeed(status, answer)
 
     def failed(self, error: RemotingError) -> None:
         """No answer to the latest attempt: whether it was stored is unknown."""
@@ -186,29 +180,39 @@ class PendingSend(Waiter):
             self.future.set_exception(error)
         self._rules.finished(self)
 
-    def _result(self, status: SendStatus, batch: FrameBatch, row: int) -> SendResult:
-        target = self._target
+    def _succeed(self, status: SendStatus, answer: SendAnswer) -> SendResult:
+        _, offset_msg_id, queue_id, queue_offset, transaction_id, batch_id = answer
+        future, rules, target = self.future, self._rules, self._target
         assert target is not None
-        table, base = batch.table, row * ROW_WIDTH
-        fields: dict[str, str]
+        queue = target.queue
+        if queue_id != target.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        msg_id = batch_id or self.msg_id
+        result = _new_tuple(SendResult, (status, msg_id, offset_msg_id, queue, queue_offset, transaction_id))
+        if not future.done():
+            future.set_result(result)
+        if rules.waited_for:
+            rules.finished(self)
+        else:
+            rules.in_flight -= 1
+            rules.in_flight_bytes -= self.size
+        return result
+
+    def _read(self, batch: FrameBatch, row: int) -> SendAnswer:
+        answer = (batch.send_answers or batch.read_send_answers())[row]
+        if answer is not None:
+            return answer
+        fields = batch.command(row).ext_fields
         try:
-            if table[base + _SERIALIZE] == JSON:
-                start = table[base + _HEADER_POS]
-                fields = orjson.loads(batch.view[start : start + table[base + _HEADER_LEN]])["extFields"]
-            else:
-                fields = batch.command(row).ext_fields
-            queue, queue_id = target.queue, fields["queueId"]
-            if queue_id != target.queue_id_text:
-                queue = MessageQueue(queue.topic, queue.broker_name, int(queue_id))
-            return SendResult(
-                status,
-                fields.get("batchUniqId") or self.msg_id,
+            return (
+                0,
                 fields["msgId"],
-                queue,
+                int(fields["queueId"]),
                 int(fields["queueOffset"]),
                 fields.get("transactionId"),
+                fields.get("batchUniqId"),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise FormatError("answer to a send", 0, "msgId, queueId and queueOffset", repr(error)) from error
 
     def _refused(self, batch: FrameBatch, row: int) -> None:
@@ -229,12 +233,12 @@ class PendingSend(Waiter):
         pause_s = 0.0
         if self._attempts > 1:
             pause_s = min(rules.backoff_ms << min(self._attempts - 2, 16), rules.backoff_max_ms) / 1000
-        if self._retries_left <= 0 or self._loop.time() + pause_s >= self._expires_at or self.future.done():
+        if self._retries_left <= 0 or self._now() + pause_s >= self._expires_at or self.future.done():
             self.fail(error)
             return
         self._retries_left -= 1
         if pause_s:
-            self._loop.call_later(pause_s, self._again, error)
+            self.future.get_loop().call_later(pause_s, self._again, error)
         else:
             self._again(error)
 
@@ -249,6 +253,9 @@ class PendingSend(Waiter):
             self.fail(error)  # why the attempt failed says more than that its route is gone
             return
         self.send(target)
+
+    def _now(self) -> float:
+        return self.future.get_loop().time()
 
     def _address(self) -> str:
         return self._target.address if self._target is not None else ""

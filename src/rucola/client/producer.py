@@ -10,7 +10,13 @@ from ipaddress import ip_address
 
 from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.instance import ClientInstance, check_group, check_topic
-from rucola.client.send_frame import batch_body, properties_json, properties_text
+from rucola.client.send_frame import (
+    EncodedMessage,
+    batch_body,
+    properties_json,
+    properties_text,
+    send_properties,
+)
 from rucola.client.send_pipeline import SendPipeline
 from rucola.client.send_result import SendResult
 from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
@@ -24,8 +30,8 @@ from rucola.errors import ClientError
 from rucola.formats.compression import compress
 from rucola.runtime.clock import Clock, SystemClock
 
+_UNIQ_KEY = message_const.UNIQ_KEY
 _COMPRESSED = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
-_WAIT = "WAIT\x01true\x02"
 
 
 class Producer:
@@ -65,8 +71,10 @@ class Producer:
             ip_address(self._instance.address.partition("%")[0]).packed, os.getpid(), os.urandom(4), clock
         )
         first_turn = int.from_bytes(os.urandom(2), "big")
+        self._wall_ms = clock.wall_ms
         self._pipeline = SendPipeline(group, self._config, self._instance, clock.wall_ms, first_turn)
         self._topics: set[str] = set()
+        self._plain_body_bytes_max = min(self._config.compress_msg_body_over_howmuch, self._config.max_message_size)
         self._trace = tracing(group, "PRODUCE", namesrv, self._config, clock) if self._config.enable_trace else None
 
     async def __aenter__(self) -> Producer:
@@ -90,6 +98,7 @@ class Producer:
         """Begin; connections are opened when they are needed."""
         if not self._instance.running:
             self._instance.start()
+            self._pipeline.start()
             if self._trace is not None:
                 await self._trace.start()
 
@@ -187,14 +196,12 @@ class Producer:
             first.topic,
             queue,
             ",".join(message.uniq_key or "" for message in messages),
-            body,
-            0,
-            0,
-            properties_json(properties_text(properties)),
+            (body, 0, 0, properties_json(properties_text(properties))),
             timeout_ms or self._config.send_msg_timeout_ms,
             self._config.retry_times_when_send_failed,
-            batch=True,
-            trace=None if self._trace is None else self._trace.sending(messages),
+            True,
+            None if self._trace is None else self._trace.sending(messages),
+            self._wall_ms(),
         )
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
@@ -205,48 +212,53 @@ class Producer:
             RemotingError: no name server answers.
         """
         self._check_running()
-        body, sys_flag, properties = self._encode(message)
-        await self._pipeline.send_oneway(message.topic, queue, body, sys_flag, message.flag, properties)
+        encoded = self._encode(message, self._wall_ms())
+        await self._pipeline.send_oneway(message.topic, queue, encoded)
 
     def _submit(
         self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, retries: int
     ) -> asyncio.Future[SendResult]:
-        self._check_running()
-        body, sys_flag, properties = self._encode(message)
+        if not self._instance.running:
+            self._check_running()
+        now_ms = self._wall_ms()
+        encoded = self._encode(message, now_ms)
         return self._pipeline.submit(
             message.topic,
             queue,
-            message.properties[message_const.UNIQ_KEY],
-            body,
-            sys_flag,
-            message.flag,
-            properties,
+            message.properties[_UNIQ_KEY],
+            encoded,
             timeout_ms or self._config.send_msg_timeout_ms,
             retries,
             False,
             None if self._trace is None else self._trace.sending([message]),
+            now_ms,
         )
 
-    def _encode(self, message: Message) -> tuple[bytes, int, bytes]:
-        """Body as transferred, sysFlag, and the properties as a JSON string."""
+    def _encode(self, message: Message, now_ms: int) -> EncodedMessage:
+        """The message, checked, with a UNIQ_KEY."""
+        body, properties, flag, sys_flag = message.body, message.properties, message.flag, 0
         if message.topic not in self._topics:
             self._check_topic(message.topic)
+        if type(body) is not bytes or not 0 < len(body) <= self._plain_body_bytes_max or flag:
+            body, sys_flag = self._transferred_body(message)
+        if _UNIQ_KEY not in properties:
+            properties[_UNIQ_KEY] = self._unique_ids.next_at(now_ms)
+        return body, sys_flag, flag, send_properties(properties)
+
+    def _transferred_body(self, message: Message) -> tuple[bytes, int]:
+        """The body, checked and, when it is large, compressed, and the sysFlag for that."""
         body = self._checked_body(message)
-        sys_flag = 0
         if len(body) > self._config.compress_msg_body_over_howmuch:
             packed = compress(body, self._config.compress_level)
             if len(packed) < len(body):  # the reference sends it packed even when that makes it longer
-                body, sys_flag = packed, _COMPRESSED
-        text = properties_text(self._identified(message))
-        if message_const.WAIT not in message.properties:
-            text += _WAIT  # the reference's messages have it from the start
-        return body, sys_flag, properties_json(text)
+                return packed, _COMPRESSED
+        return body, 0
 
     def _identified(self, message: Message) -> dict[str, str]:
         """The message's properties, with a UNIQ_KEY."""
         properties = message.properties
-        if message_const.UNIQ_KEY not in properties:
-            properties[message_const.UNIQ_KEY] = self._unique_ids.next()
+        if _UNIQ_KEY not in properties:
+            properties[_UNIQ_KEY] = self._unique_ids.next()
         return properties
 
     def _checked_body(self, message: Message) -> bytes:

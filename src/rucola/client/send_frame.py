@@ -12,22 +12,21 @@ from itertools import chain
 
 import orjson
 
+from rucola.common import message_const
 from rucola.common.message_queue import MessageQueue
-from rucola.common.mq_version import CURRENT_VERSION
 from rucola.errors import ClientError
+from rucola.protocol._send_request_cy import encode_properties, encode_send_head
 from rucola.protocol.codes import RequestCode
+
+EncodedMessage = tuple[bytes, int, int, bytes]
+"""A message ready for its header: body as transferred, sysFlag, the application's flag, properties as a JSON string."""
 
 PROPERTIES_BYTES_MAX = 32767
 
-_LENGTHS = struct.Struct(">ii")  # of the frame without itself; of the header, whose top byte 0 means JSON
 _BATCH_HEAD = struct.Struct(">iiiii")  # total, magic 0, crc 0, flag, body length
 _SHORT = struct.Struct(">h")
 _ITEM_BYTES = 22  # of a batch member, besides body and properties
-_HEADER = (
-    b'%b%d","g":"%d","h":"%d","i":%b},"flag":%d,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
-    + str(int(CURRENT_VERSION)).encode()
-    + b"}"
-)
+_WAIT = "WAIT\x01true\x02"
 
 
 def header_head(
@@ -66,13 +65,30 @@ def send_frame(
         sys_flag: bits of ``MessageSysFlag``.
         born_timestamp_ms: when it is sent.
         message_flag: the application's flag.
-        properties: from ``properties_json``.
+        properties: from ``send_properties`` or ``properties_json``.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
         body: as transferred, compressed or not.
     """
-    header = _HEADER % (head, sys_flag, born_timestamp_ms, message_flag, properties, frame_flag, opaque)
-    return b"".join((_LENGTHS.pack(4 + len(header) + len(body), len(header)), header, body))
+    return (
+        encode_send_head(head, sys_flag, born_timestamp_ms, message_flag, properties, frame_flag, opaque, len(body))
+        + body
+    )
+
+
+def send_properties(properties: Mapping[str, str]) -> bytes:
+    """Properties of a message as a JSON string, with WAIT=true unless they have a WAIT.
+
+    Raises:
+        ClientError: they cannot be sent.
+    """
+    encoded = encode_properties(properties)
+    if encoded is None:  # unusual, or wrong
+        text = properties_text(properties)
+        if message_const.WAIT not in properties:
+            text += _WAIT  # the reference's messages have it from the start
+        return properties_json(text)
+    return encoded
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from rucola.client.config import ProducerConfig
 from rucola.client.instance import ClientInstance
 from rucola.client.pending_send import PendingSend, SendTarget
-from rucola.client.send_frame import header_head, send_frame
+from rucola.client.send_frame import EncodedMessage, header_head, send_frame
 from rucola.client.send_result import SendResult
 from rucola.client.trace import SentTrace, TracedSend
 from rucola.common.message_queue import MessageQueue
@@ -68,70 +68,59 @@ class SendPipeline:
         self._first_turn = first_turn
         self._targets: dict[str, _TopicTargets] = {}
         self._unrouted: dict[str, list[PendingSend]] = {}
-        self._in_flight_bytes = 0
         self._room_waiters: list[asyncio.Future[None]] = []
         self._flush_waiters: list[asyncio.Future[None]] = []
         self._turn_left = _TURN_MESSAGES
         self.in_flight = 0
+        self.in_flight_bytes = 0
+        self.waited_for = False  # somebody waits for room, or for the end
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms
         self.backoff_max_ms = config.retry_backoff_max_ms
         self.attempt_timeout_ms = config.send_msg_max_timeout_per_request_ms
         self.retry_when_not_flushed = config.retry_another_broker_when_not_store_ok
         self.wall_ms = wall_ms
+        self._loop: asyncio.AbstractEventLoop  # from start on
+
+    def start(self) -> None:
+        """Begin, on the event loop this belongs to from now on."""
+        self._loop = asyncio.get_running_loop()
 
     def submit(
         self,
         topic: str,
         fixed_queue: MessageQueue | None,
         msg_id: str,
-        body: bytes,
-        sys_flag: int,
-        message_flag: int,
-        properties: bytes,
+        encoded: EncodedMessage,
         timeout_ms: int,
         retries: int,
-        batch: bool = False,
-        trace: SentTrace | None = None,
+        batch: bool,
+        trace: SentTrace | None,
+        now_ms: int,
     ) -> asyncio.Future[SendResult]:
         """Send an encoded message; the future gives the result, or the error of the last attempt."""
-        loop = asyncio.get_running_loop()
         make: Callable[..., PendingSend] = PendingSend if trace is None else partial(TracedSend, trace)
-        send = make(
-            self,
-            loop,
-            topic,
-            fixed_queue,
-            msg_id,
-            body,
-            sys_flag,
-            message_flag,
-            properties,
-            batch,
-            timeout_ms,
-            retries,
-        )
+        send = make(self, self._loop, topic, fixed_queue, msg_id, encoded, batch, timeout_ms, retries)
         self.in_flight += 1
-        self._in_flight_bytes += send.size
+        self.in_flight_bytes += send.size
         targets = self._targets.get(topic)
-        if targets is not None and targets.version == self._routes.version and fixed_queue is None:
-            send.send(targets.next(None))
+        if (
+            targets is not None
+            and targets.version == self._routes.version
+            and targets.order
+            and fixed_queue is None
+            and self.attempt_timeout_ms <= 0
+        ):
+            send.send_at(targets.next(None), now_ms)
         elif topic in self._routes.routes:
             self._send_routed(send)
         else:
             self._send_when_routed(send)
         return send.future
 
-    async def send_oneway(
-        self,
-        topic: str,
-        fixed_queue: MessageQueue | None,
-        body: bytes,
-        sys_flag: int,
-        message_flag: int,
-        properties: bytes,
-    ) -> None:
+    async def send_oneway(self, topic: str, fixed_queue: MessageQueue | None, encoded: EncodedMessage) -> None:
         """Send without an answer, so without a retry."""
+        body, sys_flag, message_flag, properties = encoded
         await self._routes.route(topic)
         target = self._choose(topic, fixed_queue, None)
         opaque = self.client.next_opaque()
@@ -171,22 +160,24 @@ class SendPipeline:
     def finished(self, send: PendingSend) -> None:
         """``send`` is no longer on its way."""
         self.in_flight -= 1
-        self._in_flight_bytes -= send.size
+        self.in_flight_bytes -= send.size
         if self._room_waiters and self._has_room():
             _wake(self._room_waiters)
         if not self.in_flight and self._flush_waiters:
             _wake(self._flush_waiters)
+        self.waited_for = bool(self._room_waiters or self._flush_waiters)
 
     def _has_room(self) -> bool:
         config = self._config
         return not self.in_flight or (
             self.in_flight < config.back_pressure_for_async_send_num
-            and self._in_flight_bytes < config.back_pressure_for_async_send_size
+            and self.in_flight_bytes < config.back_pressure_for_async_send_size
         )
 
     async def _wait(self, waiters: list[asyncio.Future[None]]) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiters.append(waiter)
+        self.waited_for = True
         await waiter
 
     def _choose(self, topic: str, fixed_queue: MessageQueue | None, failed: str | None) -> SendTarget:

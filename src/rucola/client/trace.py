@@ -23,7 +23,7 @@ from rucola.client.send_result import SendResult, SendStatus
 from rucola.common import message_const
 from rucola.common.message import Message, MessageExt
 from rucola.errors import RucolaError
-from rucola.protocol.frame import FrameBatch
+from rucola.protocol.frame import FrameBatch, SendAnswer
 from rucola.protocol.trace import MessageType, TraceRecord, TraceType, encode_trace, trace_keys
 from rucola.runtime.logs import event
 
@@ -215,24 +215,32 @@ class SentTrace:
 class TracedSend(PendingSend):
     """A send that leaves a trace; besides that, the arguments are those of ``PendingSend``."""
 
-    __slots__ = ("_began_ms", "_trace")
+    __slots__ = ("_began_ms", "_region", "_trace")
 
     def __init__(self, trace: SentTrace, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._trace = trace
         self._began_ms = 0
+        self._region: str | None = None
 
-    def send(self, target: SendTarget) -> None:
-        """Make an attempt."""
-        self._began_ms = self._rules.wall_ms()
-        super().send(target)
+    def send_at(self, target: SendTarget, wall_ms: int) -> None:
+        """Make an attempt, the time being ``wall_ms``."""
+        self._began_ms = wall_ms
+        super().send_at(target, wall_ms)
 
-    def _result(self, status: SendStatus, batch: FrameBatch, row: int) -> SendResult:
-        result = super()._result(status, batch, row)
+    def answered(self, batch: FrameBatch, row: int) -> None:
+        """The broker's answer to the latest attempt."""
+        self._take(batch, row)
+
+    def _read(self, batch: FrameBatch, row: int) -> SendAnswer:
         fields = batch.command(row).ext_fields
-        region = fields.get(message_const.MSG_REGION)
-        if region is not None and fields.get(message_const.TRACE_ON) == "true":
-            self._trace.stored(result, self._address(), region, self._began_ms)
+        self._region = fields.get(message_const.MSG_REGION) if fields.get(message_const.TRACE_ON) == "true" else None
+        return super()._read(batch, row)
+
+    def _succeed(self, status: SendStatus, answer: SendAnswer) -> SendResult:
+        result = super()._succeed(status, answer)
+        if self._region is not None:
+            self._trace.stored(result, self._address(), self._region, self._began_ms)
         return result
 
 

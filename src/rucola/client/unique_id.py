@@ -11,6 +11,8 @@ from datetime import datetime
 
 from rucola.runtime.clock import Clock
 
+_LOW_BYTES = tuple(f"{byte:02X}" for byte in range(256))
+
 
 class UniqueIds:
     """Makes unique message ids.
@@ -35,15 +37,23 @@ class UniqueIds:
 
     def next(self) -> str:
         """A new id."""
-        now_ms = self._clock.wall_ms()
-        if now_ms != self._prefix_ms:
-            if not self._month_ms <= now_ms < self._next_month_ms:
-                self._month_ms, self._next_month_ms = _month_of(now_ms)
-            self._prefix_ms = now_ms
-            self._prefix = f"{self._fixed}{(now_ms - self._month_ms) & 0xFFFFFFFF:08X}"
+        return self.next_at(self._clock.wall_ms())
+
+    def next_at(self, now_ms: int) -> str:
+        """A new id, for a caller that has just looked at the same clock."""
         counter = self._counter
+        low_byte = counter & 0xFF
+        if now_ms != self._prefix_ms or not low_byte:
+            self._begin(now_ms, counter >> 8)
         self._counter = (counter + 1) & 0xFFFF
-        return f"{self._prefix}{counter:04X}"
+        return self._prefix + _LOW_BYTES[low_byte]
+
+    def _begin(self, now_ms: int, high_byte: int) -> None:
+        """Prepare what the ids of one millisecond share, up to 256 of them."""
+        if not self._month_ms <= now_ms < self._next_month_ms:
+            self._month_ms, self._next_month_ms = _month_of(now_ms)
+        self._prefix_ms = now_ms
+        self._prefix = f"{self._fixed}{(now_ms - self._month_ms) & 0xFFFFFFFF:08X}{high_byte:02X}"
 
 
 def _month_of(wall_ms: int) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.ids import PhysicalOffset, QueueOffset
 
+_TAGS, _KEYS = message_const.TAGS, message_const.KEYS
+
 
 class Message:
     """A message to be sent. Everything but topic, body and flag lives in ``properties``.
@@ -39,13 +41,14 @@ class Message:
         self.topic = topic
         self.body = body
         self.flag = flag
-        self.properties: dict[str, str] = dict(properties or {})
+        own: dict[str, str] = dict(properties) if properties else {}
+        self.properties = own
         if tags is not None:
-            self.tags = tags
+            own[_TAGS] = tags
         if keys is not None:
-            self.keys = keys if isinstance(keys, str) else message_const.KEY_SEPARATOR.join(keys)
+            own[_KEYS] = keys if isinstance(keys, str) else message_const.KEY_SEPARATOR.join(keys)
         if delay_level:
-            self.delay_level = delay_level
+            own[message_const.DELAY] = str(delay_level)
 
     @property
     def tags(self) -> str | None:

@@ -27,6 +27,11 @@ class Waiter:
         self.deadline = 0.0
         self.timeout_ms = 0
 
+    def wait_for(self, timeout_ms: int, now: float) -> None:
+        """Wait at most ``timeout_ms`` from ``now``, the loop's time."""
+        self.deadline = now + timeout_ms / 1000
+        self.timeout_ms = timeout_ms
+
     def answered(self, batch: FrameBatch, row: int) -> None:
         """Take the answer in frame ``row`` of ``batch``; the batch is valid during this call only."""
         raise AssertionError("a waiter takes answers")
@@ -66,40 +71,46 @@ class ResponseTable:
     Args:
         loop: the connection's event loop.
         address: the peer as ``host:port``, for the errors.
+
+    Attributes:
+        waiting: who waits, by ``opaque``; one dictionary for the whole life.
     """
 
-    __slots__ = ("_address", "_loop", "_timer", "_timer_at", "_waiting")
+    __slots__ = ("_address", "_loop", "_timer", "_timer_at", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
         self._loop = loop
         self._address = address
-        self._waiting: dict[int, Waiter] = {}
+        self.waiting: dict[int, Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def add(self, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
         """Wait for the answer ``opaque`` for at most ``timeout_ms``."""
-        deadline = self._loop.time() + timeout_ms / 1000
-        waiter.deadline = deadline
-        waiter.timeout_ms = timeout_ms
-        self._waiting[opaque] = waiter
-        if deadline < self._timer_at:
-            self._arm(deadline)
+        waiter.wait_for(timeout_ms, self._loop.time())
+        self.expect(opaque, waiter)
+
+    def expect(self, opaque: int, waiter: Waiter) -> None:
+        """Wait for the answer ``opaque`` until the waiter's deadline."""
+        self.waiting[opaque] = waiter
+        if waiter.deadline < self._timer_at:
+            self._arm(waiter.deadline)
 
     def take(self, opaque: int) -> Waiter | None:
         """Who waits for the answer ``opaque``, None when nobody does (any more)."""
-        return self._waiting.pop(opaque, None)
+        return self.waiting.pop(opaque, None)
 
     def close(self, connect_error: str | None = None) -> None:
         """Fail everything that waits: the connection is gone, or never came to be for the reason given."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_at = None, math.inf
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting.values():  # an error of its own for each: whoever gets it may raise it and add notes
+        waiting = list(self.waiting.values())
+        self.waiting.clear()
+        for waiter in waiting:  # an error of its own for each: whoever gets it may raise it and add notes
             if connect_error is None:
                 waiter.failed(RemotingClosedError(self._address))
             else:
@@ -113,13 +124,13 @@ class ResponseTable:
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        late = [opaque for opaque, waiter in self._waiting.items() if waiter.deadline <= now]
+        late = [opaque for opaque, waiter in self.waiting.items() if waiter.deadline <= now]
         for opaque in late:
-            waiter = self._waiting.pop(opaque)
+            waiter = self.waiting.pop(opaque)
             waiter.failed(RemotingTimeoutError(self._address, waiter.timeout_ms))
         self._timer, self._timer_at = None, math.inf
-        if self._waiting:
-            self._arm(_earliest(self._waiting.values()))
+        if self.waiting:
+            self._arm(_earliest(self.waiting.values()))
 
 
 def _earliest(waiters: Iterable[Waiter]) -> float:

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from rucola import Message, MessageQueue, Producer, ProducerConfig, SendStatus
+from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
 from rucola.errors import BrokerError, ClientError, ConfigError, FormatError, RemotingError, RemotingTimeoutError
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import RequestCode
@@ -89,6 +89,17 @@ def test_unknown_topic_goes_where_tbw102_is(run, broker):
             assert {header.queue_id for header, _ in one.stored} == {0, 1, 2, 3}
             asked = [command.ext_fields["topic"] for command in one.received if command.code == ROUTE]
             assert asked == ["Fresh", "TBW102"]
+
+    run(scene())
+
+
+def test_topic_without_a_queue_that_can_be_written(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 0}) as one, Producer("pg", one.address) as producer:
+            for _ in range(2):
+                with pytest.raises(ClientError, match="no queue that can be written"):
+                    await producer.send(Message("T", b"x"))
+            assert producer.in_flight == 0
 
     run(scene())
 
@@ -503,6 +514,46 @@ def test_answer_with_a_binary_header(run, broker, answer_stored):
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
             one.scripts[SEND] = [binary]
             assert (await producer.send(Message("T", b"x"))).queue_offset == 77
+
+    run(scene())
+
+
+@pytest.mark.parametrize("marks", [{}, {"odd": 'a "quoted" text'}])
+def test_what_an_answer_says(run, broker, answer_stored, marks):
+    """Read on the fast road, and as one that only the plain road reads."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as one, Producer("pg", one.address) as producer:
+            for queue_id, fields in ((0, {"transactionId": "T-1"}), (1, {"batchUniqId": "A,B"})):
+
+                def answer(command: RemotingCommand, queue_id=queue_id, fields=fields) -> RemotingCommand:
+                    stored = answer_stored(command, queue_id, 77, 5)
+                    stored.ext_fields |= fields | marks
+                    return stored
+
+                one.scripts[SEND] = [answer]
+                queue = MessageQueue("T", "broker-a", queue_id)
+                result = await producer.send(Message("T", b"x"), queue)
+                assert type(result) is SendResult
+                msg_id = fields.get("batchUniqId") or sent_properties(one.received[-1])["UNIQ_KEY"]
+                expected = (SendStatus.SEND_OK, msg_id, "7F00000100002A9F0000000000000005", queue, 77)
+                assert result == (*expected, fields.get("transactionId"))
+
+    run(scene())
+
+
+def test_properties_are_those_at_the_call(run, broker):
+    """An application may change and send the same message again before the first is answered."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
+            one.scripts[SEND] = [refuse(2)]
+            message = Message("T", b"x", tags="first")
+            first = producer.submit(message)
+            message.tags, message.uniq_key = "second", "KEY"
+            second = producer.submit(message)
+            assert (await second).msg_id == "KEY" != (await first).msg_id
+            assert sorted(properties_of(header)["TAGS"] for header, _ in one.stored) == ["first", "second"]
 
     run(scene())
 

@@ -9,7 +9,7 @@ import pytest
 
 from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError, RemotingTimeoutError
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand, decode_frame
-from rucola.remoting.client import ClientOptions, RemotingClient
+from rucola.remoting.client import ClientOptions, Connection, RemotingClient
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 HOUR_MS = 3_600_000
@@ -132,6 +132,43 @@ def test_requests_of_one_turn_leave_together(run):
                 await asyncio.sleep(0)
             assert gathered == [expected]
             await client.close()
+
+    run(scene())
+
+
+class RecordedTransport(asyncio.Transport):
+    """Takes what a connection writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("body", [b"", b"b", b"b" * 4096])
+def test_a_long_turn_writes_before_it_ends(run, body):
+    async def scene() -> None:
+        transport = RecordedTransport()
+        connection = Connection(RemotingClient(), "127.0.0.1:1", asyncio.get_running_loop())
+        frames = [b"h%03d" % number for number in range(200)]
+        for frame in frames[:100]:
+            connection.send(frame, body)
+        assert not transport.writes  # not open yet
+        connection.connection_made(transport)
+        assert transport.writes == [b"".join(frame + body for frame in frames[:100])]
+        for frame in frames[100:]:
+            connection.send(frame, body)
+        assert len(transport.writes) > 1
+        await asyncio.sleep(0)
+        assert b"".join(transport.writes) == b"".join(frame + body for frame in frames)
+        before = len(transport.writes)
+        await asyncio.sleep(0)
+        assert len(transport.writes) == before
 
     run(scene())
 

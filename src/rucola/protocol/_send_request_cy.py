@@ -1,0 +1,390 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Kernel: the client's end of a send. Writes the properties and the header of a request, reads the answers.
+
+It covers what comes with nearly every message and says so where it does not: a property it may not write, an answer of
+another shape. The caller then takes the plain road, which knows what is wrong.
+
+The kernel works on raw pointers without bounds checks: room is counted before it is written to, and an answer is read
+up to the end of its header only, which is held against the buffer first. Columns are restated as C constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+    from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
+    from cython.cimports.libc.string import memcpy
+
+_WIDTH = cython.declare(cython.int, 40)
+_CODE = cython.declare(cython.int, 1)
+_FLAG = cython.declare(cython.int, 3)
+_SERIALIZE = cython.declare(cython.int, 5)
+_HEADER_POS = cython.declare(cython.int, 6)
+_HEADER_LEN = cython.declare(cython.int, 7)
+
+_QUOTE = cython.declare(cython.int, 0x22)
+_COMMA = cython.declare(cython.int, 0x2C)
+_COLON = cython.declare(cython.int, 0x3A)
+_BACKSLASH = cython.declare(cython.int, 0x5C)
+_BRACE_CLOSE = cython.declare(cython.int, 0x7D)
+
+_ROOM = cython.declare(cython.Py_ssize_t, 8192)
+_LAST = cython.declare(cython.Py_ssize_t, 32)  # of the room: separators, and WAIT at the end
+_NO_NUMBER = cython.declare(cython.longlong, -9223372036854775807)
+
+
+def _is_compiled() -> bool:
+    """Whether the compiled form of this module is in use."""
+    return cython.compiled
+
+
+def encode_properties(properties: object) -> bytes | None:
+    """Properties as a JSON string, with WAIT=true at the end unless they have a WAIT.
+
+    Returns:
+        None when they are not a dict of texts, hold a separator, an empty name or half a character, or take more than a
+        few kilobytes.
+    """
+    room: cython.uchar[8192]
+    position: cython.Py_ssize_t = 1
+    if type(properties) is not dict:
+        return None
+    pairs: dict[Any, Any] = properties
+    if cython.compiled:
+        out: cython.p_uchar = room  # noqa: F821 - an array of C, declared above
+    else:
+        out = bytearray(_ROOM)
+    out[0] = _QUOTE
+    try:
+        for name, value in pairs.items():
+            if type(name) is not str or type(value) is not str or not name:
+                return None
+            position = _put_text(out, position, name)
+            if position == 0:
+                return None
+            position = _put_text(out, _put(out, position, b"\\u0001", 6), value)
+            if position == 0:
+                return None
+            position = _put(out, position, b"\\u0002", 6)
+    except UnicodeEncodeError:
+        return None
+    if "WAIT" not in pairs:
+        position = _put(out, position, b"WAIT\\u0001true\\u0002", 20)
+    out[position] = _QUOTE
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, out), position + 1)
+    return bytes(out[: position + 1])
+
+
+def encode_send_head(
+    head: bytes,
+    sys_flag: cython.longlong,
+    born_timestamp_ms: cython.longlong,
+    message_flag: cython.longlong,
+    properties: bytes,
+    frame_flag: cython.longlong,
+    opaque: cython.longlong,
+    body_bytes: cython.longlong,
+) -> bytes:
+    """Everything of a send request but its body, whose ``body_bytes`` bytes must follow.
+
+    Args:
+        head: the header up to the value of sysFlag.
+        sys_flag: of the message.
+        born_timestamp_ms: of the message.
+        message_flag: of the message.
+        properties: as a JSON string.
+        frame_flag: 0, or 2 for oneway.
+        opaque: correlation id.
+        body_bytes: length of the body.
+    """
+    size: cython.Py_ssize_t = 8 + len(head) + len(properties) + 7 + 7 + 6 + 9 + 30 + 48
+    position: cython.Py_ssize_t
+    size += _decimal_size(sys_flag) + _decimal_size(born_timestamp_ms) + _decimal_size(message_flag)
+    size += _decimal_size(frame_flag) + _decimal_size(opaque)
+    if cython.compiled:
+        frame = PyBytes_FromStringAndSize(cython.NULL, size)
+        out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(frame))
+    else:
+        frame = out = bytearray(size)
+    position = _put_int32(out, 0, size - 4 + body_bytes)
+    position = _put_int32(out, position, size - 8)  # its top byte says JSON
+    position = _put(out, position, head, len(head))
+    position = _put_decimal(out, position, sys_flag)
+    position = _put(out, position, b'","g":"', 7)
+    position = _put_decimal(out, position, born_timestamp_ms)
+    position = _put(out, position, b'","h":"', 7)
+    position = _put_decimal(out, position, message_flag)
+    position = _put(out, position, b'","i":', 6)
+    position = _put(out, position, properties, len(properties))
+    position = _put(out, position, b'},"flag":', 9)
+    position = _put_decimal(out, position, frame_flag)
+    position = _put(out, position, b',"language":"PYTHON","opaque":', 30)
+    position = _put_decimal(out, position, opaque)
+    _put(out, position, b',"serializeTypeCurrentRPC":"JSON","version":479}', 48)
+    if cython.compiled:
+        return frame
+    return bytes(frame)
+
+
+def read_send_answers(
+    source: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
+) -> list[tuple[int, str, int, int, str | None, str | None] | None]:
+    """What the answers in the first ``rows`` rows say of the messages that were sent.
+
+    Returns:
+        For each row code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``; None for what
+        is no answer with a JSON header that begins with its code and then these fields, as brokers write it.
+
+    Raises:
+        ValueError: the rows lie outside of the table, or a header outside of the buffer.
+    """
+    row: cython.Py_ssize_t
+    base: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    answers: list[Any] = []
+    if rows * _WIDTH > len(table):
+        raise ValueError(f"{rows} rows lie outside of the table")
+    if rows < 1 or len(source) < 1:
+        return answers
+    if cython.compiled:
+        data: cython.p_const_uchar = cython.address(source[0])
+    else:
+        data = source
+    for row in range(rows):
+        base = row * _WIDTH
+        start = table[base + _HEADER_POS]
+        end = start + table[base + _HEADER_LEN]
+        if start < 0 or end > len(source):
+            raise ValueError(f"header of row {row} lies outside of the source")
+        if table[base + _SERIALIZE] == 0 and table[base + _FLAG] & 1:
+            answers.append(_read_answer(data, table[base + _CODE], start, end))
+        else:
+            answers.append(None)
+    return answers
+
+
+@cython.cfunc
+def _read_answer(
+    data: cython.p_const_uchar, code: cython.longlong, position: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> object:
+    key: cython.Py_ssize_t
+    key_end: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    msg_id: cython.Py_ssize_t = 0
+    msg_id_end: cython.Py_ssize_t = 0
+    transaction_id: cython.Py_ssize_t = 0
+    transaction_id_end: cython.Py_ssize_t = 0
+    batch_id: cython.Py_ssize_t = 0
+    batch_id_end: cython.Py_ssize_t = 0
+    queue_id: cython.longlong = _NO_NUMBER
+    queue_offset: cython.longlong = _NO_NUMBER
+    if not _holds(data, position, end, b'{"code":', 8):
+        return None
+    position += 8
+    while position < end and data[position] != _COMMA:
+        position += 1
+    if not _holds(data, position, end, b',"extFields":{', 14):
+        return None
+    position += 13
+    while data[position] != _BRACE_CLOSE:
+        key = position + 2
+        key_end = _plain_end(data, key, end)
+        start = key_end + 3
+        if start >= end or data[position + 1] != _QUOTE or data[key_end + 1] != _COLON or data[key_end + 2] != _QUOTE:
+            return None
+        stop = _plain_end(data, start, end)
+        if stop + 1 >= end or (data[stop + 1] != _COMMA and data[stop + 1] != _BRACE_CLOSE):
+            return None
+        if _is(data, key, key_end, b"msgId", 5):
+            msg_id, msg_id_end = start, stop
+        elif _is(data, key, key_end, b"queueId", 7):
+            queue_id = _integer(data, start, stop)
+        elif _is(data, key, key_end, b"queueOffset", 11):
+            queue_offset = _integer(data, start, stop)
+        elif _is(data, key, key_end, b"transactionId", 13):
+            transaction_id, transaction_id_end = start, stop
+        elif _is(data, key, key_end, b"batchUniqId", 11):
+            batch_id, batch_id_end = start, stop
+        position = stop + 1
+    if msg_id == 0 or _NO_NUMBER in (queue_id, queue_offset):
+        return None
+    return (
+        code,
+        _text(data, msg_id, msg_id_end),
+        queue_id,
+        queue_offset,
+        None if transaction_id == 0 else _text(data, transaction_id, transaction_id_end),
+        None if batch_id == 0 else _text(data, batch_id, batch_id_end),
+    )
+
+
+@cython.cfunc
+def _text(data: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> object:
+    if cython.compiled:
+        return PyUnicode_DecodeASCII(cython.cast(cython.p_char, data) + start, end - start, cython.NULL)
+    return str(bytes(data[start:end]), "ascii")
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _plain_end(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The closing quote of a text of printable ASCII without escapes; ``end`` when it is none."""
+    c: cython.int
+    while position < end:
+        c = data[position]
+        if c == _QUOTE:
+            return position
+        if c < 0x20 or c > 0x7E or c == _BACKSLASH:
+            return end
+        position += 1
+    return end
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _holds(
+    data: cython.p_const_uchar,
+    position: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    text: cython.p_const_char,
+    length: cython.Py_ssize_t,
+) -> cython.bint:
+    """Whether ``text`` lies at ``position``, with at least one byte before ``end`` behind it."""
+    return position + length < end and _is(data, position, position + length, text, length)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _is(
+    data: cython.p_const_uchar,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    text: cython.p_const_char,
+    length: cython.Py_ssize_t,
+) -> cython.bint:
+    i: cython.Py_ssize_t
+    if end - start != length:
+        return False
+    for i in range(length):
+        if data[start + i] != cython.cast(cython.uchar, text[i]):
+            return False
+    return True
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _integer(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """The decimal number there, or ``_NO_NUMBER``. At most 18 digits, so nothing can overflow."""
+    value: cython.longlong = 0
+    digit: cython.int
+    negative: cython.bint = position < end and data[position] == 0x2D
+    if negative:
+        position += 1
+    if position >= end or end - position > 18:
+        return _NO_NUMBER
+    while position < end:
+        digit = data[position] - 0x30
+        if digit < 0 or digit > 9:
+            return _NO_NUMBER
+        value = value * 10 + digit
+        position += 1
+    return -value if negative else value
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _put_text(out: cython.p_uchar, position: cython.Py_ssize_t, text: object) -> cython.Py_ssize_t:
+    """Write ``text`` as in a JSON string; 0 when it holds a separator, or there may be no room for it."""
+    size: cython.Py_ssize_t = 0
+    i: cython.Py_ssize_t
+    c: cython.uchar
+    if cython.compiled:
+        data: cython.p_const_char = PyUnicode_AsUTF8AndSize(text, cython.address(size))
+    else:
+        data = text.encode()
+        size = len(data)
+    if 6 * size > _ROOM - _LAST - position:
+        return 0
+    for i in range(size):
+        c = cython.cast(cython.uchar, data[i])
+        if c < 0x20:
+            if c in (1, 2):
+                return 0
+            position = _put(out, position, b"\\u00", 4)
+            out[position] = 0x30 + (c >> 4)
+            c &= 0xF
+            out[position + 1] = 0x30 + c if c < 10 else 0x57 + c
+            position += 2
+            continue
+        if c in (_QUOTE, _BACKSLASH):
+            out[position] = 0x5C
+            position += 1
+        out[position] = c
+        position += 1
+    return position
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put(
+    out: cython.p_uchar, position: cython.Py_ssize_t, text: cython.p_const_char, length: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    if cython.compiled:
+        memcpy(out + position, text, length)
+    else:
+        out[position : position + length] = text
+    return position + length
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_int32(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    out[position] = (value >> 24) & 0xFF
+    out[position + 1] = (value >> 16) & 0xFF
+    out[position + 2] = (value >> 8) & 0xFF
+    out[position + 3] = value & 0xFF
+    return position + 4
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _decimal_size(value: cython.longlong) -> cython.Py_ssize_t:
+    size: cython.Py_ssize_t = 1
+    if value < 0:
+        size += 1
+        value = -value
+    while value > 9:
+        size += 1
+        value //= 10
+    return size
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+@cython.nogil
+def _put_decimal(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    end: cython.Py_ssize_t = position + _decimal_size(value)
+    i: cython.Py_ssize_t = end
+    if value < 0:
+        out[position] = 0x2D
+        position += 1
+        value = -value
+    while i > position:
+        i -= 1
+        out[i] = 0x30 + value % 10
+        value //= 10
+    return end
