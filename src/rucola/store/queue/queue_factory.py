@@ -136,6 +136,16 @@ class QueueFactory:
         for path in (self._path, self._batch_path):
             yield from self._names(path)
 
+    def topics(self) -> Iterator[tuple[bytes, str, list[str]]]:
+        """Every topic that has a directory: the name, the directory, and the names of its queues' directories."""
+        for path in (self._path, self._batch_path):
+            yield from self._topics(path)
+
+    def queue_directories(self, directory: str) -> list[str]:
+        """Names of the directories of queues in a topic's directory."""
+        names = self._files.list_directories(directory)
+        return [name for name in names if name.isdigit() and name.isascii() and int(name) <= _INT32_MAX]
+
     def directories(self) -> Iterator[str]:
         """Every directory of the queues, outer ones first."""
         for path in (self._path, self._batch_path, self._ext_path):
@@ -213,7 +223,11 @@ class QueueFactory:
         return known and not self._files.exists(f"{self._path}/{name}")
 
     def _names(self, path: str) -> Iterator[tuple[bytes, int]]:
-        for topic in self._files.list_directories(path):
-            for name in self._files.list_directories(f"{path}/{topic}"):
-                if name.isascii() and name.isdigit() and int(name) <= _INT32_MAX:
-                    yield topic.encode("utf-8", "surrogateescape"), int(name)
+        for topic, _, queues in self._topics(path):
+            for name in queues:
+                yield topic, int(name)
+
+    def _topics(self, path: str) -> Iterator[tuple[bytes, str, list[str]]]:
+        for name in self._files.list_directories(path):
+            directory = f"{path}/{name}"
+            yield name.encode("utf-8", "surrogateescape"), directory, self.queue_directories(directory)
