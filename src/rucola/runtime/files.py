@@ -67,6 +67,15 @@ class Files:
         with _disk(path, "stat"):
             return os.stat(path).st_size  # noqa: PTH116
 
+    def length(self, path: str) -> int:
+        """Length of the file in bytes, -1 when there is none; as fast as ``exists``."""
+        try:
+            return os.stat(path).st_size  # noqa: PTH116
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise _disk_error(path, "stat", error) from error
+
     def modified_ms(self, path: str) -> int:
         """When the file was written last, in milliseconds since the epoch."""
         with _disk(path, "stat"):

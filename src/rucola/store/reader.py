@@ -207,7 +207,8 @@ class MessageReader:
             if copies.cold is not None:
                 return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold.fetch)
             find, complete = copies.find, copies.complete
-        if chosen[0] < self.check.below or not complete:
+        # A unit that came from the disk may lead anywhere.
+        if chosen[0] < self.check.below or not complete or queue_offset < min(queue.found_offset, self.check.below):
             kept, stop = self._checked(queue, queue_offset, count, find)
             if stop is not None:
                 next_offset = stop

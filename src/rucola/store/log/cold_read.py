@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Protocol
 
 from rucola.errors import DiskError, StoreError
@@ -179,26 +179,31 @@ class Copies:
             may_block: whether to wait for the disk.
         """
         at = 0
+        spans: list[tuple[int, int, MappedFile]] = []
         while at < count:
             begin = end = chosen[2 * at]
             file = find(begin)
-            while at < count and chosen[2 * at] == end:
-                end += chosen[2 * at + 1]
+            stop = begin + 1 if file is None else file.end
+            while at < count and chosen[2 * at] == end < stop:
+                end += max(chosen[2 * at + 1], 1)
                 at += 1
-            if file is None or end <= begin:
+            if file is None:
                 self.complete = False
-            elif end - begin > COPY_MAX_BYTES:
+            else:
+                spans.append((begin, min(end, stop), file))
+        for begin, end, file in _apart(spans):
+            if end - begin > COPY_MAX_BYTES:
                 self._parts.append(file)
             else:
-                self._copy(file, begin, min(end, file.end), may_block)
+                self._copy(file, begin, end, may_block)
         self._parts.sort(key=attrgetter("start"))
 
     def find(self, physical_offset: int) -> LogPart | None:
         """The copy that holds ``physical_offset``; None when it could not be read."""
-        index = bisect_right(self._parts, physical_offset, key=attrgetter("start")) - 1
-        if index < 0 or physical_offset >= self._parts[index].end:
-            return None
-        return self._parts[index]
+        for index in range(bisect_right(self._parts, physical_offset, key=attrgetter("start")) - 1, -1, -1):
+            if physical_offset < self._parts[index].end:
+                return self._parts[index]
+        return None
 
     def _copy(self, file: MappedFile, begin: int, end: int, may_block: bool) -> None:
         buffer = bytearray(end - begin)
@@ -215,3 +220,15 @@ class Copies:
             self.cold.add(file, position, len(buffer))
             return
         self._parts.append(Copy(begin, buffer, view))
+
+
+def _apart(spans: list[tuple[int, int, MappedFile]]) -> list[tuple[int, int, MappedFile]]:
+    """Parts of the log that do not overlap. Damaged units make others, which must not cut the records of sound ones."""
+    apart: list[tuple[int, int, MappedFile]] = []
+    for span in sorted(spans, key=itemgetter(0)):
+        if apart and span[0] < apart[-1][1]:
+            begin, end, file = apart[-1]
+            apart[-1] = begin, max(end, span[1]), file
+        else:
+            apart.append(span)
+    return apart

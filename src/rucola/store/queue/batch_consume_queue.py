@@ -62,20 +62,15 @@ class BatchConsumeQueue(ConsumeQueue):
         """
         self.files.load()
         self.counted = bool(self.files.segments)
-        low, high = self._first, self.files.end // BATCH_UNIT_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_entry(middle):
-                low = middle + 1
-            else:
-                high = middle
-        self._synced = low * BATCH_UNIT_BYTES
-        self._end_at(low)
+        end = self._find_end()
+        self._synced = end * BATCH_UNIT_BYTES
+        self._end_at(end)
         self.correct_min_offset()
+        self.found_offset = self.max_offset
 
     def correct_min_offset(self) -> None:
         """Raises ``min_offset`` to the first message whose record is not older than the log."""
-        first = self._first_from(self._log.min_offset)
+        first = self._next_valid(self._first_from(self._log.min_offset))
         self.min_offset = self.unit_at(first).base_offset if first < self._end else self.max_offset
 
     def rewind(self, physical_offset: int) -> None:
@@ -308,12 +303,18 @@ class BatchConsumeQueue(ConsumeQueue):
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2
-            unit = self.unit_at(middle)
-            if unit.valid and unit.physical_offset < physical_offset:
-                low = middle + 1
+            known = self._next_valid(middle)
+            if known < high and self.unit_at(known).physical_offset < physical_offset:
+                low = known + 1
             else:
                 high = middle
         return low
+
+    def _next_valid(self, number: int) -> int:
+        """The first unit from ``number`` on that is not damaged, the end without one."""
+        while number < self._end and not self.unit_at(number).valid:
+            number += 1
+        return number
 
 
 def batch_of(request: DispatchRequest) -> tuple[int, int]:

@@ -28,6 +28,7 @@ _physical_offset = Struct(">q").unpack_from
 """Every kind of unit begins with it."""
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
 """Size field of the units before the first entry of a queue that does not begin at 0."""
+_PREFILL = PRE_FILL_UNIT * 3000
 
 
 class DispatchRequest(NamedTuple):
@@ -47,6 +48,7 @@ class ConsumeQueue:
     Attributes:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset behind the newest entry.
+        found_offset: ``max_offset`` when the queue was opened: units below it were read from the disk.
         touched: used by the dispatcher: entries were put since the last notification, all of them with tags code
             ``tags_code``, or with several when that is None.
         counted: the store counts this queue among those with a file.
@@ -62,6 +64,7 @@ class ConsumeQueue:
         "_synced",
         "counted",
         "files",
+        "found_offset",
         "max_offset",
         "min_offset",
         "on_map",
@@ -89,6 +92,7 @@ class ConsumeQueue:
         self.files = MappedFileQueue(files, path, segment_bytes, writable=writable, scattered=True, on_map=self._mapped)
         self.min_offset = 0
         self.max_offset = 0
+        self.found_offset = 0
         self.touched = False
         self.tags_code: int | None = 0
         self.counted = False
@@ -110,29 +114,82 @@ class ConsumeQueue:
         """
         self.files.load()
         self.counted = bool(self.files.segments)
-        first = self.files.start // UNIT_BYTES
-        last = self.files.end // UNIT_BYTES
-        while first < last:
-            middle = (first + last) // 2
-            if self._is_entry(middle):
-                first = middle + 1
-            else:
-                last = middle
-        self.max_offset = first
-        self._synced = first * UNIT_BYTES
+        self.max_offset = self.found_offset = end = self._find_end()
+        self._synced = end * UNIT_BYTES
         self.correct_min_offset()
+
+    def _find_end(self) -> int:
+        """Number behind the last unit that is an entry.
+
+        A damaged unit, or one whose record is damaged, may lie in the way of the search, which ends there then. Its
+        offset and those behind it are taken nevertheless: so units that the search did not see are looked at, newest
+        first. As a rule there are only zeros.
+        """
+        low, high = self.files.start // self.unit_bytes, self.files.end // self.unit_bytes
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_entry(middle):
+                low = middle + 1
+            else:
+                high = middle
+        end, newer = low, self._set_end(low)
+        while end < newer:  # very many may lead behind the log's end, in a store that is read while it is written
+            middle = (end + newer) // 2
+            if self._place(middle) < self._log.max_offset:
+                end = middle + 1
+            else:
+                newer = middle
+        while end > low and not self._is_entry(end - 1):
+            end -= 1
+        return end
+
+    def _place(self, number: int) -> int:
+        """Physical offset in a unit, -1 where no segment is."""
+        position = number * self.unit_bytes
+        file = self.files.find(position)
+        return -1 if file is None else _physical_offset(file.segment.buffer, position - file.start)[0]
+
+    def _set_end(self, number: int) -> int:
+        """Number behind the last unit from ``number`` on that is not only zeros."""
+        position = number * self.unit_bytes
+        for file in reversed(self.files.segments):
+            if file.end <= position:
+                break
+            begin = max(position - file.start, 0)
+            end = file.set_end(begin)
+            if end > begin:
+                return -(-(file.start + end) // self.unit_bytes)
+        return number
 
     def correct_min_offset(self) -> None:
         """Raises ``min_offset`` to the first entry whose record is not older than the log."""
         low, high, log_min = self.files.start // UNIT_BYTES, self.max_offset, self._log.min_offset
         while low < high:
             middle = (low + high) // 2
-            physical_offset, size, _ = self.unit(middle)
-            if size == PREFILL_SIZE or physical_offset < log_min:
-                low = middle + 1
+            known = self._next_known(middle, high)
+            if known < high and self.unit(known)[0] < log_min:
+                low = known + 1
             else:
                 high = middle
-        self.min_offset = low
+        self.min_offset = self._next_known(low, self.max_offset)
+
+    def _next_known(self, number: int, end: int) -> int:
+        """The first unit from ``number`` on that leads to a place, in the log or before it; ``end`` when none does.
+
+        Units that lead nowhere are before the first entry, and wherever messages were lost with a part of the log.
+        """
+        while number < end:
+            physical_offset, size, _ = self.unit(number)
+            if physical_offset >= 0 and 0 < size != PREFILL_SIZE:
+                return number
+            file = self.files.find(number * UNIT_BYTES)
+            if file is None:
+                break
+            position = number * UNIT_BYTES - file.start
+            units = bytes(file.segment.view[position : min(position + len(_PREFILL), end * UNIT_BYTES - file.start)])
+            # There may be very many of them.
+            number += len(units) // UNIT_BYTES if units == _PREFILL[: len(units)] else 1
+        return end
 
     def rewind(self, physical_offset: int) -> None:
         """Recovery: the records from ``physical_offset`` on are put again."""
@@ -365,7 +422,8 @@ class ConsumeQueue:
         """Queue offset of the entry at a store time.
 
         LOWER: the first entry stored at or after it, ``max_offset`` when all are older. UPPER: the last entry stored at
-        or before it, ``min_offset`` when all are younger. Store times never decrease along a queue.
+        or before it, ``min_offset`` when all are younger. Store times never decrease along a queue; entries without a
+        record have none.
 
         Args:
             store_time: gives the store time of the record at a physical offset; the log does when it is None.
@@ -374,10 +432,13 @@ class ConsumeQueue:
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            at = store_time(self.unit(middle)[0])
+            known = self._next_known(middle, high)
+            while known < high and self._log.in_gap(self.unit(known)[0]):
+                known = self._next_known(known + 1, high)
+            at = store_time(self.unit(known)[0]) if known < high else timestamp_ms + 1
             before = at < timestamp_ms if boundary is Boundary.LOWER else at <= timestamp_ms
             if before:
-                low = middle + 1
+                low = known + 1
             else:
                 high = middle
         if boundary is Boundary.UPPER:

@@ -32,6 +32,7 @@ class ConsumeQueueStore:
     Attributes:
         factory: knows the kinds of queues.
         file_count: number of queues with at least one file.
+        lengths_right: ``load`` met no segment with another length than the configured one.
         next_offset_tables: what ``next_offsets`` has answered so far, by topic.
         first_counts: the sum of each of those tables when it was made.
         maps_max: when more segments are mapped, queues that have been mapped for long give up their maps.
@@ -47,6 +48,7 @@ class ConsumeQueueStore:
     def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
         self.factory = QueueFactory(files, root, log, options, writable)
         self.file_count = 0
+        self.lengths_right = True
         self._files = files
         self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
         self.next_offset_tables: dict[bytes, array[int]] = {}
@@ -72,19 +74,23 @@ class ConsumeQueueStore:
         return self.factory.directories()
 
     def load(self) -> None:
-        """Counts the queues that have a file, without opening one.
+        """Counts the queues that have a file, and looks at the length of one file of each, without opening any.
 
         Raises:
             StoreDamagedError: a topic has queues of another kind than its type says.
         """
         self.factory.check_types()
         files, first = self._files, segment_name(0)
-        self.file_count = 0
-        for _, directory, names in self.factory.topics():
+        self.file_count, self.lengths_right = 0, True
+        for topic, directory, names in self.factory.topics():
+            expected = self.factory.segment_bytes(topic)
             for name in names:
                 # Most queues still have their first segment, and asking for it takes a third of the time of a list.
-                found = files.exists(f"{directory}/{name}/{first}") or files.list_files(f"{directory}/{name}")
-                self.file_count += bool(found)
+                length = files.length(f"{directory}/{name}/{first}")
+                if length < 0:
+                    length = next(iter(files.list_sizes(f"{directory}/{name}").values()), -1)
+                self.file_count += length >= 0
+                self.lengths_right = self.lengths_right and length in (expected, -1)
 
     def check(self) -> None:
         """Looks at the names and lengths of all queue files, without opening or changing one.
@@ -134,12 +140,14 @@ class ConsumeQueueStore:
         offsets = self.next_offset_tables.get(topic)
         if offsets is None:
             ids = self.ids(topic)
-            offsets = self.next_offset_tables[topic] = array("q", [0])
+            offsets = array("q", [0])
             queue_count = max(queue_count, 1 + max((i for i in ids if i < QUEUE_ID_MAX), default=0))
             for queue_id in ids:
                 self._grow(offsets, queue_count)
                 if queue_id < QUEUE_ID_MAX:
                     offsets[queue_id] = self.get(topic, queue_id).max_offset
+            # Now that it is complete: a queue that cannot be opened at the moment must not count as one that is empty.
+            self.next_offset_tables[topic] = offsets
             self.first_counts[topic] = sum(offsets)
         self._grow(offsets, queue_count)
         return offsets

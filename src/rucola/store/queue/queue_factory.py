@@ -92,6 +92,10 @@ class QueueFactory:
         known = self._batch.get(topic)
         return self._decide(topic) if known is None else known
 
+    def segment_bytes(self, topic: bytes) -> int:
+        """Length of a segment of the queues of ``topic``."""
+        return self.options.batch_segment_bytes if self.is_batch(topic) else self.options.segment_bytes
+
     def by_record(self, topic: bytes) -> bool:
         """Whether the queues of ``topic`` get their records one by one, by ``ConsumeQueue.put_record``."""
         known = self._by_record.get(topic)

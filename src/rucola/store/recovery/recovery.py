@@ -34,6 +34,9 @@ from rucola.store.recovery.quarantine import Quarantine
 
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
+_FOREVER_MS = (1 << 63) - 1
+_CHECKPOINT_LAG_MS = 3000
+"""What the reference takes off the times of its checkpoint before it relies on them."""
 _ADVICE = "restore the file from a copy, or start with --quarantine to serve around the damage"
 
 
@@ -122,17 +125,19 @@ class Recovery:
         """The end of the log; changes nothing.
 
         Raises:
-            StoreDamagedError: the log ends below what was durable, or goes on behind a bad record after a clean stop,
-                or a file of a queue is not a segment.
+            StoreDamagedError: the log ends below what was durable, or goes on behind a bad record with what was, as
+                all was after a clean stop, or a file of a queue is not a segment.
         """
         watermark, log = self._watermark, self._log
         if watermark is None and self.unclean:
             end = scan(log, log.min_offset, CHECK_ALL)
+            synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms
+            self._refuse_hole(end, synced_ms - _CHECKPOINT_LAG_MS)
         elif watermark is None:
             # Where the reference itself would look: everything for its structure, the last segment for checksums.
             structure = scan(log, log.min_offset, CHECK_PHYSICAL_OFFSET)
             end = scan(log, self._segment_start(structure.physical_offset - 1), CHECK_ALL)
-            self._refuse_hole(end)
+            self._refuse_hole(end, _FOREVER_MS)
         else:
             safe = min(watermark.flushed_offset, watermark.queues_offset)
             if watermark.clean and not self.unclean:
@@ -151,6 +156,7 @@ class Recovery:
             and self._replay_from is None
             and watermark.end_offset == end.physical_offset
             and watermark.queue_count == self._queues.file_count
+            and self._queues.lengths_right
             and (self._index is None or self._index.plausible)
         )
         if not self.trusted:
@@ -265,15 +271,16 @@ class Recovery:
             return file.start
         return queue.start if offset < queue.start or not queue.segments else queue.segments[-1].start
 
-    def _refuse_hole(self, end: LogEnd) -> None:
-        """After a clean stop nothing may follow a bad record; a following segment that begins well shows damage."""
+    def _refuse_hole(self, end: LogEnd, synced_ms: int) -> None:
+        """A following segment that begins well, with a record that was synced, shows that the bad record is damage."""
+        table = new_table(1)
         for file in self._log.queue.segments:
             if file.start > end.physical_offset:
                 segment = file.segment
                 rows, _, _ = walk_records(
-                    segment.buffer, segment.view, 0, file.size, file.start, new_table(1), 1, crc32, CHECK_ALL
+                    segment.buffer, segment.view, 0, file.size, file.start, table, 1, crc32, CHECK_ALL
                 )
-                if rows:
+                if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
                     self._refuse(end, f"the log goes on in {file.path}")
 
     def _refuse(self, end: LogEnd, proof: str) -> None:

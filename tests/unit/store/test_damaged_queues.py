@@ -1,0 +1,205 @@
+"""What a queue holds does not depend on where in it something is damaged, nor on a file that cannot be opened once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.reading import pulled
+from tests.unit.store.stores import HOST, SEGMENT, contents, message, opened, snapshot
+
+from rucola.common.message import StoreMessage
+from rucola.errors import DiskError, StoreDamagedError
+from rucola.formats.message import decode_messages
+from rucola.runtime.files import Files, MappedSegment
+from rucola.store.message_store import MessageStore
+from rucola.store.results import Boundary, PutMessageStatus
+from rucola.testing.clock import ManualClock
+
+COUNT = 8
+T = b"T0"
+Damage = Callable[[Path, int, int], None]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """A store that was stopped, with one queue in its first segment of the log; and where its messages are."""
+    path = tmp_path_factory.mktemp("stopped") / "store"
+    store = opened(path)
+    places = [store.put_message(message(number, T)).physical_offset for number in range(COUNT)]
+    fill_log(store, 2 * SEGMENT)
+    store.shutdown()
+    return path, places
+
+
+def fill_log(store: MessageStore, end: int) -> None:
+    while store.max_offset < end:
+        assert store.put_message(StoreMessage(b"Other", 0, bytes(4000), b"", 0, HOST)).status is PutMessageStatus.PUT_OK
+    store.dispatch()
+
+
+def flip(path: Path, position: int, mask: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ mask]))
+
+
+def log_header(path: Path, place: int, _number: int) -> None:
+    """The queue offset that the record says."""
+    flip(path / "commitlog" / f"{0:020d}", place + 27, 1)
+
+
+def log_size(path: Path, place: int, _number: int) -> None:
+    flip(path / "commitlog" / f"{0:020d}", place + 2, 1)
+
+
+def unit_zeroed(path: Path, _place: int, number: int) -> None:
+    file = path / "consumequeue" / "T0" / "0" / f"{0:020d}"
+    data = bytearray(file.read_bytes())
+    data[20 * number : 20 * number + 20] = bytes(20)
+    file.write_bytes(data)
+
+
+def unit_place(path: Path, _place: int, number: int) -> None:
+    """The unit leads into messages of another topic, which this start did not write either."""
+    flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 5, 1)
+
+
+def unit_place_near(path: Path, _place: int, number: int) -> None:
+    """The unit leads into the message behind."""
+    flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 6, 1)
+
+
+def unit_place_ahead(path: Path, _place: int, number: int) -> None:
+    """The unit leads into messages that this start wrote."""
+    flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 5, 4)
+
+
+def unit_size(path: Path, _place: int, number: int) -> None:
+    flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 11, 1)
+
+
+DAMAGES = [log_header, log_size, unit_zeroed, unit_place, unit_place_near, unit_place_ahead, unit_size]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_costs_that_message_only_wherever_it_is(
+    damage: Damage, stopped: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """The ends of a queue are found by a search, which meets some of its messages."""
+    image, places = stopped
+    for victim in range(COUNT - 1):
+        path = tmp_path / str(victim)
+        snapshot(image, path)
+        damage(path, places[victim], victim)
+        store = opened(path)
+        assert store.put_message(message(99, T)).queue_offset == COUNT
+        fill_log(store, 5 * SEGMENT)
+        assert sorted(pulled(store, "T0", 0)) == [number for number in range(COUNT + 1) if number != victim]
+        if victim >= store.min_queue_offset(T, 0):
+            views = store.get_message(T, 0, victim, 1, 1 << 20).views
+            assert {message.queue_offset for view in views for message in decode_messages(view)} <= {victim + 1}
+        store.shutdown()
+        shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("lost", [range(1), range(4, 5), range(2, 6), range(COUNT // 2, COUNT - 1)])
+def test_messages_before_others_that_were_lost_stay(
+    lost: range, stopped: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """The queue is made again of a log that is served around its damage."""
+    image, places = stopped
+    path = tmp_path / "image"
+    snapshot(image, path)
+    for number in lost:
+        flip(path / "commitlog" / f"{0:020d}", places[number] + 4, 255)
+    (path / "rucola-watermark").unlink()
+    opened(path, quarantine=True).shutdown()
+    shutil.rmtree(path / "consumequeue" / "T0")
+    store = opened(path)
+    kept = [number for number in range(COUNT) if number not in lost]
+    assert store.min_queue_offset(T, 0) == kept[0]
+    assert sorted(pulled(store, "T0", 0)) == kept
+    times = {number: store.store_time_at(T, 0, number) for number in kept}
+    for number, time_ms in times.items():
+        lower, upper = (store.offset_by_time(T, 0, time_ms, boundary) for boundary in Boundary)
+        assert number - len(lost) <= lower <= number == upper
+        assert not set(range(lower, number)) & set(kept)
+    store.shutdown()
+
+
+def test_a_queue_that_cannot_be_opened_once_does_not_begin_again(
+    stopped: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """Its offsets would be given twice, and new messages would take the places of old ones."""
+
+    class OneFails(Files):
+        left = 1
+
+        def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+            if "consumequeue" in path and self.left:
+                self.left -= 1
+                raise DiskError(path, "map", "Too many open files")
+            return super().open_segment(path, size, writable)
+
+    path = tmp_path / "image"
+    snapshot(stopped[0], path)
+    store = opened(path, OneFails())
+    with pytest.raises(DiskError, match="Too many open files"):
+        store.put_message(message(99, T))
+    assert store.put_message(message(99, T)).queue_offset == COUNT
+    store.dispatch()
+    assert sorted(pulled(store, "T0", 0)) == list(range(COUNT + 1))
+    store.shutdown()
+
+
+def test_a_first_entry_behind_very_many_that_lead_nowhere(tmp_path: Path) -> None:
+    store = opened(tmp_path, mapped_file_size_consume_queue=400_000)
+    queue = store._queues.get(T, 0)
+    placed = store.put_message(StoreMessage(b"Other", 0, b"x", b"", 0, HOST))
+    queue.put(15_000, placed.physical_offset, placed.size, 0)
+    queue.correct_min_offset()
+    assert (queue.min_offset, queue.max_offset) == (15_000, 15_001)
+    assert queue.offset_by_time(0, Boundary.LOWER) == 15_000
+    store.shutdown()
+
+
+def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
+    stopped: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """RocketMQ's checkpoint tells what was on the disk: the log does not end before it."""
+    path = tmp_path / "image"
+    clock = ManualClock(1_700_000_000_000, step_ms=100)
+    store = opened(path, clock=clock)
+    places = [store.put_message(message(number, T, size=2000)).physical_offset for number in range(120)]
+    store.dispatch()
+    store.shutdown()
+    (path / "rucola-watermark").unlink()
+    (path / "abort").write_text("1")
+    flip(path / "commitlog" / f"{0:020d}", places[5] + 4, 255)
+    before = contents(path)
+    with pytest.raises(StoreDamagedError, match="the log goes on") as caught:
+        opened(path)
+    assert caught.value.position == places[5]
+    assert contents(path) == before
+    store = opened(path, quarantine=True)
+    assert sorted(pulled(store, "T0", 0)) == [number for number in range(120) if number != 5]
+    store.shutdown()
+
+
+def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
+    stopped: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """Not the first send to each topic, when new topics have got files of that length already."""
+    path = tmp_path / "image"
+    snapshot(stopped[0], path)
+    before = contents(path)
+    with pytest.raises(StoreDamagedError, match="2000 bytes, a segment of this store 4000") as caught:
+        opened(path, mapped_file_size_consume_queue=4000)
+    assert "/consumequeue/" in caught.value.path
+    assert contents(path) == before
+    opened(path).shutdown()
