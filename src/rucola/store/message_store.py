@@ -361,6 +361,10 @@ class MessageStore:
         """Parts of the log that are served around since a start with ``quarantine``."""
         return self._log.gaps
 
+    def now_ms(self) -> int:
+        """The store time that a message gets now; like store times it never steps back."""
+        return self._log.now_ms()
+
     @property
     def min_offset(self) -> int:
         """Physical offset of the oldest byte."""

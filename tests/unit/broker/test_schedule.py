@@ -102,15 +102,39 @@ def test_comes_as_it_was_sent(life):
 
 
 def test_clock_set_back_and_forth(life):
-    """A due time further away than the level's delay comes at once; a jump forward brings what is due by then."""
+    """Set back, time goes on at half speed until the clock is ahead again; a jump forward brings what is due by then.
+
+    Store times that stood still would bring all messages at once, and consumers' retries to the dead letters.
+    """
     life.delay(b"back", 1)
     life.clock.set_wall_ms(life.clock.wall_ms() - 3_600_000)
-    life.deliver()
-    assert life.delivered() == [b"back"]
+    life.delay(b"behind", 2)
+    for advance_ms, expected in ((1999, []), (1, [b"back"]), (7998, [b"back"]), (2, [b"back", b"behind"])):
+        life.clock.advance(advance_ms)
+        life.deliver()
+        assert life.delivered() == expected
     life.delay(b"forth", 2)
     life.clock.set_wall_ms(life.clock.wall_ms() + 2 * 3_600_000)
     life.deliver()
-    assert life.delivered() == [b"back", b"forth"]
+    assert life.delivered() == [b"back", b"behind", b"forth"]
+    # Ahead again, and set back once more: from there.
+    life.delay(b"again", 1)
+    life.clock.set_wall_ms(life.clock.wall_ms() - 60_000)
+    life.clock.advance(1000)
+    life.deliver()
+    assert len(life.delivered()) == 3
+    life.clock.advance(2000)
+    life.deliver()
+    assert life.delivered()[-1] == b"again"
+
+
+def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
+    """The level table was changed, or the store is RocketMQ's, whose store times go back with the clock."""
+    life.delay(b"x", 1)
+    life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.written.append)
+    life.service.load(None)
+    life.deliver()
+    assert life.delivered() == [b"x"]
 
 
 def test_what_cannot_be_delivered_is_passed_over(life):
@@ -122,6 +146,19 @@ def test_what_cannot_be_delivered_is_passed_over(life):
     assert life.deliver() is None
     assert life.delivered() == [b"good"]
     assert life.store.max_queue_offset(b"RMQ_SYS_TRANS_HALF_TOPIC", 1) == 0
+
+
+def test_an_entry_that_leads_elsewhere_delivers_nothing(life):
+    """As those whose messages were lost: the record at the log's begin may be one that has been delivered."""
+    text = properties_text(REAL_TOPIC="T", REAL_QID="1").encode()
+    life.store.put_message(StoreMessage(b"Other", 0, b"of another topic", text, 7, bytes(8)))
+    life.store.dispatch()
+    life.store._queues.get(SCHEDULE, 0).put(0, 0, 0x7FFFFFFF, 0)
+    life.delay(b"good", 2)
+    life.clock.advance(5000)
+    life.deliver()
+    assert life.delivered() == [b"good"]
+    assert life.service.progress(1) == 1
 
 
 def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):

@@ -131,6 +131,17 @@ def test_never_early_and_in_the_order_of_their_times(life, clock):
     assert life.timers.metrics.topics["T"].count == 0
 
 
+def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
+    """As those whose messages were lost: the record at the log's begin may be one that has been delivered."""
+    text = properties_text(TIMER_OUT_MS="1", REAL_TOPIC="T", REAL_QID="1")
+    life.store.put_message(StoreMessage(b"T", 1, b"delivered before", text.encode(), 7, bytes(8)))
+    life.store.dispatch()
+    life.store._queues.get(TIMER, 0).put(0, 0, 0x7FFFFFFF, 0)
+    life.work()
+    assert life.bodies() == [b"delivered before"]
+    assert life.timers.queue_offset == 1
+
+
 def test_comes_as_it_was_sent(life, clock):
     """All but offsets and store time is that of the waiting record; its text tells how it waited."""
     life.wait(b"x", clock.wall_ms(), TIMER_DELAY_SEC="1")

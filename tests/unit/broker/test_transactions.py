@@ -230,6 +230,21 @@ def test_asked_until_given_up(life):
     assert life.bodies() == []
 
 
+def test_a_clock_that_jumps_ahead_gives_nothing_up_unasked(life):
+    """Else all that waits would be given up at once, and the commits of producers that are there be refused."""
+    channel = life.online()
+    life.prepare("E")
+    life.prepare("F")
+    life.clock.set_wall_ms(life.clock.wall_ms() + 100 * 3_600_000)
+    life.check()
+    first, _ = channel.questions
+    life.answer(first, COMMIT)
+    assert (life.bodies(), life.bodies(GIVEN_UP, 0)) == ([b"E"], [])
+    life.check()
+    assert len(channel.questions) == 2
+    assert (life.bodies(), life.bodies(GIVEN_UP, 0)) == ([b"E"], [b"F"])
+
+
 def test_immunity_set_by_the_sender(life):
     """Not asked before; a decision of its own comes too late after, the answer to a question does not."""
     channel = life.online()

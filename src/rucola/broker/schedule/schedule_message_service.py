@@ -40,7 +40,7 @@ class ScheduleMessageService:
 
     Args:
         levels_ms: delay of each level, level 1 first.
-        wall_ms: the time that due times are compared with.
+        wall_ms: time of a change. Due times are compared with the store's time, from which they were made.
         persist: writes ``delayOffset.json``; raises ``DiskError``.
     """
 
@@ -129,12 +129,12 @@ class ScheduleMessageService:
         if queue_offset == end:
             return None
         queue_offset = self._clamped(level, queue_offset)
-        now_ms = self._wall_ms()
+        now_ms = self._store.now_ms()
         for _ in range(_BATCH):
             if queue_offset >= end:
                 return None
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
-            # Set back clocks and changed level tables must not hold a message for ever.
+            # Changed level tables, and clocks set back under RocketMQ, must not hold a message for ever.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:
@@ -170,6 +170,8 @@ class ScheduleMessageService:
                 raise FormatError("delayed message", physical_offset, "a record", "none")
             message, properties = stored_copy(record)
             topic = properties[REAL_TOPIC]
+            if message.topic != _TOPIC:  # a damaged unit leads anywhere, one whose record was lost to the log's begin
+                raise FormatError("delayed message", physical_offset, "one that waits", repr(message.topic))
             if topic == TRANS_HALF_TOPIC:
                 raise FormatError("delayed message", physical_offset, "a topic of a consumer", topic)
             due = replace(

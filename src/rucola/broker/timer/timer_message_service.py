@@ -400,7 +400,9 @@ class TimerMessageService:
             raise
         if record is not None:
             try:
-                return WaitingMessage(record)
+                waiting = WaitingMessage(record)
+                if waiting.topic == TIMER:  # an entry whose record was lost leads to the log's begin
+                    return waiting
             except FormatError:
                 pass
         event(_log, logging.ERROR, "waiting message cannot be read, passed over", physical_offset=physical_offset)

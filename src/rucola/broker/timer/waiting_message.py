@@ -52,6 +52,11 @@ class WaitingMessage:
         self.properties.pop(CRC32, None)
 
     @property
+    def topic(self) -> bytes:
+        """That of the record."""
+        return self._bytes(_TOPIC_POS, self._row[_TOPIC_LEN])
+
+    @property
     def queue_offset(self) -> int:
         """In the timer topic's queue."""
         return self._row[_QUEUE_OFFSET]

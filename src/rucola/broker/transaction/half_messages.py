@@ -185,7 +185,9 @@ class HalfMessages:
             message = None if record is None else decode_message(record, unpack=False)
         except FormatError:
             return None
-        return message if message is not None and message.queue_offset == queue_offset else None
+        if message is None or message.queue_offset != queue_offset or message.topic.encode() != topic:
+            return None
+        return message
 
 
 def identity_of(message: MessageExt) -> Identity:

@@ -276,7 +276,11 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        return half.checks >= self._rules.check_max or now_ms - half.stored_ms > _KEPT_MS
+        """By age only when nobody can be asked, or did not decide: a clock that jumps ahead makes all of them old."""
+        if half.checks >= self._rules.check_max:
+            return True
+        old = now_ms - half.stored_ms > _KEPT_MS
+        return old and (half.checks > 0 or not self._producers.clients(half.group))
 
     def _old(self, half: Half, now_ms: int) -> bool:
         """Whether its time to be checked has come, or the clock was set back behind its birth."""

@@ -38,6 +38,8 @@ _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
 """So much of the segment ahead is brought into memory at once; takes some tenths of a millisecond."""
+_HELD_BACK_MS_PER_S = 500
+"""How fast store times go on while the wall clock is behind them, so that it comes to be ahead again."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
 """Most a record takes beside topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank."""
 
@@ -75,6 +77,7 @@ class CommitLog(LogReader):
         self._direct = self.pool is None
         self.unwritten = self.failed = False
         self._left_behind = 0
+        self._held_back = (0, 0.0, 0)
         self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.refusal = PutMessageStatus.PUT_OK
         self._clock = clock
@@ -122,6 +125,23 @@ class CommitLog(LogReader):
         """A store time not above that of the newest record below the ``max_offset`` that is read next."""
         return self.store_timestamp_ms if self._direct else self.committed_timestamp_ms
 
+    def now_ms(self) -> int:
+        """The store time that a message gets now: the wall clock's, and never less than that of the newest message.
+
+        When the wall clock is behind, time goes on from there at half speed. If it stood still until then, what waits
+        for some time after its store time (delayed messages, retries) could not tell how long it has waited.
+        """
+        now = self._clock.wall_ms()
+        if now >= self.store_timestamp_ms:
+            return now
+        monotonic_s = self._clock.monotonic()
+        begin_ms, begin_s, last_ms = self._held_back
+        if self.store_timestamp_ms > last_ms:
+            begin_ms, begin_s = self.store_timestamp_ms, monotonic_s
+        now = begin_ms + int((monotonic_s - begin_s) * _HELD_BACK_MS_PER_S)
+        self._held_back = begin_ms, begin_s, now
+        return now
+
     def stop(self) -> None:
         """Ends the allocating thread; nothing may be appended any more."""
         self._allocator.stop()
@@ -158,9 +178,7 @@ class CommitLog(LogReader):
         Returns:
             The first row not stored: ``last``, or an earlier one, and ``refusal`` says why.
         """
-        now = self._clock.wall_ms()
-        now = max(now, self.store_timestamp_ms)
-        self.store_timestamp_ms = now
+        self.store_timestamp_ms = now = self.now_ms()
         begin = first
         while True:
             file, target = self._file, self._target
