@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
 _log = logging.getLogger(__name__)
+_CONSUMER_OFFSETS = "consumerOffset.json"
 
 
 class BrokerServices:
@@ -75,7 +76,9 @@ class BrokerServices:
         self.groups = SubscriptionGroupManager(
             config.auto_create_subscription_group, tables.replacer("subscriptionGroup.json"), wall_ms
         )
-        self.offsets = ConsumerOffsetManager(tables.replacer("consumerOffset.json"), wall_ms)
+        light = store.config.enable_lmq
+        self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
+        self.offsets = ConsumerOffsetManager(tables.replacer(self._offsets_name), wall_ms, light)
         self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
         self.consumers = ConsumerManager(GroupChanges(config, self.groups, self.filters).tell)
@@ -111,7 +114,9 @@ class BrokerServices:
             self.access.load_users()
         self._load_topics()
         self.tables.load("subscriptionGroup.json", self.groups.load)
-        self.tables.load("consumerOffset.json", self.offsets.load)
+        # A store whose light queues were switched on later has its progress in the other file.
+        name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
+        self.tables.load(name, self.offsets.load)
         if self.store.recovered:
             self.offsets.clamp(self._queue_range)
         self.tables.load("delayOffset.json", self.schedule.load)

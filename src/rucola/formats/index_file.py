@@ -152,7 +152,8 @@ def query(
         stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entries + INDEX_ENTRY.size * entry)
         if seconds < 0:
             break
-        time_ms = header.begin_timestamp_ms + 1000 * seconds
+        # The first entry's seconds may be those since the end of the file before.
+        time_ms = header.begin_timestamp_ms + (1000 * seconds if entry > 1 else 0)
         if stored_hash == wanted_hash and begin_ms <= time_ms <= end_ms:
             found.append(PhysicalOffset(physical_offset))
         if previous == entry or time_ms < begin_ms:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rucola.common.data_version import DataVersion
 from rucola.common.java import hash_map_order
+from rucola.common.key_builder import is_light_queue
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import FormatError
@@ -73,35 +74,47 @@ def decode_subscription_groups(text: bytes) -> SubscriptionGroupTable:
     )
 
 
-def encode_consumer_offsets(version: DataVersion, offsets: Mapping[str, Mapping[int, int]]) -> bytes:
-    """``consumerOffset.json``.
+def encode_consumer_offsets(
+    version: DataVersion, offsets: Mapping[str, Mapping[int, int]], light: bool = False
+) -> bytes:
+    """``consumerOffset.json``, or ``lmqConsumerOffset.json``.
 
     Args:
         offsets: ``topic@group`` to queue id to consumer offset.
+        light: it is the latter: groups that begin with ``%LMQ%`` read light queues, which are queues 0.
     """
     topics: dict[str, list[str]] = {}
-    for key in offsets:
+    tables: dict[str, dict[int, int]] = {}
+    light_table: dict[str, int] = {}
+    for key, queues in offsets.items():
         topic, _, group = key.partition("@")
+        if light and is_light_queue(group):
+            if 0 in queues:
+                light_table[key] = queues[0]
+            continue
+        tables[key] = dict(queues)
         topics.setdefault(group, []).append(topic)
     return dumps_pretty(
         {
             "dataVersion": version.to_dict(),
             # derived, for people; a set made for one element in the reference, hence one line and that order
             "groupTopicMap": {group: tuple(hash_map_order(names, 2)) for group, names in topics.items()},
-            "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
+            **({"lmqOffsetTable": light_table} if light else {}),
+            "offsetTable": tables,
         }
     )
 
 
 def decode_consumer_offsets(text: bytes) -> tuple[DataVersion, dict[str, dict[int, int]]]:
-    """From ``consumerOffset.json``.
+    """From ``consumerOffset.json``, or ``lmqConsumerOffset.json``.
 
     Raises:
         FormatError: it is not such a table.
     """
     what = "consumerOffset.json"
     root = loads_object(text, what)
-    return _version(root, what), _table(root, "offsetTable", _by_integer, what)
+    light = _table(root, "lmqOffsetTable", lambda consumer_offset: {0: int(consumer_offset)}, what)
+    return _version(root, what), light | _table(root, "offsetTable", _by_integer, what)
 
 
 def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> bytes:
@@ -221,9 +234,7 @@ def _version(root: Mapping[str, Any], what: str) -> DataVersion:
         raise FormatError(what, 0, "a dataVersion of numbers", str(error)) from error
 
 
-def _table(
-    root: Mapping[str, Any], name: str, value_of: Callable[[Mapping[str, Any]], _Value], what: str
-) -> dict[str, _Value]:
+def _table(root: Mapping[str, Any], name: str, value_of: Callable[[Any], _Value], what: str) -> dict[str, _Value]:
     """The member ``name``: a map whose values ``value_of`` reads."""
     key = ""
     result: dict[str, _Value] = {}

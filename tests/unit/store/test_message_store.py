@@ -296,6 +296,20 @@ def test_query_finds_keys_in_every_index_file_and_at_their_time(tmp_path: Path) 
     store.shutdown()
 
 
+def test_the_first_key_of_an_index_file_is_found_at_its_time(tmp_path: Path) -> None:
+    """Its entry counts the seconds since the end of the file before (RocketMQ 5.3.3, ``IndexFile#putKey``)."""
+    clock = ManualClock()
+    store = opened(tmp_path, clock=clock)
+    fill(store, 133, topics=1)  # three keys each: the first file is full
+    clock.advance(100_000)
+    (result,) = fill(store, 1, topics=1, first=133)
+    at = result.store_timestamp_ms
+    assert len(list((tmp_path / "index").iterdir())) == 2
+    assert len(store.query_by_key(b"T0", b"ID%08d" % 133, 32, at, at).views) == 1
+    assert store.query_by_key(b"T0", b"ID%08d" % 133, 32, at + 1).views == []
+    store.shutdown()
+
+
 def test_index_can_be_switched_off(tmp_path: Path) -> None:
     store = opened(tmp_path, message_index_enable=False)
     fill(store, 10)

@@ -1,7 +1,9 @@
 """How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
 
 Values are taken as sent: the next queue offset the group wants. They reach ``consumerOffset.json`` every
-``flushConsumerOffsetInterval`` and at the stop, not with each commit.
+``flushConsumerOffsetInterval`` and at the stop, not with each commit. With ``enableLmq`` the file is
+``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a table of their own in it
+(``LmqConsumerOffsetManager``).
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ class ConsumerOffsetManager:
     Args:
         persist: writes ``consumerOffset.json``; raises ``DiskError``.
         wall_ms: time of a change.
+        light: whether the file has that other table.
     """
 
-    def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
+    def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int], light: bool = False) -> None:
         self._persist = persist
         self._wall_ms = wall_ms
+        self._light = light
         self._commits = 0
         self._changed = False
         self.data_version = DataVersion(0, wall_ms(), 0)
@@ -149,7 +153,7 @@ class ConsumerOffsetManager:
         if self._changed:
             self._changed = False
             try:
-                self._persist(encode_consumer_offsets(self.data_version, self.table))
+                self._persist(encode_consumer_offsets(self.data_version, self.table, self._light))
             except BaseException:
                 self._changed = True
                 raise

@@ -24,6 +24,7 @@ from rucola.common.key_builder import (
 )
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
+from rucola.errors import DiskError
 from rucola.formats.tables import decode_topics, encode_topics
 
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
@@ -84,9 +85,21 @@ class TopicConfigManager:
         return self.table.get(topic)
 
     def update(self, config: TopicConfig) -> asyncio.Future[None] | None:
-        """Create or change a topic; returns the running registration."""
+        """Create or change a topic; returns the running registration.
+
+        Raises:
+            DiskError: it cannot be written; nothing has changed, else a crash would take away a topic with messages.
+        """
+        before = self.table.get(config.topic_name)
         self.table[config.topic_name] = config
-        self._changed()
+        try:
+            self._changed()
+        except DiskError:
+            if before is None:
+                del self.table[config.topic_name]
+            else:
+                self.table[config.topic_name] = before
+            raise
         return self._registration(config) if self._registration is not None else None
 
     def delete(self, topic: str) -> bool:
@@ -127,12 +140,20 @@ class TopicConfigManager:
         return config, self.update(config)
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
-        """The retry or dead-letter topic of a group, made when it is missing."""
+        """The retry or dead-letter topic of a group, made when it is missing.
+
+        Raises:
+            DiskError: it cannot be written; the next call finds it, since a group that is asked for has these topics.
+        """
         known = self.table.get(topic)
         if known is not None:
             return known, None
         config = TopicConfig(topic, queue_nums, queue_nums, _READ_WRITE)
-        return config, self.update(config)
+        try:
+            return config, self.update(config)
+        except DiskError:
+            self.table[topic] = config
+            raise
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._wall_ms())

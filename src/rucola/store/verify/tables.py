@@ -19,10 +19,12 @@ from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
 _JSON_WITHOUT_SUFFIX = ("timermetrics", "transactionMetrics")
+_CONSUMER_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
 _DECODERS: Mapping[str, Callable[[bytes], object]] = {
     "topics.json": decode_topics,
     "subscriptionGroup.json": decode_subscription_groups,
     "consumerOffset.json": decode_consumer_offsets,
+    "lmqConsumerOffset.json": decode_consumer_offsets,
     "delayOffset.json": decode_delay_offsets,
 }
 
@@ -67,7 +69,7 @@ def check_tables(files: Files, directory: str, found: Findings, next_offsets: Ne
     names = [name for name in files.list_files(directory) if _is_table(name)]
     for name in names:
         table = _read(files, f"{directory}/{name}", name.removesuffix(".bak"), found)
-        if name == "consumerOffset.json" and isinstance(table, tuple) and not live:
+        if name in _CONSUMER_OFFSETS and isinstance(table, tuple) and not live:
             _check_consumers(f"{directory}/{name}", table[1], found, next_offsets)
         if name == "delayOffset.json" and isinstance(table, tuple) and not live:
             _check_levels(f"{directory}/{name}", table[1], found, next_offsets)
