@@ -28,11 +28,11 @@ def body_of(size: int) -> bytes:
     return random.Random(1).randbytes(size)
 
 
-def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode()) -> bytes:
-    """``count`` send requests, one behind the other, spread over four queues."""
+def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first: int = 0) -> bytes:
+    """``count`` send requests, numbered from ``first`` on, one behind the other, spread over four queues."""
     body = body_of(body_bytes)
     frames = []
-    for number in range(count):
+    for number in range(first, first + count):
         queue = MessageQueue(topic, "broker-a", number % QUEUES)
         head = header_head(RequestCode.SEND_MESSAGE_V2, "bench", queue, "TBW102", QUEUES)
         properties = {"KEYS": f"key{number}", "TAGS": "TagA", "UNIQ_KEY": f"7F000001000A{number:020X}", "WAIT": "true"}
@@ -41,9 +41,9 @@ def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode()) -> byt
     return b"".join(frames)
 
 
-def send_batch(count: int, body_bytes: int) -> FrameBatch:
+def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
     """The frames as one large read of a connection hands them to the broker, properties inspected."""
-    source = bytearray(send_frames(count, body_bytes))
+    source = bytearray(send_frames(count, body_bytes, first=first))
     table = new_table(count)
     rows, end, _, _ = scan_frames(source, 0, len(source), table, count)
     assert rows == count and end == len(source)

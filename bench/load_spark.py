@@ -1,0 +1,125 @@
+"""Load program: a Spark session that scans a store directory in place, and the same rows from uncompressed Parquet.
+
+Arguments: directory, messages in its store, settings of the session as ``name=value``. Each line on standard input is
+one round:
+
+    write                  writes all columns of the store to Parquet
+    check                  compares all rows of both sides by count and hash; fails when they differ
+    scan SIDE COLUMNS      hands every value of the columns (``*`` for all) to a sink that drops them; SIDE is
+                           ``store``, ``parquet`` or ``prepared`` (the source of ``bench.spark_prepared``)
+
+An answer has ``cpu_seconds`` too: of the session and of the Python processes below it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.peers.servers import CLOCK_TICKS_PER_S
+
+from bench import spark_prepared
+from bench.samples import TOPIC
+from rucola.spark.session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ALL = "*"
+
+
+class Load:
+    """The session, and the two forms of the rows."""
+
+    def __init__(self, directory: str, messages: int, settings: dict[str, str]) -> None:
+        self._messages = messages
+        self._store = str(Path(directory) / "store")
+        self._parquet = str(Path(directory) / "parquet")
+        local = {"spark.local.dir": f"{directory}/local", "spark.sql.warehouse.dir": f"{directory}/warehouse"}
+        self._session = local_session("bench", **{**local, **settings})
+        self._session.dataSource.register(spark_prepared.PreparedSource)
+
+    def run(self, line: str) -> dict[str, float]:
+        """One round."""
+        what, *arguments = line.split()
+        cpu, start = tree_cpu_seconds(os.getpid()), time.perf_counter()
+        if what == "write":
+            self._rows("store", ALL).write.option("compression", "none").parquet(self._parquet)
+        elif what == "check":
+            self._check()
+        else:
+            self._rows(*arguments).write.format("noop").mode("overwrite").save()
+        seconds = time.perf_counter() - start
+        cpu = tree_cpu_seconds(os.getpid()) - cpu
+        return {"messages": self._messages, "seconds": seconds, "cpu_seconds": cpu}
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.stop()
+
+    def _rows(self, side: str, columns: str) -> DataFrame:
+        """The rows as a user asks for them: by ``select`` from Parquet, by option ``columns`` from a store."""
+        if side == "parquet":
+            rows = self._session.read.parquet(self._parquet)
+            return rows if columns == ALL else rows.select(columns.split(","))
+        options = {"storePath": self._store, "topic": TOPIC.decode()}
+        if columns != ALL:
+            options["columns"] = columns
+        if side == "prepared":
+            options[spark_prepared.ROWS] = str(self._messages)
+        return (
+            self._session.read.format(spark_prepared.FORMAT if side == "prepared" else "rocketmq")
+            .options(**options)
+            .load()
+        )
+
+    def _check(self) -> None:
+        """All rows are there, and equal on both sides."""
+        numbers = range(self._messages)
+        facts = [
+            self._rows(side, ALL)
+            .selectExpr("count(*)", "sum(cast(substr(keys, 5) as bigint))", "bit_xor(xxhash64(*))")
+            .first()
+            for side in ("store", "parquet")
+        ]
+        if facts[0] != facts[1] or facts[0] is None or tuple(facts[0])[:2] != (self._messages, sum(numbers)):
+            raise SystemExit(f"rows differ: {facts[0]} in the store, {facts[1]} in Parquet")
+
+
+def tree_cpu_seconds(root: int) -> float:
+    """CPU time of a process and all below it, those that have ended included."""
+    used: dict[int, float] = {}
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:  # it has just ended
+            continue
+        pid = int(path.parent.name)
+        children.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = sum(map(int, fields[11:15])) / CLOCK_TICKS_PER_S
+    total, waiting = 0.0, [root]
+    while waiting:
+        pid = waiting.pop()
+        total += used.get(pid, 0.0)
+        waiting += children.get(pid, [])
+    return total
+
+
+def main(directory: str, messages: str, *settings: str) -> None:
+    """Start a session, answer rounds, end it."""
+    load = Load(directory, int(messages), dict(setting.split("=", 1) for setting in settings))
+    try:
+        print("{}", flush=True)
+        for line in sys.stdin:
+            print(json.dumps(load.run(line)), flush=True)
+    finally:
+        load.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,71 @@
+"""A data source that sends one prepared batch again and again: how fast Spark takes rows from Python at all.
+
+It plans and starts its tasks as ``format("rocketmq")`` over a directory does. Its first full batch is built as there
+and then sent until the task has given as many rows as its share; it stays in the processor's cache, nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rucola.spark.batch import RocketMQReader
+from rucola.spark.options import SourceOptions, parse_options
+from rucola.spark.reading import read_range
+from rucola.spark.schema import chosen_columns, to_ddl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "rocketmq-prepared"
+ROWS = "rows"
+"""The option that says how many rows come out; the others are those of ``format("rocketmq")``."""
+BATCHES_LOOKED_AT = 3
+"""The first batch of a task is small."""
+
+
+class PreparedSource(DataSource):
+    """Rows like those of a store directory, the same ones again and again."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The columns, as of ``format("rocketmq")``."""
+        return to_ddl(chosen_columns(self._options()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The only face."""
+        return PreparedReader(self._options(), schema, int(self.options[ROWS]))
+
+    def _options(self) -> SourceOptions:
+        return parse_options({name: value for name, value in self.options.items() if name.lower() != ROWS})
+
+
+class PreparedReader(RocketMQReader):
+    """Sends ``rows`` rows, shared out evenly over the partitions that the directory would be read in."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, rows: int) -> None:
+        super().__init__(options, schema)
+        self.rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        """Those of the directory, each with its share."""
+        pieces = super().partitions()
+        ends = [self.rows * number // len(pieces) for number in range(len(pieces) + 1)]
+        return [InputPartition((piece.value, ends[at + 1] - ends[at])) for at, piece in enumerate(pieces)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One batch until the share is given."""
+        piece, rows = partition.value
+        first = islice(read_range(self.options, self.schema, piece), BATCHES_LOOKED_AT)
+        batch = max(first, key=lambda one: one.num_rows)
+        for _ in range(rows // batch.num_rows):
+            yield batch
+        yield batch.slice(0, rows % batch.num_rows)

@@ -1,0 +1,84 @@
+"""Spark scan of a store directory in place, against the same rows in uncompressed Parquet: one session, in turns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from tools.peers.packages import ROOT
+
+from bench.context import Context
+from bench.figure import Budget, Figure, at_least, cost, rate
+from bench.program import Program, Round, median, python_load, scratch_directory
+from bench.scan import FEW
+
+GROUP = "Spark scan of a store in place, local[2], every value to a sink that drops it"
+PEER = "Parquet"
+ALL = "*"
+STATISTICS = "tags,queueId,storeTimestamp"
+"""What counts of messages over time need."""
+MESSAGES = {1024: 1536 << 10, 100: 3072 << 10}
+"""By body size: about 2 and 1.3 GB of log."""
+QUICK_PART = 4
+SIDES = ("store", "parquet", "prepared")
+WARM_UP = 2
+FILL_TIMEOUT_S = 300.0
+CASES: tuple[tuple[int, str, str, tuple[Budget, ...]], ...] = (
+    (1024, "all columns", ALL, (at_least(0.9),)),
+    (1024, "6 columns", FEW, (at_least(0.9),)),
+    (100, "all columns", ALL, ()),
+    (100, "6 columns", FEW, (at_least(0.6),)),
+    (100, "3 columns without the body", STATISTICS, ()),
+)
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """Both body sizes, all columns and few; the rows of both sides are compared before."""
+    for body_bytes, messages in MESSAGES.items():
+        count = messages // QUICK_PART if context.quick else messages
+        size = "1 KiB" if body_bytes == 1024 else f"{body_bytes} B"
+        with scratch_directory() as directory:
+            context.show(f"spark: writing {count:,} messages of {size}")
+            _fill(directory, count, body_bytes)
+            with python_load("load_spark", directory, str(count)) as program:
+                context.show(f"spark: writing {count:,} messages of {size} to Parquet, comparing the rows")
+                program.round("write")
+                program.round("check")
+                os.sync()
+                for _, names, columns, budgets in (case for case in CASES if case[0] == body_bytes):
+                    what = f"{size} bodies, {names}"
+                    context.show(f"spark: {what}")
+                    yield from _figures(what, body_bytes, _rounds(context, program, columns), budgets)
+
+
+def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
+    """The rounds of each side, in turns, after a warm-up."""
+    results: dict[str, list[Round]] = {side: [] for side in SIDES}
+    for _ in range(WARM_UP + context.rounds):
+        for side in SIDES:
+            results[side].append(program.round(f"scan {side} {columns}"))
+    return {side: rounds[WARM_UP:] for side, rounds in results.items()}
+
+
+def _figures(
+    what: str, body_bytes: int, rounds: dict[str, list[Round]], budgets: tuple[Budget, ...]
+) -> Iterator[Figure]:
+    store, parquet, prepared = (median(rounds[side], lambda one: one.rate / 1e6) for side in SIDES)
+    own_cpu, parquet_cpu, _ = (median(rounds[side], _cpu_us) for side in SIDES)
+    bodies = f" ({store * body_bytes:,.0f} MB/s of bodies)" if "without" not in what else ""
+    yield rate(GROUP, what + bodies, store, parquet, PEER, *budgets, unit="M rows/s")
+    yield cost(GROUP, f"{what}: CPU per row", own_cpu, parquet_cpu, PEER)
+    yield rate(GROUP, f"{what}: one prepared batch again and again", prepared, parquet, PEER, unit="M rows/s")
+
+
+def _cpu_us(one: Round) -> float:
+    return one.extra["cpu_seconds"] / one.messages * 1e6
+
+
+def _fill(directory: str, count: int, body_bytes: int) -> None:
+    """In a process of its own, whose memory is gone afterwards."""
+    command = [sys.executable, "-m", "bench.spark_store", directory, str(count), str(body_bytes)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=FILL_TIMEOUT_S)
