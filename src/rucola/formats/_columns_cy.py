@@ -6,6 +6,7 @@ Bounds checks are off: every span is held against the segment, and every byte wr
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import cython
@@ -23,6 +24,11 @@ RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
 
 TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # its bit is set for rollback too
 INT32_MAX = cython.declare(cython.longlong, 2147483647)
+
+# One bit or number in each of the eight bytes of a word.
+EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
+EACH_HIGH = cython.declare(cython.ulonglong, 0x8080808080808080)
+WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
 
 
 def _is_compiled() -> bool:
@@ -212,7 +218,9 @@ def properties_json(
     target: cython.uchar[::1] = memoryview(out).cast("B")
     _check_rows(table, rows, offsets_out)
     size: cython.longlong = len(segment)
+    room: cython.longlong = len(target)
     done: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t
     start: cython.longlong
     length: cython.longlong
     i: cython.Py_ssize_t
@@ -222,7 +230,10 @@ def properties_json(
         length = max(table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN], 0)
         if length > 0 and (length > size or not 0 <= start <= size - length):
             raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
-        done = _put_object(segment, start, start + length, target, done)
+        end = -1
+        if cython.compiled and WORDS_ARE_LITTLE and start + length + 8 <= size and 6 * length + 32 <= room - done:
+            end = _put_object_by_words(segment, start, start + length, target, done)
+        done = end if end >= 0 else _put_object(segment, start, start + length, target, done)
         if done > INT32_MAX:
             raise ValueError(f"row {i}: the column takes more than {INT32_MAX} bytes")
     offsets_out[rows] = done
@@ -274,6 +285,118 @@ def _put_object(
             at = _put_string(segment, equals + 1, stop, out, at)
         start = stop + 1
     return _put(out, at, 125)  # }
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_object_by_words(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """What ``_put_object`` writes, in one pass and eight bytes at a time.
+
+    The caller has made sure of eight bytes more in ``segment``, and of six for each byte, and 32, in ``out``.
+
+    Returns:
+        The position behind it; -1 when a name comes twice, which only ``_put_object`` deals with.
+    """
+    seen: cython.ulonglong = 0
+    bit: cython.ulonglong
+    first: cython.Py_ssize_t = start
+    place: cython.Py_ssize_t
+    begin: cython.Py_ssize_t = at + 1
+    pair: cython.Py_ssize_t = begin
+    name: cython.Py_ssize_t = start
+    name_end: cython.Py_ssize_t = -1  # behind the name, once its separator was seen
+    plain: cython.Py_ssize_t
+    byte: cython.int
+    out[at] = 123  # {
+    out[begin] = 34
+    at = begin + 1
+    while start <= end:
+        plain = _put_plain_words(segment, start, end, out, at)
+        at += plain - start
+        start = plain
+        byte = segment[start] if start < end else 2  # the end closes a pair too
+        if byte == 2:
+            if name < name_end < start - 1:
+                # Names RocketMQ itself gives have different bits.
+                place = segment[name] * 11 + segment[name_end - 1] * 5 + (name_end - name) * 3
+                bit = cython.cast(cython.ulonglong, 1) << (place & 63)
+                if seen & bit and _comes_again(segment, name, name_end - name, first, name):
+                    return -1
+                seen |= bit
+                out[at] = 34
+                pair = at + 1
+            at = pair
+            if at > begin:
+                out[at] = 44  # ,
+                at += 1
+            out[at] = 34
+            at += 1
+            start += 1
+            name, name_end = start, -1
+        elif byte == 1 and name_end < 0:
+            name_end = start
+            out[at] = 34
+            out[at + 1] = 58  # :
+            out[at + 2] = 34
+            at += 3
+            start += 1
+        elif byte < 128:
+            at = _put_escape(out, at, byte)
+            start += 1
+        else:
+            plain = _character(segment, start, end)
+            if plain > 0:
+                at = _put_bytes(segment, start, start + plain, out, at)
+                start += plain
+            else:
+                at = _put_replacement(out, at)
+                start -= plain
+    out[pair] = 125  # }
+    return pair + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_plain_words(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copies what needs no escape, and up to seven bytes behind it; returns the position of what does, or ``end``."""
+    place: cython.Py_ssize_t = start
+    word: cython.ulonglong = 0
+    quote: cython.ulonglong
+    backslash: cython.ulonglong
+    found: cython.ulonglong
+    while place < end:
+        if cython.compiled:
+            memcpy(cython.address(word), cython.address(segment[place]), 8)
+            memcpy(cython.address(out[at + place - start]), cython.address(word), 8)
+        # The top bit of each byte that is 128 or more, below 32, a quote or a backslash; a borrow may set bits above
+        # the first one only.
+        quote = word ^ (EACH_LOW * 34)
+        backslash = word ^ (EACH_LOW * 92)
+        found = (
+            word
+            | ((word - EACH_LOW * 32) & ~word)
+            | ((quote - EACH_LOW) & ~quote)
+            | ((backslash - EACH_LOW) & ~backslash)
+        ) & EACH_HIGH
+        if found:
+            # Of the bits below the lowest one found, each byte has its first: as many as bytes before, and one.
+            place += ((((found & (0 - found)) - 1) & EACH_LOW) * EACH_LOW >> 56) - 1
+            break
+        place += 8
+    return place if place < end else end
 
 
 @cython.cfunc

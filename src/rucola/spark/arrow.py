@@ -7,7 +7,7 @@ Every array owns its bytes, so the segment or the receive buffer below may go aw
 from __future__ import annotations
 
 from array import array
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +27,13 @@ HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
 """Behind those of ``RecordColumn``; holds lengths that the table does not have."""
+HOSTS_KEPT = 4096
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """Two upper-case hex digits per byte value, as they lie in memory."""
 
 Mask = npt.NDArray[np.bool_]
+
+_host_text = lru_cache(HOSTS_KEPT)(host_text)
 
 
 class Rows:
@@ -40,13 +43,23 @@ class Rows:
         source: holds the records.
         table: rows of ``RecordColumn``.
         count: rows to use, at least 1.
+        walked: they are as a walk left them, none taken out: ``SAME_TOPIC`` speaks of the row before in the table.
     """
 
-    def __init__(self, source: ReadableBuffer, table: array[int], count: int) -> None:
+    def __init__(self, source: ReadableBuffer, table: array[int], count: int, walked: bool = False) -> None:
         self.source = source
         self.table = table
         self.count = count
         self.view = table_view(table)[:count]
+        self._walked = walked
+
+    @cached_property
+    def only_topic(self) -> bytes | None:
+        """The topic of all rows, which is nearly always one; None when there may be several."""
+        if not self._walked or not self.numbers(RecordColumn.SAME_TOPIC)[1:].all():
+            return None
+        start, size = (int(self.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
+        return bytes(memoryview(self.source)[start : start + size])
 
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
         """One column of integers; a view."""
@@ -127,10 +140,42 @@ def text(values: pa.Array) -> pa.Array:
         return pa.array(decoded, pa.string())
 
 
-def host_texts(hosts: pa.Array) -> pa.Array:
-    """``address:port`` per row; each different host is formatted once."""
-    different = hosts.dictionary_encode()
-    return pa.array([host_text(host) for host in different.dictionary.to_pylist()], pa.string()).take(different.indices)
+class Repeated:
+    """Arrays of one value over and over; neighbouring batches mostly have the same, and share its memory.
+
+    Args:
+        kind: of the arrays.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._value: object = None
+        self._array = pa.array([], kind)
+
+    def array(self, value: object, count: int) -> pa.Array:
+        """``value``, which is not None, ``count`` times."""
+        if value != self._value or count > len(self._array):
+            self._value, self._array = value, pa.repeat(pa.scalar(value, self._kind), count)
+        return self._array.slice(0, count)
+
+
+def host_texts(hosts: pa.Array, repeated: Repeated) -> pa.Array:
+    """``address:port`` per row; each different host is formatted once.
+
+    Args:
+        hosts: their bytes, at least one row.
+        repeated: for rows that all have one host.
+    """
+    values = hosts.buffers()[2]
+    if values.size != HOST_BYTES_V4 * len(hosts):
+        different = hosts.dictionary_encode()
+        return pa.array(map(_host_text, different.dictionary.to_pylist()), pa.string()).take(different.indices)
+    numbers = np.frombuffer(values, np.uint64)
+    if (numbers == numbers[0]).all():
+        return repeated.array(_host_text(numbers[0].tobytes()), len(hosts))
+    different = pa.array(numbers).dictionary_encode()
+    texts = [_host_text(host.tobytes()) for host in different.dictionary.to_numpy()]
+    return pa.array(texts, pa.string()).take(different.indices)
 
 
 def message_ids(rows: Rows) -> pa.Array:

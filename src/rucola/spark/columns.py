@@ -6,7 +6,6 @@ Imported inside ``read()`` only, like ``rucola.spark.arrow``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
-from rucola.spark.arrow import Rows, host_texts, message_ids, text
+from rucola.spark.arrow import Repeated, Rows, host_texts, message_ids, text
 from rucola.spark.options import SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -53,19 +52,19 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
         return {
             "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
             "value": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
-            "topic": _text(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN),
+            "topic": _topic(),
             "partition": _int32(RecordColumn.QUEUE_ID),
             "offset": _int64(RecordColumn.QUEUE_OFFSET),
             "timestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
-            "timestampType": lambda rows: _constant(rows, pa.scalar(LOG_APPEND_TIME, pa.int32())),
+            "timestampType": _constant(LOG_APPEND_TIME, pa.int32()),
             "headers": properties_as_headers,
         }
     return {
-        "topic": _text(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN),
+        "topic": _topic(),
         "flag": _int32(RecordColumn.MESSAGE_FLAG),
         "body": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
         "properties": properties_as_map if options.properties_as_map else properties_as_json,
-        "brokerName": lambda rows: _constant(rows, pa.scalar(broker_name, pa.string())),
+        "brokerName": _constant(broker_name, pa.string()),
         "queueId": _int32(RecordColumn.QUEUE_ID),
         "queueOffset": _int64(RecordColumn.QUEUE_OFFSET),
         "bornTimestamp": _timestamp(RecordColumn.BORN_TIMESTAMP),
@@ -143,8 +142,20 @@ def _text(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
     return lambda rows: text(rows.bytes_of(pos_column, len_column))
 
 
+def _topic() -> Builder:
+    repeated = Repeated(pa.string())
+
+    def build(rows: Rows) -> pa.Array:
+        if rows.only_topic is None:
+            return text(rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
+        return repeated.array(rows.only_topic.decode("utf-8", "replace"), rows.count)
+
+    return build
+
+
 def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> Builder:
-    return lambda rows: host_texts(rows.hosts(pos_column, v6))
+    repeated = Repeated(pa.string())
+    return lambda rows: host_texts(rows.hosts(pos_column, v6), repeated)
 
 
 def _int32(column: RecordColumn) -> Builder:
@@ -160,5 +171,6 @@ def _timestamp(column: RecordColumn) -> Builder:
     return lambda rows: rows.int64(column, TIMESTAMP, 1000)
 
 
-def _constant(rows: Rows, value: Any) -> pa.Array:
-    return pa.repeat(value, rows.count)
+def _constant(value: object, kind: pa.DataType) -> Builder:
+    repeated = Repeated(kind)
+    return lambda rows: repeated.array(value, rows.count)

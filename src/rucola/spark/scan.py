@@ -1,7 +1,8 @@
 """From a buffer of records to record batches: walk, choose rows, build. Used by every reader, inside ``read()``.
 
-A batch holds up to 4,096 rows and about 1 MiB of records, which stay in the processor's cache from the walk to the copy
-(in Spark batches of 1 to 10 MiB are equally fast). The first one of a task is small, so that ``LIMIT 1`` is quick.
+A batch holds up to 4,096 rows and about 1 MiB of records, which stay in the processor's cache from the walk to the
+copy; with many columns it holds more, because each column of a batch costs something by itself. The first one of a task
+is small, so that ``LIMIT 1`` is quick.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ FIRST_BATCH_ROWS = 256
 BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
 BATCH_BYTES_AIM = 1 << 20
+COLUMN_BYTES_AIM = 192 << 10
+"""Each column of a batch costs some 20 µs whatever its length, until it is in the JVM."""
 BATCH_BYTES = 16 << 20
 """No batch of several rows is larger."""
 
@@ -90,6 +93,7 @@ class Scanner:
         self._builder = builder
         self._chooser = chooser
         self._table = new_table(BATCH_ROWS)
+        self._bytes_aim = max(BATCH_BYTES_AIM, COLUMN_BYTES_AIM * len(builder.schema))
         self._rows_max = FIRST_BATCH_ROWS
 
     def batches(
@@ -121,7 +125,7 @@ class Scanner:
                     batch = self._build(source, count)
                     if batch is not None:
                         yield batch
-                    aim = BATCH_BYTES_AIM * count // (end - position)
+                    aim = self._bytes_aim * count // (end - position)
                     self._rows_max = min(BATCH_ROWS, max(BATCH_ROWS_MIN, aim))
                 position = end
 
@@ -134,7 +138,7 @@ class Scanner:
         return kept, int(starts[kept]), int(WalkStop.TABLE_FULL)
 
     def _build(self, source: ReadableBuffer, count: int) -> pa.RecordBatch | None:
-        rows = Rows(source, self._table, count)
+        rows = Rows(source, self._table, count, walked=True)
         mask = self._chooser.choose(rows)
         if mask is None:
             return self._builder.build(rows)
@@ -148,9 +152,8 @@ class Scanner:
 
 def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
     """The topics that occur, and for each row which of them it has."""
-    if rows.numbers(RecordColumn.SAME_TOPIC)[1:].all():  # nearly always: one store, one busy topic
-        start, size = (int(rows.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
-        return [bytes(memoryview(rows.source)[start : start + size])], np.zeros(rows.count, dtype=np.int32)
+    if rows.only_topic is not None:  # nearly always: one store, one busy topic
+        return [rows.only_topic], np.zeros(rows.count, dtype=np.int32)
     topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
     return topics.dictionary.to_pylist(), topics.indices.to_numpy()
 

@@ -56,6 +56,15 @@ def objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
     return split(out, offsets, len(texts))
 
 
+def roomy_objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
+    """The same with as much room as eight bytes at a time need, in front and behind."""
+    data, table = rows_of(texts)
+    offsets = array("i", bytes(4 * len(texts) + 4))
+    out = bytearray(6 * len(data) + 32 * len(texts))
+    assert columns.properties_json(data + bytes(8), table, len(texts), out, offsets) == offsets[len(texts)]
+    return split(out, offsets, len(texts))
+
+
 def test_gather(columns: ModuleType) -> None:
     assert gather(columns, [b"one", None, b"", b"three"], 8) == [b"one", b"", b"", b"three"]
     assert gather(columns, [], 0) == []
@@ -105,11 +114,13 @@ def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
 )
 def test_objects(columns: ModuleType, text: bytes | None, expected: str) -> None:
     assert objects(columns, [text, text]) == [expected.encode()] * 2
+    assert roomy_objects(columns, [text, text]) == [expected.encode()] * 2
 
 
 def test_a_repeated_name_counts_once_among_names_that_look_alike(columns: ModuleType) -> None:
     text = b"xa\x011\x02ya\x012\x02xa\x013\x02za\x014\x02"
     assert objects(columns, [text]) == [b'{"ya":"2","xa":"3","za":"4"}']
+    assert roomy_objects(columns, [text]) == [b'{"ya":"2","xa":"3","za":"4"}']
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=60), property_maps.map(encode_properties)), max_size=5))
@@ -118,6 +129,14 @@ def test_objects_are_the_properties_in_both_forms(texts: list[bytes | None]) -> 
         for text, written in zip(texts, objects(kernel("formats._columns_cy", form), texts), strict=True):
             assert json.loads(written) == decode_properties(text or b"")
             assert len(json.loads(written, object_pairs_hook=list)) == len(decode_properties(text or b""))
+
+
+@given(st.lists(st.one_of(st.none(), st.text('\x01\x02ab"\\ \n\x1f!#[]é中\x7f').map(str.encode)), max_size=4))
+def test_objects_do_not_depend_on_the_room(texts: list[bytes | None]) -> None:
+    for form in FORMS:
+        assert roomy_objects(kernel("formats._columns_cy", form), texts) == objects(
+            kernel("formats._columns_cy", form), texts
+        )
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=6))

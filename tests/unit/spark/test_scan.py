@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 from tests.unit.spark.records import arrow_schema, expected_rows, log_of, starts_of
 
+from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
 from rucola.spark import scan
-from rucola.spark.arrow import text
+from rucola.spark.arrow import Repeated, host_texts, text
 from rucola.spark.columns import BatchBuilder
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.ranges import QueueRange
@@ -125,6 +126,38 @@ def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch, batch_bytes: 
     assert [row["physicalOffset"] for row in rows] == starts_of(log)
     for batch in batches:
         assert len(batch) == 1 or sum(batch.column("storeSize").to_pylist()) <= batch_bytes
+
+
+def test_batches_of_many_columns_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "BATCH_BYTES_AIM", 1 << 15)
+    monkeypatch.setattr(scan, "COLUMN_BYTES_AIM", 1 << 13)
+    log = log_of(3000, b"t")
+    sizes = []
+    for given in ({"columns": "queueOffset"}, {}):
+        made, _ = scanner(**given)
+        sizes.append([len(batch) for batch in made.batches(log, 0, len(log), 0, "log", 0)])
+        assert sum(sizes[-1]) == 3000
+    assert sizes[1][1] > 3 * sizes[0][1]
+
+
+def test_topics_after_rows_in_between_were_left_out() -> None:
+    """The walk says of a record that its topic is that of the one before, which need not have been chosen."""
+    log = log_of(1, b"a") + log_of(3, b"b")
+    queues = [QueueRange(MessageQueue("a", "broker-x", 0), 0, 9), QueueRange(MessageQueue("b", "broker-x", 1), 0, 9)]
+    made, schema = scanner(RowChooser(ALL, queues), columns="topic,queueId")
+    rows = rows_of(made.batches(log, 0, len(log), 0, "log", 0), schema)
+    assert rows == [{"topic": name, "queueId": number} for name, number in (("a", 0), ("b", 1))]
+
+
+@pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
+def test_hosts(numbers: list[int]) -> None:
+    """Of one host, of several, and of IPv6 among them or alone."""
+    repeated = Repeated(pa.string())
+    hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
+    for given in (hosts, hosts[:1], hosts * 2):
+        made = host_texts(pa.array(given, pa.binary()), repeated)
+        made.validate(full=True)
+        assert made.to_pylist() == [host_text(host) for host in given]
 
 
 def test_a_range_within_the_source() -> None:
