@@ -37,7 +37,7 @@ class SendWindow:
         self._topic = topic
         self._body = body
         self._in_flight = in_flight
-        self._left = self._waiting = max(1, messages // batch)
+        self._left = self._sends = max(1, messages // batch)
         self._batch = batch
         self._done = asyncio.get_running_loop().create_future()
         self.failed = 0
@@ -52,15 +52,13 @@ class SendWindow:
     def _next(self, now_ns: int) -> None:
         self._left -= 1
         answer: asyncio.Future[SendResult]
+        message = Message(self._topic, self._body, tags="TagA", keys="key")
         if self._batch > 1:
-            messages = [self._message() for _ in range(self._batch)]
-            answer = asyncio.ensure_future(self._producer.send_batch(messages))
+            others = [Message(self._topic, self._body, tags="TagA", keys="key") for _ in range(self._batch - 1)]
+            answer = asyncio.ensure_future(self._producer.send_batch([message, *others]))
         else:
-            answer = self._producer.submit(self._message())
+            answer = self._producer.submit(message)
         answer.add_done_callback(partial(self._answered, now_ns))
-
-    def _message(self) -> Message:
-        return Message(self._topic, self._body, tags="TagA", keys="key")
 
     def _answered(self, start_ns: int, answer: asyncio.Future[SendResult]) -> None:
         now_ns = time.perf_counter_ns()
@@ -69,10 +67,9 @@ class SendWindow:
             if not self.failed:
                 print(repr(answer.exception()), file=sys.stderr)
             self.failed += 1
-        self._waiting -= 1
         if self._left:
             self._next(now_ns)
-        elif not self._waiting:
+        elif len(self.latencies_ns) == self._sends:
             self._done.set_result(None)
 
 

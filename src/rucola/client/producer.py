@@ -15,7 +15,7 @@ from rucola.client.send_frame import (
     batch_body,
     properties_json,
     properties_text,
-    send_properties,
+    unusual_properties,
 )
 from rucola.client.send_pipeline import SendPipeline
 from rucola.client.send_result import SendResult
@@ -28,6 +28,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError
 from rucola.formats.compression import compress
+from rucola.protocol._send_request_cy import encode_properties
 from rucola.runtime.clock import Clock, SystemClock
 
 _UNIQ_KEY = message_const.UNIQ_KEY
@@ -243,7 +244,7 @@ class Producer:
             body, sys_flag = self._transferred_body(message)
         if _UNIQ_KEY not in properties:
             properties[_UNIQ_KEY] = self._unique_ids.next_at(now_ms)
-        return body, sys_flag, flag, send_properties(properties)
+        return body, sys_flag, flag, encode_properties(properties) or unusual_properties(properties)
 
     def _transferred_body(self, message: Message) -> tuple[bytes, int]:
         """The body, checked and, when it is large, compressed, and the sysFlag for that."""

@@ -15,7 +15,7 @@ import orjson
 from rucola.common import message_const
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
-from rucola.protocol._send_request_cy import encode_properties, encode_send_head
+from rucola.protocol._send_request_cy import encode_send_head
 from rucola.protocol.codes import RequestCode
 
 EncodedMessage = tuple[bytes, int, int, bytes]
@@ -65,7 +65,7 @@ def send_frame(
         sys_flag: bits of ``MessageSysFlag``.
         born_timestamp_ms: when it is sent.
         message_flag: the application's flag.
-        properties: from ``send_properties`` or ``properties_json``.
+        properties: from ``_send_request_cy.encode_properties`` or ``properties_json``.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
         body: as transferred, compressed or not.
@@ -76,19 +76,16 @@ def send_frame(
     )
 
 
-def send_properties(properties: Mapping[str, str]) -> bytes:
-    """Properties of a message as a JSON string, with WAIT=true unless they have a WAIT.
+def unusual_properties(properties: Mapping[str, str]) -> bytes:
+    """``_send_request_cy.encode_properties`` for those that it leaves.
 
     Raises:
         ClientError: they cannot be sent.
     """
-    encoded = encode_properties(properties)
-    if encoded is None:  # unusual, or wrong
-        text = properties_text(properties)
-        if message_const.WAIT not in properties:
-            text += _WAIT  # the reference's messages have it from the start
-        return properties_json(text)
-    return encoded
+    text = properties_text(properties)
+    if message_const.WAIT not in properties:
+        text += _WAIT  # the reference's messages have it from the start
+    return properties_json(text)
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

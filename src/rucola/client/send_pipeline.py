@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 
 from rucola.client.config import ProducerConfig
 from rucola.client.instance import ClientInstance
@@ -28,21 +29,20 @@ _TURN_MESSAGES = 64
 class _TopicTargets:
     """Where messages of one topic may go, as of one version of the routes."""
 
-    __slots__ = ("by_queue", "order", "several_brokers", "turn", "version")
+    __slots__ = ("by_queue", "order", "several_brokers", "turns", "version")
 
-    def __init__(self, version: int, order: list[SendTarget], turn: int) -> None:
+    def __init__(self, version: int, order: list[SendTarget], turns: Iterator[int]) -> None:
         self.version = version
         self.order = order
         self.by_queue = {target.queue: target for target in order}
         self.several_brokers = len({target.queue.broker_name for target in order}) > 1
-        self.turn = turn
+        self.turns = turns
 
     def next(self, failed: str | None) -> SendTarget:
         """Round robin; a failed broker's queues are passed over while another broker has some."""
         order = self.order
         while True:
-            self.turn += 1
-            target = order[self.turn % len(order)]
+            target = order[next(self.turns) % len(order)]
             if failed is None or not self.several_brokers or target.queue.broker_name != failed:
                 return target
 
@@ -111,7 +111,7 @@ class SendPipeline:
             and fixed_queue is None
             and self.attempt_timeout_ms <= 0
         ):
-            send.send_at(targets.next(None), now_ms)
+            send.send_at(targets.order[next(targets.turns) % len(targets.order)], now_ms)
         elif topic in self._routes.routes:
             self._send_routed(send)
         else:
@@ -195,7 +195,7 @@ class SendPipeline:
     def _build_targets(self, topic: str, old: _TopicTargets | None) -> _TopicTargets:
         queues = self._routes.routes[topic].publish_queues
         order = [self._target(queue) for queue in queues if self._routes.has_master(queue.broker_name)]
-        targets = _TopicTargets(self._routes.version, order, self._first_turn if old is None else old.turn)
+        targets = _TopicTargets(self._routes.version, order, count(self._first_turn) if old is None else old.turns)
         self._targets[topic] = targets
         return targets
 

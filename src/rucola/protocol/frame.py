@@ -21,7 +21,6 @@ import orjson
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.errors import FormatError
 from rucola.protocol._frame_cy import scan_frames
-from rucola.protocol._send_request_cy import read_send_answers
 from rucola.protocol.command import FRAME_BYTES_MAX, JSON, RemotingCommand, decode_header
 
 _FIRST_BYTES = 16 * 1024
@@ -58,7 +57,7 @@ class FrameBatch:
         view: ``source`` as a memoryview.
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
-        send_answers: from ``read_send_answers``, None before.
+        send_answers: of each frame what it says of a message that was sent, kept here by who reads it.
     """
 
     __slots__ = ("count", "send_answers", "source", "table", "view")
@@ -83,14 +82,6 @@ class FrameBatch:
             self.table[base + _SERIALIZE],
             bytes(self.view[body : body + self.table[base + _BODY_LEN]]),
         )
-
-    def read_send_answers(self) -> list[SendAnswer | None]:
-        """Of each frame what it says of a message that was sent.
-
-        None for frames that are something else, and for answers that only ``command`` can read.
-        """
-        self.send_answers = read_send_answers(self.source, self.table, self.count)
-        return self.send_answers
 
     def body(self, row: int) -> memoryview:
         """The body of frame ``row``, not copied."""

@@ -149,7 +149,10 @@ class RemotingClient:
             connection = self._connection(address)
         if self._signer is not None:
             frame, body = self._signer.sign(frame + body), b""
-        connection.table.expect(opaque, waiter)
+        table = connection.table
+        table.waiting[opaque] = waiter
+        if waiter.deadline < table.timer_at:
+            table.expire_at(waiter.deadline)
         connection.send(frame, body)
 
     def writable(self, address: str) -> bool:

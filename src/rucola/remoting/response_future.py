@@ -73,17 +73,19 @@ class ResponseTable:
         address: the peer as ``host:port``, for the errors.
 
     Attributes:
-        waiting: who waits, by ``opaque``; one dictionary for the whole life.
+        waiting: who waits, by ``opaque``; one dictionary for the whole life. Who enters a waiter there calls
+            ``expire_at`` with its deadline when that lies before ``timer_at``.
+        timer_at: when late ones are looked for next.
     """
 
-    __slots__ = ("_address", "_loop", "_timer", "_timer_at", "waiting")
+    __slots__ = ("_address", "_loop", "_timer", "timer_at", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
         self._loop = loop
         self._address = address
         self.waiting: dict[int, Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        self.timer_at = math.inf
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -91,13 +93,9 @@ class ResponseTable:
     def add(self, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
         """Wait for the answer ``opaque`` for at most ``timeout_ms``."""
         waiter.wait_for(timeout_ms, self._loop.time())
-        self.expect(opaque, waiter)
-
-    def expect(self, opaque: int, waiter: Waiter) -> None:
-        """Wait for the answer ``opaque`` until the waiter's deadline."""
         self.waiting[opaque] = waiter
-        if waiter.deadline < self._timer_at:
-            self._arm(waiter.deadline)
+        if waiter.deadline < self.timer_at:
+            self.expire_at(waiter.deadline)
 
     def take(self, opaque: int) -> Waiter | None:
         """Who waits for the answer ``opaque``, None when nobody does (any more)."""
@@ -107,7 +105,7 @@ class ResponseTable:
         """Fail everything that waits: the connection is gone, or never came to be for the reason given."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = None, math.inf
+        self._timer, self.timer_at = None, math.inf
         waiting = list(self.waiting.values())
         self.waiting.clear()
         for waiter in waiting:  # an error of its own for each: whoever gets it may raise it and add notes
@@ -116,10 +114,11 @@ class ResponseTable:
             else:
                 waiter.failed(RemotingConnectError(self._address, connect_error))
 
-    def _arm(self, deadline: float) -> None:
+    def expire_at(self, deadline: float) -> None:
+        """Look for late ones at ``deadline``, the loop's time."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = deadline
+        self.timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._sweep)
 
     def _sweep(self) -> None:
@@ -128,9 +127,9 @@ class ResponseTable:
         for opaque in late:
             waiter = self.waiting.pop(opaque)
             waiter.failed(RemotingTimeoutError(self._address, waiter.timeout_ms))
-        self._timer, self._timer_at = None, math.inf
+        self._timer, self.timer_at = None, math.inf
         if self.waiting:
-            self._arm(_earliest(self.waiting.values()))
+            self.expire_at(_earliest(self.waiting.values()))
 
 
 def _earliest(waiters: Iterable[Waiter]) -> float:

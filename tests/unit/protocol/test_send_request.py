@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels import kernel as load_kernel
 
-from rucola.client.send_frame import header_head, properties_json, properties_text, send_properties
+from rucola.client.send_frame import header_head, properties_json, properties_text, unusual_properties
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
@@ -64,10 +64,10 @@ def test_any_properties(properties: dict[str, str]) -> None:
     except ClientError:
         assert encoded is None
         with pytest.raises(ClientError):
-            send_properties(properties)
+            unusual_properties(properties)
     else:
         assert encoded is None or orjson.loads(encoded) == plain
-        assert orjson.loads(send_properties(properties)) == plain
+        assert orjson.loads(unusual_properties(properties)) == plain
 
 
 @pytest.mark.parametrize(
@@ -218,9 +218,3 @@ def test_rows_outside_are_refused(module: ModuleType) -> None:
     with pytest.raises(ValueError, match="outside of the source"):
         module.read_send_answers(batch.source[:20], batch.table, 1)
     assert module.read_send_answers(batch.source, batch.table, 0) == []
-
-
-def test_a_batch_keeps_what_was_read() -> None:
-    batch = received(RemotingCommand(0, 1, 1, ext_fields=FIELDS).encode() * 2)
-    assert batch.send_answers is None
-    assert batch.read_send_answers() == batch.send_answers == [READ, READ]
