@@ -194,11 +194,11 @@ class AccessGuard:
                 reason = UNKNOWN_SENDER
             else:
                 reason = self._forbidden(account, _remember(channel), command, cold)
-            if reason:
-                self._answer(channel, command, reason)
-            else:
+            if not reason:
                 self._serve_for(name)
                 self._process(channel, command)
+            elif not channel.closed:
+                self._answer(channel, command, reason)
 
         if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:
             channel.send(command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD).encode())
@@ -249,7 +249,7 @@ class AccessGuard:
 
     def _answer(self, channel: Channel, command: RemotingCommand, reason: str) -> None:
         self.refused += 1
-        if not (command.is_oneway or channel.closed):
+        if not command.is_oneway:
             channel.send(command.answer(ResponseCode.NO_PERMISSION, reason[:_REMARK_CHARACTERS_MAX]).encode())
         now_s = self._clock.monotonic()
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
