@@ -94,6 +94,7 @@ def measure_limited(context: Context) -> Iterator[Figure]:
     with cpu_group("rucola", LIMIT_CORES) as our_limit, cpu_group("java", LIMIT_CORES) as java_limit:
         ours, java = context.both()
         with _java_clients(context, "bench_limited", 1024) as (on_ours, on_java):
+            _turns(context, on_ours, on_java, "64 {} 0")  # a quota would also be Java's compiler's, while it has work
             our_limit.take(ours.pids)
             java_limit.take(java.pids)
             for threads in (64, 16, 1):
