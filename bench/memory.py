@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.peers.packages import ROOT, PeerError
+from tools.peers.servers import OURS
 
 from bench.context import Context
 from bench.figure import Budget, Figure
@@ -122,7 +123,7 @@ def _broker(directory: str, many: int = 0) -> Iterator[tuple[int, str, float]]:
     settings = {"listenPort": 0, "namesrvAddr": "", "storePathRootDir": f"{directory}/store"} | _geometry(many)
     conf = Path(directory) / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, **OURS}
     command = [sys.executable, "-m", "rucola", "broker", "--config", str(conf), "--json"]
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:

@@ -148,7 +148,7 @@ class Servers(ABC):
         shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-_OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
 """Modules are compiled once, as where the package is installed, also when whoever runs this keeps no compiled ones."""
 
 
@@ -164,7 +164,7 @@ class RucolaServers(Servers):
         if self.settings:
             self._configure("broker.conf", **self.settings)
             command += ["--config", "broker.conf"]
-        process = self._spawn(command, "rucola.log", _OURS, capture=True)
+        process = self._spawn(command, "rucola.log", OURS, capture=True)
         facts = _facts(process, self)
         self.namesrv, self.broker = facts["namesrv"], facts["brokers"][0]
 
@@ -273,7 +273,7 @@ class MixedServers(JavaServers):
 
     def _rucola(self, *command: str) -> dict[str, Any]:
         whole = [sys.executable, "-m", "rucola", *command, "--json"]
-        process = self._spawn(whole, f"rucola-{command[0]}.log", _OURS, capture=True)
+        process = self._spawn(whole, f"rucola-{command[0]}.log", OURS, capture=True)
         return _facts(process, self)
 
 
