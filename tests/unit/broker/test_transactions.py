@@ -245,6 +245,32 @@ def test_a_clock_that_jumps_ahead_gives_nothing_up_unasked(life):
     assert (life.bodies(), life.bodies(GIVEN_UP, 0)) == ([b"E"], [b"F"])
 
 
+def test_what_nobody_decides_is_kept_until_its_segment_expires(tmp_path):
+    small = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 400}
+    life = Life(tmp_path, ManualClock(), {**small, "file_reserved_time_h": 5})
+    life.prepare("E")
+    life.clock.advance(5 * 3_600_000)
+    life.check()
+    assert life.bodies(GIVEN_UP, 0) == []
+    life.clock.advance(1)
+    life.check()
+    assert (life.bodies(GIVEN_UP, 0), life.halves.pending) == ([b"E"], {})
+    life.kill()
+
+
+def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
+    life.prepare("E")
+    life.clock.advance(7000)
+    life.check()
+    channel = life.online()
+    monkeypatch.setattr(MessageStore, "message_at", lambda *_: None)
+    life.check()
+    assert len(life.halves.pending) == 1  # it may be damage, which somebody may mend
+    monkeypatch.setattr(MessageStore, "min_offset", property(lambda _: 1 << 20))
+    life.check()
+    assert (life.halves.pending, channel.questions) == ({}, [])
+
+
 def test_immunity_set_by_the_sender(life):
     """Not asked before; a decision of its own comes too late after, the answer to a question does not."""
     channel = life.online()

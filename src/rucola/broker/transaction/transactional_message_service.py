@@ -46,8 +46,7 @@ from rucola.store.results import PutMessageResult, PutMessageStatus
 
 _log = logging.getLogger(__name__)
 
-_KEPT_MS = 72 * 3600 * 1000
-"""``fileReservedTime``: the log may lose what is older, so it is given up."""
+_HOUR_MS = 3600 * 1000
 _OUTCOMES_MAX = 10_000
 _COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT)
 _ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
@@ -161,6 +160,8 @@ class TransactionalMessageService:
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
+            if half.physical_offset < self._store.min_offset:  # gone with its segment: nobody can decide any more
+                self._finish(half.identity, 0)
             return
         if self._hopeless(half, self._wall_ms()):
             self._give_up(half, record)
@@ -279,7 +280,8 @@ class TransactionalMessageService:
         """By age only when nobody can be asked, or did not decide: a clock that jumps ahead makes all of them old."""
         if half.checks >= self._rules.check_max:
             return True
-        old = now_ms - half.stored_ms > _KEPT_MS
+        # The log may lose what is older; that a segment is kept for no hour at all is no reason to ask nobody.
+        old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 
     def _old(self, half: Half, now_ms: int) -> bool:
