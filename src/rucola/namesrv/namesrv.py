@@ -10,6 +10,7 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import check_bind_address, is_loopback
 from rucola.common.options import check_options, option
 from rucola.common.tls_config import TlsConfig
+from rucola.namesrv.administration import register_administration
 from rucola.namesrv.config_processor import NamesrvConfigProcessor
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
@@ -77,7 +78,8 @@ class NameServer:
         self.routes = RouteInfoManager((clock or SystemClock()).monotonic)
         self._kv_config = KVConfigManager()
         self._processors = ProcessorTable()
-        NamesrvProcessor(self.routes, self._kv_config, self._persist).register_to(self._processors)
+        NamesrvProcessor(self.routes, self._kv_config).register_to(self._processors)
+        register_administration(self._processors, self.routes, self._kv_config, self._persist)
         NamesrvConfigProcessor(config).register_to(self._processors)
         options = ServerOptions(tls=server_tls(config))
         self._server = RemotingServer(self, config.bind_address, config.listen_port, options)

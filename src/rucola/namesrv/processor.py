@@ -7,9 +7,6 @@ Bodies have quoted numeric keys whatever the client's version: every client read
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
@@ -24,36 +21,14 @@ from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import route as headers
 from rucola.protocol.headers.header import CommandHeader
-from rucola.remoting.processors import Processor, ProcessorTable
+from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
-
-if TYPE_CHECKING:
-    from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 
 _log = logging.getLogger(__name__)
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_MODE = "__ZONE_MODE"
 _ZONE_NAME = "__ZONE_NAME"
-
-
-_ADMINISTRATION: Mapping[int, Callable[[NamesrvAdminProcessor], Processor]] = {
-    RequestCode.PUT_KV_CONFIG: lambda it: it.put_kv_config,
-    RequestCode.GET_KV_CONFIG: lambda it: it.get_kv_config,
-    RequestCode.DELETE_KV_CONFIG: lambda it: it.delete_kv_config,
-    RequestCode.GET_KVLIST_BY_NAMESPACE: lambda it: it.get_kv_list,
-    RequestCode.WIPE_WRITE_PERM_OF_BROKER: lambda it: it.wipe_write_perm,
-    RequestCode.ADD_WRITE_PERM_OF_BROKER: lambda it: it.add_write_perm,
-    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: lambda it: it.all_topics,
-    RequestCode.GET_TOPICS_BY_CLUSTER: lambda it: it.topics_by_cluster,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: lambda it: it.system_topics,
-    RequestCode.GET_UNIT_TOPIC_LIST: lambda it: it.unit_topics,
-    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda it: it.unit_sub_topics,
-    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: lambda it: it.unit_sub_not_unit_topics,
-    RequestCode.DELETE_TOPIC_IN_NAMESRV: lambda it: it.delete_topic,
-    RequestCode.REGISTER_TOPIC_IN_NAMESRV: lambda it: it.register_topic,
-}
-"""What a name server may never be asked in its life."""
 
 
 class NamesrvProcessor:
@@ -62,16 +37,14 @@ class NamesrvProcessor:
     Args:
         routes: the state.
         kv_config: the key-value namespaces.
-        persist: called after every change of ``kv_config``; raises ``DiskError``.
     """
 
-    def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], None]) -> None:
+    def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager) -> None:
         self._routes = routes
         self._kv_config = kv_config
-        self._persist = persist
 
     def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``, those for administrators as they are asked for."""
+        """Put every processor into ``table``."""
         for code, processor in (
             (RequestCode.REGISTER_BROKER, self.register_broker),
             (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
@@ -82,18 +55,6 @@ class NamesrvProcessor:
             (RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info),
         ):
             table.register(code, processor)
-        for number, method in _ADMINISTRATION.items():
-            table.register_later(number, partial(self._administrate, method))
-
-    def _administrate(self, method: Callable[[NamesrvAdminProcessor], Processor]) -> Processor:
-        return method(self._administration)
-
-    @cached_property
-    def _administration(self) -> NamesrvAdminProcessor:
-        """Imported and made with the first request of an administrator."""
-        from rucola.namesrv.admin_processor import NamesrvAdminProcessor
-
-        return NamesrvAdminProcessor(self._routes, self._kv_config, self._persist)
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
