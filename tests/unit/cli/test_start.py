@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
+from rucola.cli import start
 from rucola.cli.main import main
+from rucola.errors import ConfigError
 
 
 def test_a_server_carries_no_libraries_of_the_tools() -> None:
@@ -24,7 +27,23 @@ def test_a_server_carries_no_libraries_of_the_tools() -> None:
         "uvicorn",
         "yaml",
         "lark",
+        "rucola.filter.sql.program",
+        "rucola.formats.pop",
+        "rucola.namesrv.admin_processor",
+        "rucola.remoting.signer",
     } & set(loaded)
+
+
+def test_the_collector_rests_until_everything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def serve(_options: object) -> int:
+        seen.append(gc.isenabled())
+        raise ConfigError("port", "none", "a number")
+
+    monkeypatch.setattr(start, "namesrv", serve)
+    assert main(["namesrv"]) == 2
+    assert seen == [False] and gc.isenabled()
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
