@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from tests.kernels import COMPILED, FORMS, KERNELS
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadFileScheduling
+
 # No test may depend on the speed of the machine; what hangs is pytest-timeout's.
 settings.register_profile("rucola", deadline=None)
 settings.load_profile("rucola")
 
+_SPARK = "tests/spark/"
 _LONGEST_FIRST = (
     "spark/test_stream",
     "scenario/test_sigkill_broker",
@@ -34,6 +41,29 @@ def pytest_report_header() -> str:
         return f"kernels: {len(KERNELS)}, each tested compiled and interpreted"
     missing = sorted(set(KERNELS) - set(COMPILED))
     return f"kernels: tested interpreted only, not compiled are {', '.join(missing)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays: no search for garbage goes through it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """A file stays in one process, and so does all that needs Spark: one Java process serves it."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _SPARK if nodeid.startswith(_SPARK) else super()._split_scope(nodeid)
+
+    return Together(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
