@@ -22,6 +22,8 @@ STATISTICS = "tags,queueId,storeTimestamp"
 MESSAGES = {1024: 1536 << 10, 100: 3072 << 10}
 """By body size: about 2 and 1.3 GB of log."""
 QUICK_PART = 4
+SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
+"""Java's own defaults, as on a cluster; those of ``local_session`` suit short work and leave one compiler out."""
 SIDES = ("store", "parquet", "prepared")
 WARM_UP = 2
 FILL_TIMEOUT_S = 300.0
@@ -42,7 +44,7 @@ def measure(context: Context) -> Iterator[Figure]:
         with scratch_directory() as directory:
             context.show(f"spark: writing {count:,} messages of {size}")
             _fill(directory, count, body_bytes)
-            with python_load("load_spark", directory, str(count)) as program:
+            with python_load("load_spark", directory, str(count), *SETTINGS) as program:
                 context.show(f"spark: writing {count:,} messages of {size} to Parquet, comparing the rows")
                 program.round("write")
                 program.round("check")
