@@ -88,6 +88,7 @@ def measure(context: Context) -> Iterator[Figure]:
         with _broker(directory) as (process, address, _):
             idle = _memory(process)
             taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, QUEUES))
+        context.show("memory: removing the store")
     yield _figure(GROUP, f"{text}, started", idle["own"], BUDGET_MB)
     yield _figure(GROUP, f"{text}, {taken:,} messages pulled from all queues, most", peak["own"], BUDGET_MB)
     yield _figure(GROUP, "the same, mapped pages of the store's files", peak["file"])
@@ -104,6 +105,7 @@ def measure_queues(context: Context) -> Iterator[Figure]:
         with _broker(directory, queues) as (process, address, seconds):
             idle = _memory(process)
             taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, queues))
+        context.show("memory: removing the store")
     yield Figure(QUEUES_GROUP, f"start with {text}", "s", seconds, budgets=(Budget("ours", "max", START_BUDGET_S),))
     yield _figure(QUEUES_GROUP, f"memory with {text}, started", idle["own"])
     yield _figure(QUEUES_GROUP, f"memory with {text}, {taken:,} messages pulled from all, most", peak["own"])
