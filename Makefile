@@ -10,9 +10,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-KERNELS := $(wildcard src/rucola/*/_*_cy.py)
-# PySpark comes as source: packing its jars only to unpack them is half of the wait.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings=--build-option=--compression=stored
+KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .PHONY: demo test check lint crash fuzz bench soak conformance docs clean
 
@@ -23,15 +22,31 @@ $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
 	@[ -x $(BIN)/python ] || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
+# PySpark comes as source: its jars are not packed only to be unpacked, and the kernels compile meanwhile.
+$(VENV)/.pyspark: | $(VENV)/.built
+	@$(PIP) wheel --no-deps --config-settings=--build-option=--compression=stored --wheel-dir $(VENV)/wheels pyspark
+	@touch $@
+
+$(VENV)/.package: $(VENV)/.built
+	@$(PIP) install --no-compile --editable .
+	@touch $@
+
+# The last line is in place of pip's compiling, which takes one processor and also the tests of other packages.
+define install
+	@echo "installing rucola[$(1)] into $(VENV) (PySpark is 435 MB: about a minute)"
+	@$(MAKE) --no-print-directory --jobs $(VENV)/.pyspark $(VENV)/.package
+	@$(PIP) install --no-compile --find-links $(VENV)/wheels 'rucola[$(1)]'
+	@rm -f $(VENV)/wheels/*.whl
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests/' $(VENV)/lib src || true
+endef
+
 $(VENV)/.demo: $(VENV)/.built
 	@$(BIN)/python demo/flights/java.py
-	@echo "installing rucola[demo] into $(VENV) (PySpark is 435 MB: about a minute or two)"
-	@$(PIP) --editable '.[demo]'
+	$(call install,demo)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.built
-	@echo "installing rucola[dev] into $(VENV) (PySpark is 435 MB: about a minute or two)"
-	@$(PIP) --editable '.[dev]'
+	$(call install,dev)
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
