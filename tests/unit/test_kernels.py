@@ -63,6 +63,8 @@ OTHERS = {
     "CHECK_TORN_END": log_reader.CHECK_TORN_END,
     "LOOK_AHEAD_BYTES": 6144,
     "CACHE_LINE_BYTES": 64,
+    "EACH_LOW": int.from_bytes(b"\x01" * 8, "big"),
+    "EACH_HIGH": int.from_bytes(b"\x80" * 8, "big"),
     "TIMER_UNIT_BYTES": timer.TIMER_UNIT.size,
     "TIMER_SLOT_BYTES": timer.TIMER_SLOT.size,
     "TIMER_BLANK_MAGIC": timer.TIMER_BLANK_MAGIC,
