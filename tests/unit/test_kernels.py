@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import tomllib
 from enum import IntEnum
 from pathlib import Path
@@ -63,6 +64,7 @@ OTHERS = {
     "CHECK_TORN_END": log_reader.CHECK_TORN_END,
     "LOOK_AHEAD_BYTES": 6144,
     "CACHE_LINE_BYTES": 64,
+    "WORDS_ARE_LITTLE": sys.byteorder == "little",
     "EACH_LOW": int.from_bytes(b"\x01" * 8, "big"),
     "EACH_HIGH": int.from_bytes(b"\x80" * 8, "big"),
     "TIMER_UNIT_BYTES": timer.TIMER_UNIT.size,
