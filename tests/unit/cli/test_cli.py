@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from rucola.cli.main import main
 from rucola.runtime.files import Files
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 
@@ -48,6 +50,16 @@ def refused(*arguments: str, **options: Any) -> tuple[int, str]:
     assert error.count("\n") == 1
     assert "Traceback" not in error
     return process.returncode, error
+
+
+def refused_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The same without a process: for what is refused before anything is started."""
+    code = main(list(arguments))
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert error.startswith("rucola: ")
+    assert error.count("\n") == 1
+    return code, error
 
 
 @contextlib.contextmanager
@@ -83,13 +95,18 @@ def content(store: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store that was used once."""
-    path = tmp_path / "store"
+@pytest.fixture(scope="module")
+def used_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("used") / "store"
     with up(path):
         pass
     return path
+
+
+@pytest.fixture
+def store(used_store: Path, tmp_path: Path) -> Path:
+    """A store that was used once."""
+    return shutil.copytree(used_store, tmp_path / "store")
 
 
 def get(url: str) -> tuple[int, str]:
@@ -216,8 +233,9 @@ def test_a_damaged_table(store):
         (["namesrv", "--port", "-1"], "-1"),
     ],
 )
-def test_a_command_line_that_is_not_understood(tmp_path, arguments, word):
-    code, error = refused(*arguments, cwd=tmp_path)
+def test_a_command_line_that_is_not_understood(tmp_path, monkeypatch, capsys, arguments, word):
+    monkeypatch.chdir(tmp_path)
+    code, error = refused_here(capsys, *arguments)
     assert code == 2
     assert word in error
     assert list(tmp_path.iterdir()) == []
@@ -232,9 +250,11 @@ def test_a_command_line_that_is_not_understood(tmp_path, arguments, word):
         ("a=\\u00g", "\\u"),
     ],
 )
-def test_a_configuration_that_is_not_allowed(store, text, word):
+def test_a_configuration_that_is_not_allowed(store, capsys, text, word):
     before = content(store)
-    code, error = refused("up", "--store", str(store), "--config", str(config_file(store, text)), *FREE_PORTS)
+    code, error = refused_here(
+        capsys, "up", "--store", str(store), "--config", str(config_file(store, text)), *FREE_PORTS
+    )
     assert code == 2
     assert word in error
     assert content(store) == before
