@@ -13,7 +13,7 @@ from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
-from rucola.protocol.codes import RequestCode
+from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.client import RemotingClient
 
@@ -111,7 +111,7 @@ def test_messages_for_others_do_not_end_a_wait(tmp_path: Path, filtered: dict[st
                 cluster.broker.services.hold.recheck()
                 answer = await held
             # Every five seconds its consumer hears how far it is all the same.
-            assert answer.ext_fields["nextBeginOffset"] == "8"
+            assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "8")
 
     run(scene())
 

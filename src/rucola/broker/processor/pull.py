@@ -378,6 +378,8 @@ class PullMessageProcessor:
         code = _CODES.get(result.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
+        if request.moved and code == ResponseCode.PULL_NOT_FOUND:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # as a read from where it began says
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
