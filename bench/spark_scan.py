@@ -19,8 +19,8 @@ PEER = "Parquet"
 ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
 """What counts of messages over time need."""
-MESSAGES = {1024: 1536 << 10, 100: 3072 << 10}
-"""By body size: about 2 and 1.3 GB of log."""
+MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
+"""By body size: about 1.3 and 0.7 GB of log."""
 QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
 """Java's own defaults, as on a cluster; those of ``local_session`` suit short work and leave one compiler out."""
