@@ -136,6 +136,27 @@ def check_frame(data: bytes, number: int) -> None:
             assert "once" in error.expected, error  # a field twice that the fast road does not look at
         else:
             assert values(table, source, row) == expected(command)
+    check_answers(data, table, rows, number)
+
+
+def check_answers(data: bytes, table: array[int], rows: int, number: int) -> None:
+    """What a producer reads of its answers is what the plain road reads; both forms agree."""
+    answers, *others = [
+        form.read_send_answers(data, table, rows) for form in chosen("protocol._send_request_cy", number)
+    ]
+    assert all(other == answers for other in others)
+    for row, answer in enumerate(answers):
+        base = row * ROW_WIDTH
+        if answer is None or table[base + FrameColumn.FLAG] == -1:  # code and opaque are filled in later
+            continue
+        start = table[base + FrameColumn.HEADER_POS]
+        command = refused(decode_header, data[start : start + table[base + FrameColumn.HEADER_LEN]], 0)
+        if command is not None:
+            fields = command.ext_fields
+            names = ("msgId", "queueId", "queueOffset", "transactionId", "batchUniqId")
+            read = [None if answer[1 + place] is None else str(answer[1 + place]) for place in range(len(names))]
+            assert (answer[0], read[0], *read[3:]) == (command.code, fields["msgId"], *map(fields.get, names[3:]))
+            assert [int(fields[name]) for name in names[1:3]] == [answer[2], answer[3]]
 
 
 def check_framed(data: bytes, number: int) -> None:
