@@ -375,6 +375,9 @@ class TestHash:
             (b"\xf4\x90\x80\x80", 4),
             (b"\xf0\x9f\x98", 1),
             (b"\xe4\xb8", 1),
+            (b"\xed\xa0", 1),
+            (b"\xed\xa0\xed\xa0", 2),
+            (b"\xed\xa0\xf0", 2),
             (b"\xc3", 1),
         ],
     )
@@ -388,16 +391,11 @@ class TestHash:
 
 
 def _java_replacement(error: UnicodeError) -> tuple[str, int]:
-    """Java makes one replacement of a surrogate coded in three bytes, Python three."""
+    """Java makes one replacement of a surrogate coded in three bytes or cut after two, Python one of each byte."""
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start
-    if (
-        data[start] == 0xED
-        and len(data) > start + 2
-        and data[start + 1] & 0xE0 == 0xA0
-        and data[start + 2] & 0xC0 == 0x80
-    ):
-        return "\ufffd", start + 3
+    if data[start] == 0xED and data[start + 1 : start + 2] >= b"\xa0" and data[start + 1] < 0xC0:
+        return "\ufffd", start + (3 if data[start + 2 : start + 3] and data[start + 2] & 0xC0 == 0x80 else 2)
     return "\ufffd", error.end
 
 
