@@ -181,16 +181,13 @@ def _remove_after(self: MappedFileQueue, position: int) -> list[str]:
     return removed
 
 
-_put_aside = ConsumeQueue._put_aside
+_write_again = ConsumeQueue._write_again
 
 
-def _put_only_what_differs(
-    self: ConsumeQueue, queue_offset: int, physical_offset: int, size: int, tags_code: int
-) -> None:
-    unit = (physical_offset, size, tags_code)
-    if queue_offset < self.max_offset and self.unit(queue_offset) == unit:
-        return
-    _put_aside(self, queue_offset, physical_offset, size, tags_code)
+def _write_only_what_differs(self: ConsumeQueue, start: int, units: bytes) -> None:
+    file = self.files.find(start)
+    if file is None or file.segment.view[start - file.start : start - file.start + len(units)] != units:
+        _write_again(self, start, units)
 
 
 def _create_without_sync(self: MappedFileQueue, start: int) -> str:
@@ -250,7 +247,7 @@ FOUND: dict[str, tuple[str, Defect]] = {
     ),
     "units found in memory after a kill not synced": (
         "kill, async",
-        plant(ConsumeQueue, "_put_aside", _put_only_what_differs),
+        plant(ConsumeQueue, "_write_again", _write_only_what_differs),
     ),
 }
 """Noticed by power cuts; name to workload and how it was."""

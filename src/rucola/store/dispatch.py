@@ -181,10 +181,17 @@ class Dispatcher:
         for queue_id in queue_ids:
             queue = self.queues.get(topic, queue_id)
             count, tags_code, same = gather_units(table, first, last, queue_id, queue.max_offset, start, self._units)
-            if count < 0:
-                return False
-            if count:
+            if count > 0:
                 queue.put_units(self._units, count)
+            elif count < 0:
+                # Recovery looks at records once more whose units are there.
+                row = first + table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH].index(queue_id)
+                offset = table[row * ROW_WIDTH + _QUEUE_OFFSET]
+                count, tags_code, same = gather_units(table, row, last, queue_id, offset, start, self._units)
+                if count < 0 or offset > queue.max_offset:
+                    return False
+                queue.put_units_again(offset, self._units, count)
+            if count:
                 self._touch(queue, tags_code if same else None)
         return True
 

@@ -13,7 +13,8 @@ from tests.unit.store.stores import SEGMENT, config, contents, crashed, everythi
 
 from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
-from rucola.runtime.files import Files
+from rucola.runtime.files import Files, MappedSegment
+from rucola.store.dispatch import Dispatcher
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
@@ -218,6 +219,51 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
     assert sum(map(len, seen.values())) == COUNT
     store.shutdown()
     assert units(image) == whole
+
+
+@pytest.mark.parametrize("lost", [0, 1, 130, 349])
+def test_units_that_are_there_are_written_again_many_at_once(
+    lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One queue has none, some or all of its newest units; an older one is damaged; the system may have any of them
+    in memory only."""
+    store = opened(tmp_path / "live")
+    fill(store, COUNT, topics=1)
+    path = crashed(store, tmp_path / "live", tmp_path / "image")
+    whole = units(path)
+    end = COUNT // 2 - lost
+    for number in range(end, COUNT // 2):
+        overwrite(path / "consumequeue" / "T0" / "1" / f"{number // 100 * 2000:020d}", number % 100 * 20, bytes(20))
+    overwrite(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * 80 + 3, b"\x01")
+    (path / "rucola-watermark").unlink()
+    stored: list[tuple[int, int]] = []
+    rewriting = MappedSegment.rewrite
+
+    def recorded(self: MappedSegment, position: int, length: int) -> None:
+        if "T0/1" in self.path:
+            stored.append((int(self.path[-20:]) + position, length))
+        rewriting(self, position, length)
+
+    monkeypatch.setattr(MappedSegment, "rewrite", recorded)
+    monkeypatch.setattr(Dispatcher, "_put_rows", lambda *_: pytest.fail("record by record"))
+    store, seen = recovered(path)
+    assert sum(map(len, seen.values())) == COUNT
+    store.shutdown()
+    assert units(path) == whole
+    assert {byte for start, length in stored for byte in range(start, start + length)} == set(range(20 * end))
+
+
+def test_units_of_records_that_are_older_than_the_queue_are_left_out(tmp_path: Path) -> None:
+    store = opened(tmp_path / "live")
+    fill(store, COUNT, topics=1)
+    path = crashed(store, tmp_path / "live", tmp_path / "image")
+    gone = path / "consumequeue" / "T0" / "1" / f"{0:020d}"
+    gone.unlink()
+    whole = units(path)
+    store, seen = recovered(path)
+    assert (len(seen[b"T0", 0]), len(seen[b"T0", 1])) == (COUNT // 2, COUNT // 2 - 100)
+    store.shutdown()
+    assert units(path) == whole
 
 
 @pytest.mark.parametrize("removed", [0, 1, 2])
@@ -445,7 +491,8 @@ LOADER = """
 import sys
 from rucola.errors import StoreLockedError
 from rucola.runtime.clock import SystemClock
-from rucola.runtime.files import Files
+from rucola.runtime.files import Files, MappedSegment
+from rucola.store.dispatch import Dispatcher
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.recovery import Recovery

@@ -280,28 +280,49 @@ class ConsumeQueue:
             self.max_offset += take
             done += take
 
+    def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> None:
+        """Writes the units of ``count`` entries from ``queue_offset`` on, which is not behind ``max_offset``.
+
+        Those that are there already are written once more.
+
+        Raises:
+            DiskFullError: no space for all of them; those before are written.
+        """
+        done, there = 0, min(count, self.max_offset - queue_offset)
+        while done < there:
+            position = (queue_offset + done) * UNIT_BYTES
+            room = self.files.segment_bytes - position % self.files.segment_bytes
+            take = min(there - done, room // UNIT_BYTES)
+            self._write_again(position, units[done * UNIT_BYTES : (done + take) * UNIT_BYTES])
+            done += take
+        self.put_units(units[there * UNIT_BYTES :], count - there)
+
     def put_record(self, request: DispatchRequest) -> None:
         """Writes the unit of a record; see ``put``."""
         self.put(request.queue_offset, request.physical_offset, request.size, request.tags_code)
 
     def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         if queue_offset < self.max_offset:
-            file = self.files.find(queue_offset * UNIT_BYTES)
-            if file is not None:
-                position = queue_offset * UNIT_BYTES - file.start
-                if self.unit(queue_offset) != (physical_offset, size, tags_code):
-                    _put(file.segment.buffer, position, physical_offset, size, tags_code)
-                else:
-                    # A process that was killed, or whose sync failed, may have left the unit in memory only, in a page
-                    # that the system takes for written.
-                    file.segment.rewrite(position, UNIT_BYTES)
-                self._synced = min(self._synced, queue_offset * UNIT_BYTES)
+            self._write_again(queue_offset * UNIT_BYTES, UNIT.struct.pack(physical_offset, size, tags_code))
             return
         if self.max_offset == self.min_offset:
             self._begin_at(queue_offset)
         while self.max_offset < queue_offset:
             self.put(self.max_offset, 0, PREFILL_SIZE, 0)
         self.put(queue_offset, physical_offset, size, tags_code)
+
+    def _write_again(self, start: int, units: bytes | bytearray) -> None:
+        """Writes units that are there from byte ``start`` of the queue on, all in one segment, if it has not expired.
+
+        A process that was killed, or whose sync failed, may have left them in memory only, in pages that the system
+        takes for written.
+        """
+        file = self.files.find(start)
+        if file is not None:
+            position = start - file.start
+            file.segment.view[position : position + len(units)] = units
+            file.segment.rewrite(position, len(units))
+            self._synced = min(self._synced, start)
 
     def _begin_at(self, queue_offset: int) -> None:
         """An empty queue begins with ``queue_offset``: units before it in its segment point at nothing.
