@@ -144,6 +144,7 @@ OFFICIAL = (
     Command("updateSubGroup -n NS -c DefaultCluster -g G_new -s true -r 4 -q 2 -m true"),
     Command("getConsumerConfig -n NS -g G_new"),
     Command("consumerProgress -n NS -g G_admin", first(5, "^T_admin")),
+    Command("consumerProgress -n NS -g G_ours_C -t T_admin", first(7, "^T_admin|Inflight Total")),
     Command("consumerProgress -n NS", first(5, "G_admin")),
     Command("consumerProgress -n NS -g G_none", failed),
     Command("consumerConnection -n NS -g G_admin", found(r"T_admin|%RETRY%G_admin|JAVA|V5_3_3|CLUSTERING|CONSUME_\w+")),

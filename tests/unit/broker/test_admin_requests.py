@@ -72,6 +72,38 @@ def test_progress_of_topics_and_groups(tmp_path: Path) -> None:
     run(scene())
 
 
+def test_what_was_fetched_and_is_not_consumed_yet(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with administered(tmp_path) as there:
+
+            async def inflight() -> tuple[list[int], int]:
+                stats = ConsumeStats.decode((await there.ask(208, consumerGroup="G_live")).body)
+                everyone = ConsumeStatsList.decode((await there.ask(317, isOrder="false")).body)
+                return [stats.offset_table[queue(at)].pull_offset for at in (0, 1)], everyone.total_inflight_diff
+
+            cluster = there.cluster
+            assert await inflight() == ([2, 2], 0)
+            assert (await cluster.pull("T_live", 0, 2, group="G_live")).ext_fields["nextBeginOffset"] == "4"
+            assert await inflight() == ([4, 2], 2)
+            cluster.broker.offsets.commit("G_live", "T_live", 0, 4)
+            assert await inflight() == ([4, 2], 0)
+            await cluster.pull(
+                "T_live", 0, 0, group="G_live"
+            )  # it went back: less than it has consumed counts for none
+            await cluster.pull("T_live", 1, 4, group="G_live")  # the end of the queue, there is nothing to be given
+            assert await inflight() == ([4, 4], 2)
+            cluster.broker.offsets.reset("G_live", "T_live", 1, 1)
+            assert await inflight() == ([4, 1], 0)
+            await cluster.pull("T_live", 1, 4, group="G_live")
+            assert await inflight() == ([4, 1], 0)
+            cluster.broker.offsets.remove_group("G_live")
+            await cluster.pull("T_live", 1, 2, group="G_other")
+            cluster.broker.offsets.remove_topic("T_live")
+            assert not cluster.broker.offsets.pulled
+
+    run(scene())
+
+
 def test_units_of_a_queue(tmp_path: Path) -> None:
     async def scene() -> None:
         async with administered(tmp_path) as there:

@@ -74,8 +74,10 @@ def test_groups_and_their_progress(tmp_path: Path, capsys: Capture) -> None:
         assert (group.retry_max_times, group.retry_queue_nums) == (3, 2)
         assert (group.consume_from_min_enable, group.consume_broadcast_enable) == (True, False)
         assert (await shell.rows("getConsumerConfig -g G1"))[0]["retryMaxTimes"] == 3
+        await there.cluster.pull("T_live", 0, 2, group="G_live")
         rows = await shell.rows("consumerProgress -g G_live")
-        assert [row["Diff"] for row in rows[:-1]] == [2, 2] and rows[-1]["diffTotal"] == 4
+        assert [(row["Diff"], row["Inflight"]) for row in rows[:-1]] == [(2, 2), (2, 0)]
+        assert (rows[-1]["diffTotal"], rows[-1]["inflightTotal"]) == (4, 2)
         everyone = await shell.rows("consumerProgress")
         assert [(row["Group"], row["Count"], row["Diff Total"]) for row in everyone] == [("G_live", 1, 4)]
         await shell("cloneGroupOffset -s G_live -d G1 -t T_live -o true")

@@ -43,6 +43,8 @@ class ConsumerOffsetManager:
         """Offsets that ``clamp`` changed since the start."""
         self.resets: dict[str, dict[int, int]] = {}
         """Offsets set from outside that the group's next pull of the queue has yet to hear of, by the same keys."""
+        self.pulled: dict[tuple[str, str, int], int] = {}
+        """Where the last answer to a pull told the group to go on, by group, topic and queue id. Only in memory."""
 
     def load(self, text: bytes | None) -> None:
         """Take over ``consumerOffset.json``.
@@ -70,9 +72,15 @@ class ConsumerOffsetManager:
         queues = self.table.get(topic_at_group(topic, group))
         return None if queues is None else queues.get(queue_id)
 
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Behind the last message that the group was given or has consumed, 0 when there was none."""
+        consumed = self.query(group, topic, queue_id) or 0
+        return max(self.pulled.get((group, topic, queue_id), 0), consumed, 0)
+
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """Set the offset whatever the group's clients think; they hear of it with their next pull."""
         self.commit(group, topic, queue_id, consumer_offset)
+        self.pulled.pop((group, topic, queue_id), None)
         self.resets.setdefault(topic_at_group(topic, group), {})[queue_id] = consumer_offset
 
     def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
@@ -143,10 +151,12 @@ class ConsumerOffsetManager:
     def remove_group(self, group: str) -> None:
         """Forget a deleted group."""
         self._remove(lambda key: key.endswith("@" + group))
+        self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[0] != group}
 
     def remove_topic(self, topic: str) -> None:
         """Forget a deleted topic."""
         self._remove(lambda key: key.startswith(topic + "@"))
+        self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
     def persist(self) -> None:
         """Write the table when it changed since the last time."""

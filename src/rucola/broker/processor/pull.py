@@ -372,6 +372,7 @@ class PullMessageProcessor:
             if not self.cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
                 _refuse(request, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
+        self._offsets.pulled[request.group, request.topic, request.queue_id] = result.next_offset
         if result.status is _FOUND:
             _answer(request, 0, result)
             return

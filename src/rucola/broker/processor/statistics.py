@@ -160,11 +160,10 @@ class StatisticsProcessor:
         name = topic.topic_name.encode()
         for queue_id in range(topic.read_queue_nums):
             consumed = max(self._offsets.query(group, topic.topic_name, queue_id) or 0, 0)
-            # What was fetched beyond that only the clients know; the reference counts pulls for it.
             result.offset_table[self._queue(topic.topic_name, queue_id)] = OffsetWrapper(
                 self._store.max_queue_offset(name, queue_id),
                 consumed,
-                consumed,
+                self._offsets.query_pulled(group, topic.topic_name, queue_id),
                 self._store_time(name, queue_id, consumed - 1, cold),
             )
         rates = self._stats.group_gets(topic.topic_name, group)

@@ -34,18 +34,19 @@ def consumer_progress(
                 wrapper.broker_offset,
                 wrapper.consumer_offset,
                 wrapper.broker_offset - wrapper.consumer_offset,
-                max(wrapper.pull_offset - wrapper.consumer_offset, 0),
+                wrapper.inflight,
                 output.time_text(wrapper.last_timestamp),
             ]
             for queue, wrapper in sorted(stats.offset_table.items())
         ]
         columns = ["Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "Inflight", "LastTime"]
         output.table(columns, rows)
-        total = stats.total_diff()
+        total, inflight = stats.total_diff(), stats.inflight_diff()
         output.say(
-            f"Consume TPS: {stats.consume_tps:.2f}\nConsume Diff Total: {total}",
+            f"Consume TPS: {stats.consume_tps:.2f}\nConsume Diff Total: {total}\nConsume Inflight Total: {inflight}",
             consumeTps=stats.consume_tps,
             diffTotal=total,
+            inflightTotal=inflight,
         )
 
     async def everyone(admin: AdminClient) -> None:

@@ -30,12 +30,21 @@ class TopicStatsTable(Body):
 
 @dataclass(slots=True)
 class OffsetWrapper(Body):
-    """A group in one queue; ``last_timestamp``: store time of the last message consumed, 0 for none."""
+    """A group in one queue; ``last_timestamp``: store time of the last message consumed, 0 for none.
+
+    Attributes:
+        pull_offset: behind the last message that a consumer was given; 0 from brokers before 5.0, which do not say it.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     pull_offset: int = 0
     last_timestamp: int = 0
+
+    @property
+    def inflight(self) -> int:
+        """Messages fetched and not yet consumed."""
+        return max(self.pull_offset - self.consumer_offset, 0)
 
 
 @dataclass(slots=True)
@@ -51,7 +60,7 @@ class ConsumeStats(Body):
 
     def inflight_diff(self) -> int:
         """Messages fetched and not yet consumed."""
-        return sum(wrapper.pull_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
+        return sum(wrapper.inflight for wrapper in self.offset_table.values())
 
 
 @dataclass(slots=True)
