@@ -59,6 +59,8 @@ def test_progress_of_topics_and_groups(tmp_path: Path) -> None:
             assert empty.offset_table.keys() == {queue(0, "%RETRY%G_live")}
             unread = await there.ask(208, consumerGroup="G_live", topic="BenchmarkTest")
             assert ConsumeStats.decode(unread.body).offset_table == {}
+            listed = await there.ask(208, consumerGroup="G_live", topic="T_live", topicList="BenchmarkTest")
+            assert {of.topic for of in ConsumeStats.decode(listed.body).offset_table} == {"BenchmarkTest"}
             all_of_them = ConsumeStatsList.decode((await there.ask(317, isOrder="false")).body)
             assert (all_of_them.total_diff, all_of_them.broker_addr) == (4, there.cluster.broker.address)
             ordered = ConsumeStatsList.decode((await there.ask(317, isOrder="true")).body)

@@ -90,12 +90,14 @@ class StatisticsProcessor:
 
     def _consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
         header = GetConsumeStatsRequestHeader.from_ext_fields(command.ext_fields)
-        names = [name for name in (header.topic_list or header.topic or "").split(";") if name.strip()]
+        group = header.consumer_group
+        listed = [name for name in (header.topic_list or "").split(";") if name.strip()]
         result = ConsumeStats()
-        for name in names or self._offsets.topics_of(header.consumer_group):
+        for name in listed or ([header.topic] if header.topic else self._offsets.topics_of(group)):
             topic = self._topics.get(name)
-            if topic is not None and self._consumers.reads(header.consumer_group, name):
-                self._add_progress(result, header.consumer_group, topic, cold)
+            # Who lists topics hears of them whatever the group subscribed to meanwhile.
+            if topic is not None and (listed or self._consumers.reads(group, name)):
+                self._add_progress(result, group, topic, cold)
         cold.check()
         return success(command, None, result)
 
