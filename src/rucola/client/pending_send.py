@@ -85,6 +85,7 @@ class PendingSend(Waiter):
         "_expires_at",
         "_retries_left",
         "_rules",
+        "_stored",
         "_target",
         "batch",
         "fixed_queue",
@@ -118,6 +119,7 @@ class PendingSend(Waiter):
         self._retries_left = retries
         self._attempts = 0
         self._target: SendTarget | None = None
+        self._stored: tuple[SendStatus, SendAnswer, SendTarget | None] | None = None  # of an attempt, but not safe yet
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
     def send(self, target: SendTarget) -> None:
@@ -157,14 +159,16 @@ class PendingSend(Waiter):
         status = _STATUS.get(code)
         if status is None:
             self._refused(batch, row)
-        elif code and self._rules.retry_when_not_flushed and self._retries_left > 0:
+            return
+        try:
+            answer = self._read(batch, row)
+        except FormatError as error:
+            self.fail(error)
+            return
+        if code and self._rules.retry_when_not_flushed and self._retries_left > 0:
+            self._stored = status, answer, self._target
             self._retry(BrokerError(code, status.value, self._address()))
         else:
-            try:
-                answer = self._read(batch, row)
-            except FormatError as error:
-                self.fail(error)
-                return
             self._succeed(status, answer)
 
     def failed(self, error: RemotingError) -> None:
@@ -173,7 +177,11 @@ class PendingSend(Waiter):
         self._retry(error)
 
     def fail(self, error: RucolaError) -> None:
-        """Give up."""
+        """Give up; what an earlier attempt stored is still a result, as in the reference."""
+        if self._stored is not None:
+            status, answer, self._target = self._stored
+            self._succeed(status, answer)
+            return
         if self._attempts > 1:
             error.add_note(f"attempt {self._attempts} to send {self.msg_id} to topic {self.topic}")
         if not self.future.done():

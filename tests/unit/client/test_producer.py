@@ -261,6 +261,28 @@ def test_stored_but_not_safe_is_a_result(run, broker, answer_stored, code, statu
     run(scene())
 
 
+@pytest.mark.parametrize("later", [13, 2, None])
+def test_stored_but_not_safe_outlives_the_failure_of_later_attempts(run, broker, answer_stored, later):
+    """They are refused, refused as often as they are made, or lose their connection."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as one:
+            config = ProducerConfig(
+                send_msg_timeout_ms=3_600_000, retry_backoff_ms=1, retry_another_broker_when_not_store_ok=True
+            )
+            async with Producer("pg", one.address, config) as producer:
+                queue = MessageQueue("T", "broker-a", 1)
+                fail = (lambda command: one.channels[-1].close()) if later is None else refuse(later)
+                one.scripts[SEND] = [lambda command: answer_stored(command, 1, 5, code=10), fail, fail]
+                result = await producer.send(Message("T", b"x"), queue)
+                assert (result.status, result.queue_offset) == (SendStatus.FLUSH_DISK_TIMEOUT, 5)
+                assert result.message_queue == queue
+                assert one.codes().count(SEND) == (2 if later == 13 else 3)
+                assert producer.in_flight == 0
+
+    run(scene())
+
+
 def test_retry_goes_to_another_broker(run, broker):
     async def scene() -> None:
         async with broker("broker-a", {"T": 2}) as one, broker("broker-b", {"T": 2}) as other:
