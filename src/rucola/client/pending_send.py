@@ -13,7 +13,7 @@ from rucola.client.send_frame import EncodedMessage
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import BrokerError, FormatError, RemotingError, RucolaError
+from rucola.errors import BrokerError, ClientError, FormatError, RemotingError, RucolaError
 from rucola.protocol._send_request_cy import encode_send_head, read_send_answers
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.frame import FrameBatch, SendAnswer
@@ -121,6 +121,16 @@ class PendingSend(Waiter):
         self._target: SendTarget | None = None
         self._stored: tuple[SendStatus, SendAnswer, SendTarget | None] | None = None  # of an attempt, but not safe yet
         self.future: asyncio.Future[SendResult] = loop.create_future()
+
+    def ended(self) -> bool:
+        """Whether it ends here, before its first attempt: it was cancelled, or its time is over."""
+        if self.future.done():
+            self._rules.finished(self)
+        elif self._now() >= self._expires_at:
+            self.fail(ClientError(f"no route to topic {self.topic} within {self.timeout_ms} ms"))
+        else:
+            return False
+        return True
 
     def send(self, target: SendTarget) -> None:
         """Make an attempt with the time that is left."""

@@ -235,10 +235,10 @@ class SendPipeline:
             failure = error
         finally:
             for send in self._unrouted.pop(topic):
-                if failure is None:
-                    self._send_routed(send)
-                else:
+                if failure is not None:
                     send.fail(copy.copy(failure))  # whoever gets it may raise it: one traceback each
+                elif not send.ended():
+                    self._send_routed(send)
 
     async def _refresh(self, topic: str) -> None:
         try:

@@ -118,6 +118,30 @@ def test_topic_without_any_route(run, broker):
     run(scene())
 
 
+def test_what_nobody_waits_for_when_its_route_comes_is_not_sent(broker):
+    """Of three sends that wait for a route one is cancelled, and the time of another is over."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
+            held: list[RemotingCommand] = []
+            one.scripts[ROUTE] = [held.append]
+            cancelled, late, patient = (
+                producer.submit(Message("T", body), timeout_ms=timeout_ms)
+                for body, timeout_ms in ((b"cancelled", None), (b"late", 100), (b"patient", None))
+            )
+            await one.until(lambda: bool(held))
+            cancelled.cancel()
+            advance(0.2)
+            one.channels[-1].send(one._route(held[0]).encode())
+            assert (await patient).status is SendStatus.SEND_OK
+            with pytest.raises(ClientError, match="no route to topic T within 100 ms"):
+                await late
+            assert [body for _, body in one.stored] == [b"patient"]
+            assert producer.in_flight == 0
+
+    run_stepped(scene())
+
+
 def test_second_name_server_is_asked_when_the_first_is_away(run, broker):
     async def scene() -> None:
         async with broker() as away:
