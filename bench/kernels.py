@@ -26,7 +26,6 @@ from bench.samples import (
     send_batch,
     send_frames,
 )
-from rucola.client.send_frame import header_head
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
@@ -34,6 +33,7 @@ from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.answers import SendAnswers
 from rucola.protocol.codes import RequestCode
+from rucola.protocol.send_request import header_head
 
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
 COUNT = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from array import array
 
-from rucola.client.send_frame import header_head, properties_json, properties_text, send_frame
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats._message_cy import encode_rows
@@ -14,6 +13,7 @@ from rucola.formats.checksum import crc32
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.frame import FrameBatch
+from rucola.protocol.send_request import header_head, properties_json, properties_text, send_frame
 
 TOPIC = b"bench"
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"

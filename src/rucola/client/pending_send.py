@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from rucola.client.send_frame import EncodedMessage
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, FormatError, RemotingError, RucolaError
-from rucola.protocol._send_request_cy import encode_send_head, read_send_answers
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.frame import FrameBatch, SendAnswer
+from rucola.protocol.send_request import EncodedMessage, encode_send_head, send_answers
 from rucola.remoting.client import RemotingClient
 from rucola.remoting.response_future import Waiter
 
@@ -157,7 +156,7 @@ class PendingSend(Waiter):
 
     def answered(self, batch: FrameBatch, row: int) -> None:
         """The broker's answer to the latest attempt."""
-        answer = (batch.send_answers or _send_answers(batch))[row]
+        answer = (batch.send_answers or send_answers(batch))[row]
         if answer is None or answer[0]:
             self._take(batch, row)
         else:
@@ -217,7 +216,7 @@ class PendingSend(Waiter):
         return result
 
     def _read(self, batch: FrameBatch, row: int) -> SendAnswer:
-        answer = (batch.send_answers or _send_answers(batch))[row]
+        answer = send_answers(batch)[row]
         if answer is not None:
             return answer
         fields = batch.command(row).ext_fields
@@ -277,12 +276,3 @@ class PendingSend(Waiter):
 
     def _address(self) -> str:
         return self._target.address if self._target is not None else ""
-
-
-def _send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
-    """What all frames of a read say of messages that were sent, read when the first is asked for.
-
-    None for frames that are something else, and for answers that only ``FrameBatch.command`` can read.
-    """
-    batch.send_answers = read_send_answers(batch.source, batch.table, batch.count)
-    return batch.send_answers

@@ -10,13 +10,6 @@ from ipaddress import ip_address
 
 from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.instance import ClientInstance, check_group, check_topic
-from rucola.client.send_frame import (
-    EncodedMessage,
-    batch_body,
-    properties_json,
-    properties_text,
-    unusual_properties,
-)
 from rucola.client.send_pipeline import SendPipeline
 from rucola.client.send_result import SendResult
 from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
@@ -28,7 +21,14 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError
 from rucola.formats.compression import compress
-from rucola.protocol._send_request_cy import encode_properties
+from rucola.protocol.send_request import (
+    EncodedMessage,
+    batch_body,
+    encode_properties,
+    properties_json,
+    properties_text,
+    unusual_properties,
+)
 from rucola.runtime.clock import Clock, SystemClock
 
 _UNIQ_KEY = message_const.UNIQ_KEY

@@ -14,13 +14,13 @@ from itertools import count
 from rucola.client.config import ProducerConfig
 from rucola.client.instance import ClientInstance
 from rucola.client.pending_send import PendingSend, SendTarget
-from rucola.client.send_frame import EncodedMessage, header_head, send_frame
 from rucola.client.send_result import SendResult
 from rucola.client.trace import SentTrace, TracedSend
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, RucolaError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_ONEWAY
+from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
 
 _TURN_MESSAGES = 64
 """Submissions after which ``ready`` lets the event loop write and read, so that sending and answering overlap."""

@@ -8,15 +8,16 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels import FORMS
 from tests.kernels import kernel as load_kernel
 
-from rucola.client.send_frame import header_head, properties_json, properties_text, unusual_properties
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.protocol.send_request import header_head, properties_json, properties_text, unusual_properties
 
 FIELDS = {
     "MSG_REGION": "DefaultRegion",
@@ -58,7 +59,8 @@ def test_properties(module: ModuleType, properties: dict[str, str]) -> None:
 @given(st.dictionaries(st.text(max_size=40), st.text(max_size=1_500), max_size=6))
 def test_any_properties(properties: dict[str, str]) -> None:
     """What the kernel leaves to the plain road is sent or refused there; the two forms never differ."""
-    encoded = load_kernel("protocol._send_request_cy", "interpreted").encode_properties(properties)
+    encoded, *others = [load_kernel("protocol._send_request_cy", form).encode_properties(properties) for form in FORMS]
+    assert all(other == encoded for other in others)
     try:
         plain = orjson.loads(plain_json(properties))
     except ClientError:

@@ -1,5 +1,7 @@
-"""Send requests as bytes, built without a header object: everything that does not change from message to message is
-prepared once per queue. The frames equal those of ``protocol.command`` (a test holds them against each other).
+"""The client's end of a send, without header objects: requests as bytes, and what their answers say.
+
+What does not change from message to message is prepared once per queue. The frames equal those of ``protocol.command``
+(a test holds them against each other).
 
 Source: protocol.md 1.2, 1.13, 2.2; RocketMQ 5.3.3, SendMessageRequestHeaderV2 and MessageDecoder.
 """
@@ -15,8 +17,22 @@ import orjson
 from rucola.common import message_const
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
-from rucola.protocol._send_request_cy import encode_send_head
+from rucola.protocol._send_request_cy import encode_properties, encode_send_head, read_send_answers
 from rucola.protocol.codes import RequestCode
+from rucola.protocol.frame import FrameBatch, SendAnswer
+
+__all__ = [
+    "EncodedMessage",
+    "batch_body",
+    "encode_properties",
+    "encode_send_head",
+    "header_head",
+    "properties_json",
+    "properties_text",
+    "send_answers",
+    "send_frame",
+    "unusual_properties",
+]
 
 EncodedMessage = tuple[bytes, int, int, bytes]
 """A message ready for its header: body as transferred, sysFlag, the application's flag, properties as a JSON string."""
@@ -65,7 +81,7 @@ def send_frame(
         sys_flag: bits of ``MessageSysFlag``.
         born_timestamp_ms: when it is sent.
         message_flag: the application's flag.
-        properties: from ``_send_request_cy.encode_properties`` or ``properties_json``.
+        properties: from ``encode_properties`` or ``properties_json``.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
         body: as transferred, compressed or not.
@@ -77,7 +93,7 @@ def send_frame(
 
 
 def unusual_properties(properties: Mapping[str, str]) -> bytes:
-    """``_send_request_cy.encode_properties`` for those that it leaves.
+    """``encode_properties`` for those that it leaves.
 
     Raises:
         ClientError: they cannot be sent.
@@ -136,3 +152,13 @@ def _member(body: bytes, flag: int, properties: Mapping[str, str]) -> tuple[byte
         raise ClientError(f"properties take {len(text)} bytes, the limit is {PROPERTIES_BYTES_MAX}")
     head = _BATCH_HEAD.pack(_ITEM_BYTES + len(body) + len(text), 0, 0, flag, len(body))
     return head, body, _SHORT.pack(len(text)), text
+
+
+def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
+    """What all frames of a read say of messages that were sent, read when the first is asked for.
+
+    None for frames that are something else, and for answers that only ``FrameBatch.command`` can read.
+    """
+    if batch.send_answers is None:
+        batch.send_answers = read_send_answers(batch.source, batch.table, batch.count)
+    return batch.send_answers

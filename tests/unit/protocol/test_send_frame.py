@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from rucola.client.send_frame import batch_body, header_head, properties_json, properties_text, send_frame
 from rucola.common.columns import FrameColumn, FrameKind
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
@@ -14,6 +13,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameReader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.protocol.send_request import batch_body, header_head, properties_json, properties_text, send_frame
 
 QUEUE = MessageQueue("TopicTest", "broker-a", 11)
 PROPERTIES = {"UNIQ_KEY": "C0A8010A", "TAGS": 'A"\\', "Stadt": "Zürich 🌿", "WAIT": "true"}
