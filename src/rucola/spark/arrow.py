@@ -7,6 +7,7 @@ Every array owns its bytes, so the segment or the receive buffer below may go aw
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.hosts import host_text
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats import _columns_cy
+from rucola.spark.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -30,8 +32,6 @@ SCRATCH_COLUMN = ROW_WIDTH - 1
 HOSTS_KEPT = 4096
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """Two upper-case hex digits per byte value, as they lie in memory."""
-
-Mask = npt.NDArray[np.bool_]
 
 _host_text = lru_cache(HOSTS_KEPT)(host_text)
 
@@ -125,7 +125,7 @@ def table_view(table: array[int]) -> npt.NDArray[np.int64]:
 
 def validity(valid: Mask) -> Any:
     """Arrow's validity bitmap; None when every row has a value."""
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return None if valid.all() else bits(valid)
 
 
 def text(values: pa.Array) -> pa.Array:
@@ -136,26 +136,21 @@ def text(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        decoded = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
-        return pa.array(decoded, pa.string())
+        decoded = [(value or b"").decode("utf-8", "replace").encode() for value in values.to_pylist()]
+        return pc.if_else(values.is_valid(), from_bytes(decoded, pa.string()), pa.nulls(len(values), pa.string()))
 
 
 class Repeated:
-    """Arrays of one value over and over; neighbouring batches mostly have the same, and share its memory.
+    """Arrays of one text over and over; neighbouring batches mostly have the same, and share its memory."""
 
-    Args:
-        kind: of the arrays.
-    """
+    def __init__(self) -> None:
+        self._value = ""
+        self._array = pa.nulls(0, pa.string())
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self._kind = kind
-        self._value: object = None
-        self._array = pa.array([], kind)
-
-    def array(self, value: object, count: int) -> pa.Array:
-        """``value``, which is not None, ``count`` times."""
+    def array(self, value: str, count: int) -> pa.Array:
+        """``value``, ``count`` times."""
         if value != self._value or count > len(self._array):
-            self._value, self._array = value, pa.repeat(pa.scalar(value, self._kind), count)
+            self._value, self._array = value, from_bytes([value.encode()] * count, pa.string())
         return self._array.slice(0, count)
 
 
@@ -169,13 +164,17 @@ def host_texts(hosts: pa.Array, repeated: Repeated) -> pa.Array:
     values = hosts.buffers()[2]
     if values.size != HOST_BYTES_V4 * len(hosts):
         different = hosts.dictionary_encode()
-        return pa.array(map(_host_text, different.dictionary.to_pylist()), pa.string()).take(different.indices)
+        return _texts_of_hosts(different.dictionary.to_pylist()).take(different.indices)
     numbers = np.frombuffer(values, np.uint64)
     if (numbers == numbers[0]).all():
         return repeated.array(_host_text(numbers[0].tobytes()), len(hosts))
-    different = pa.array(numbers).dictionary_encode()
-    texts = [_host_text(host.tobytes()) for host in different.dictionary.to_numpy()]
-    return pa.array(texts, pa.string()).take(different.indices)
+    different = from_numbers(numbers, pa.uint64()).dictionary_encode()
+    hosts_seen = [host.tobytes() for host in numbers_of(different.dictionary, np.uint64)]
+    return _texts_of_hosts(hosts_seen).take(different.indices)
+
+
+def _texts_of_hosts(hosts: Iterable[bytes]) -> pa.Array:
+    return from_bytes([_host_text(host).encode() for host in hosts], pa.string())
 
 
 def message_ids(rows: Rows) -> pa.Array:
@@ -185,19 +184,19 @@ def message_ids(rows: Rows) -> pa.Array:
         return ids
     missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0
     hosts = rows.hosts(RecordColumn.STORE_HOST_POS, MessageSysFlag.STORE_HOST_V6)
-    widths = pc.binary_length(hosts).to_numpy()
+    widths = numbers_of(pc.binary_length(hosts), np.int32)
     for width in (HOST_BYTES_V4, HOST_BYTES_V6):
         mask = missing & (widths == width)
         count = int(np.count_nonzero(mask))
         if count:
             raw = np.empty((count, width + 8), dtype=np.uint8)
-            raw[:, :width] = np.frombuffer(hosts.filter(pa.array(mask)).buffers()[2], np.uint8, count * width).reshape(
+            raw[:, :width] = np.frombuffer(hosts.filter(from_mask(mask)).buffers()[2], np.uint8, count * width).reshape(
                 -1, width
             )
             raw[:, width:] = (
                 rows.numbers(RecordColumn.PHYSICAL_OFFSET)[mask].astype(">i8").view(np.uint8).reshape(-1, 8)
             )
-            ids = pc.replace_with_mask(ids, pa.array(mask), _hex_texts(raw))
+            ids = pc.replace_with_mask(ids, from_mask(mask), _hex_texts(raw))
     return ids
 
 

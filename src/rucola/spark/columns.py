@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
 from rucola.spark.arrow import Repeated, Rows, host_texts, message_ids, text
+from rucola.spark.buffers import Mask, from_mask, from_numbers, numbers_of
 from rucola.spark.options import SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -56,7 +57,7 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
             "partition": _int32(RecordColumn.QUEUE_ID),
             "offset": _int64(RecordColumn.QUEUE_OFFSET),
             "timestamp": _timestamp(RecordColumn.STORE_TIMESTAMP),
-            "timestampType": _constant(LOG_APPEND_TIME, pa.int32()),
+            "timestampType": _log_append_time,
             "headers": properties_as_headers,
         }
     return {
@@ -64,7 +65,7 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
         "flag": _int32(RecordColumn.MESSAGE_FLAG),
         "body": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
         "properties": properties_as_map if options.properties_as_map else properties_as_json,
-        "brokerName": _constant(broker_name, pa.string()),
+        "brokerName": _same(broker_name),
         "queueId": _int32(RecordColumn.QUEUE_ID),
         "queueOffset": _int64(RecordColumn.QUEUE_OFFSET),
         "bornTimestamp": _timestamp(RecordColumn.BORN_TIMESTAMP),
@@ -110,23 +111,24 @@ def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
     """
     pieces = pc.split_pattern(rows.properties_text, PAIR_END)
     texts = pieces.flatten()
-    name_lengths = pc.find_substring(texts, NAME_END).to_numpy(zero_copy_only=False)
-    lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+    name_lengths = numbers_of(pc.find_substring(texts, NAME_END), np.int32)
+    lengths = numbers_of(pc.binary_length(texts), np.int32)
     keep = (name_lengths >= 1) & (lengths > name_lengths + 1)
-    pairs = pc.split_pattern(texts.filter(pa.array(keep)), NAME_END, max_splits=1).flatten()
-    names, values = pairs.take(pa.array(np.arange(0, len(pairs), 2))), pairs.take(pa.array(np.arange(1, len(pairs), 2)))
-    owner = np.repeat(np.arange(rows.count), np.diff(pieces.offsets.to_numpy()))[keep]
+    pairs = pc.split_pattern(texts.filter(from_mask(keep)), NAME_END, max_splits=1).flatten()
+    numbers = np.arange(len(pairs), dtype=np.int32)
+    names, values = (pairs.take(from_numbers(numbers[first::2], pa.int32())) for first in (0, 1))
+    owner = np.repeat(np.arange(rows.count), np.diff(numbers_of(pieces.offsets, np.int32)))[keep]
     last = _last_of_each(owner, names)
     if not last.all():
-        names, values, owner = names.filter(pa.array(last)), values.filter(pa.array(last)), owner[last]
+        names, values, owner = names.filter(from_mask(last)), values.filter(from_mask(last)), owner[last]
     offsets = np.zeros(rows.count + 1, dtype=np.int32)
     np.cumsum(np.bincount(owner, minlength=rows.count), out=offsets[1:])
-    return pa.array(offsets), names, values
+    return from_numbers(offsets, pa.int32()), names, values
 
 
-def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> npt.NDArray[np.bool_]:
+def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> Mask:
     """Marks the pairs whose name does not come again in the same message."""
-    codes = names.dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes = numbers_of(names.dictionary_encode().indices, np.int32).astype(np.int64)
     pair = owner * (int(codes.max(initial=0)) + 1) + codes
     _, from_behind = np.unique(pair[::-1], return_index=True)
     last = np.zeros(len(pair), dtype=np.bool_)
@@ -143,7 +145,7 @@ def _text(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
 
 
 def _topic() -> Builder:
-    repeated = Repeated(pa.string())
+    repeated = Repeated()
 
     def build(rows: Rows) -> pa.Array:
         if rows.only_topic is None:
@@ -154,7 +156,7 @@ def _topic() -> Builder:
 
 
 def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> Builder:
-    repeated = Repeated(pa.string())
+    repeated = Repeated()
     return lambda rows: host_texts(rows.hosts(pos_column, v6), repeated)
 
 
@@ -171,6 +173,10 @@ def _timestamp(column: RecordColumn) -> Builder:
     return lambda rows: rows.int64(column, TIMESTAMP, 1000)
 
 
-def _constant(value: object, kind: pa.DataType) -> Builder:
-    repeated = Repeated(kind)
+def _same(value: str) -> Builder:
+    repeated = Repeated()
     return lambda rows: repeated.array(value, rows.count)
+
+
+def _log_append_time(rows: Rows) -> pa.Array:
+    return from_numbers(np.full(rows.count, LOG_APPEND_TIME, np.int32), pa.int32())

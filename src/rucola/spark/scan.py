@@ -23,6 +23,7 @@ from rucola.formats import _columns_cy
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.spark.arrow import Rows, table_view
+from rucola.spark.buffers import Mask, from_bytes, mask_of, numbers_of
 from rucola.spark.columns import BatchBuilder
 from rucola.spark.ranges import QueueRange
 
@@ -39,8 +40,6 @@ COLUMN_BYTES_AIM = 192 << 10
 BATCH_BYTES = 16 << 20
 """No batch of several rows is larger."""
 
-Mask = npt.NDArray[np.bool_]
-
 
 class RowChooser:
     """Which rows of the log belong to a query.
@@ -52,7 +51,7 @@ class RowChooser:
 
     def __init__(self, expression: TagExpression, wanted: Sequence[QueueRange] | None = None) -> None:
         self._tags = (
-            None if expression.matches_all else pa.array([tag.encode() for tag in expression.tags], pa.binary())
+            None if expression.matches_all else from_bytes([tag.encode() for tag in expression.tags], pa.binary())
         )
         self._intervals = None if wanted is None else _intervals(wanted)
 
@@ -63,7 +62,7 @@ class RowChooser:
             kept, mask = self._in_intervals(rows)
         if self._tags is not None:
             tags = rows.bytes_of(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
-            tagged = pc.is_in(tags, value_set=self._tags).to_numpy(zero_copy_only=False)
+            tagged = mask_of(pc.is_in(tags, value_set=self._tags))
             mask = tagged if mask is None else mask & tagged
             kept = int(np.count_nonzero(mask))
         return mask if kept < rows.count else None
@@ -155,7 +154,7 @@ def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
     if rows.only_topic is not None:  # nearly always: one store, one busy topic
         return [rows.only_topic], np.zeros(rows.count, dtype=np.int32)
     topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
-    return topics.dictionary.to_pylist(), topics.indices.to_numpy()
+    return topics.dictionary.to_pylist(), numbers_of(topics.indices, np.int32)
 
 
 def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> array[int]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,6 +26,7 @@ from rucola.spark.ranges import QueueRange
 from rucola.spark.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
 from rucola.spark.schema import chosen_columns
 
+ROOT = Path(__file__).parents[3]
 ALL = parse_tag_expression("*")
 
 
@@ -152,12 +158,31 @@ def test_topics_after_rows_in_between_were_left_out() -> None:
 @pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
 def test_hosts(numbers: list[int]) -> None:
     """Of one host, of several, and of IPv6 among them or alone."""
-    repeated = Repeated(pa.string())
+    repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):
         made = host_texts(pa.array(given, pa.binary()), repeated)
         made.validate(full=True)
         assert made.to_pylist() == [host_text(host) for host in given]
+
+
+def test_pandas_is_not_imported() -> None:
+    """It would take a task's process a quarter of a second, and PyArrow does so by itself in many calls."""
+    program = """
+        import sys
+        from tests.unit.spark.records import log_of
+        from tests.unit.spark.test_scan import QueueRange, MessageQueue, RowChooser, parse_tag_expression, scanner
+
+        log = log_of(100)
+        wanted = [QueueRange(MessageQueue("flights", "b", 0), 0, 9)]
+        chooser = RowChooser(parse_tag_expression("UA"), wanted)
+        for given in ({}, {"propertiesAsMap": "true"}, {"schemaStyle": "kafka", "includeHeaders": "true"}):
+            for made, _ in (scanner(**given), scanner(chooser, **given)):
+                assert sum(map(len, made.batches(log, 0, len(log), 0, "log", 0)))
+        assert "pandas" not in sys.modules
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, timeout=60)
 
 
 def test_a_range_within_the_source() -> None:
