@@ -52,10 +52,12 @@ class NameServers:
     async def ask(self, call: Callable[[str], Awaitable[T]]) -> T:
         """The outcome of ``call`` with the address of one that answers."""
         for attempt in range(len(self.addresses)):
+            chosen = self._chosen
             try:
-                return await call(self.addresses[self._chosen])
+                return await call(self.addresses[chosen])
             except RemotingError:
-                self._chosen = (self._chosen + 1) % len(self.addresses)
+                if self._chosen == chosen:  # another call may have gone on already
+                    self._chosen = (chosen + 1) % len(self.addresses)
                 if attempt == len(self.addresses) - 1:
                     raise
         raise AssertionError("a client has at least one name server")

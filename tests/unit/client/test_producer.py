@@ -155,6 +155,21 @@ def test_second_name_server_is_asked_when_the_first_is_away(run, broker):
     run(scene())
 
 
+def test_topics_looked_up_together_find_the_second_name_server(run, broker):
+    async def scene() -> None:
+        async with broker() as away:
+            gone = away.address
+        topics = ["A", "B", "C", "D"]
+        async with (
+            broker(topics=dict.fromkeys(topics, 1)) as one,
+            Producer("pg", f"{gone};{one.address}") as producer,
+        ):
+            results = await asyncio.gather(*(producer.send(Message(topic, b"x")) for topic in topics))
+            assert [result.message_queue.topic for result in results] == topics
+
+    run(scene())
+
+
 def test_pipelined_sends_match_their_answers(run, broker):
     async def scene() -> None:
         async with broker(topics={"T": 4}) as one, Producer("pg", one.address) as producer:
