@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 
 from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.broker.paced_work import PacedWork
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.errors import DiskError
@@ -19,13 +19,11 @@ from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
-from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
 
 _log = logging.getLogger(__name__)
 
-_AFTER_ERROR_MS = 10_000
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
 """What the commit log takes longer to reach the disk counts the next time."""
@@ -50,9 +48,7 @@ class TimerDelivery:
         self.rewriter = TimerRewriter(config, broker_name, clock.wall_ms, self._timers.count, random_below)
         self._interval_s = config.timer_flush_interval_ms / 1000
         self._loop: asyncio.AbstractEventLoop
-        self._cold_reads: ColdReads
-        self._fetching = False
-        self._call: asyncio.Handle | None = None
+        self._work: PacedWork | None = None
         self._writing: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
@@ -68,13 +64,14 @@ class TimerDelivery:
     def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
         """Begin with whatever became due while nobody delivered."""
         self._loop = loop
-        self._cold_reads = cold_reads
         self._writing = loop.create_task(self._write_periodically())
-        self._work(ColdRecords())
+        self._work = PacedWork("delivery of timed messages", self.service.work, loop, cold_reads)
+        self._work.start()
 
     def arrived(self) -> None:
         """A message came into the timer topic."""
-        self._schedule(0)
+        if self._work is not None:
+            self._work.soon()
 
     def checkpoint(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """60: asked by a slave."""
@@ -87,8 +84,8 @@ class TimerDelivery:
     async def stop(self) -> None:
         """Take and deliver nothing more."""
         self._stopping.set()
-        if self._call is not None:
-            self._call.cancel()
+        if self._work is not None:
+            self._work.stop()
         if self._writing is not None:
             await self._writing
 
@@ -105,32 +102,6 @@ class TimerDelivery:
             event(_log, logging.ERROR, "timers not written, the next start mends them", error=error)
         finally:
             self._timers.close()
-
-    def _schedule(self, pause_ms: int) -> None:
-        if self._stopping.is_set() or self._writing is None or self._fetching:
-            return
-        if self._call is not None:
-            self._call.cancel()
-        self._call = self._loop.call_later(pause_ms / 1000, self._work, ColdRecords())
-
-    def _fetched(self, cold: ColdRecords, _future: asyncio.Future[None]) -> None:
-        self._fetching = False
-        if not self._stopping.is_set():
-            self._work(cold)
-
-    def _work(self, cold: ColdRecords) -> None:
-        self._call = None
-        try:
-            pause_ms = self.service.work(cold)
-        except NotInMemoryError:
-            self._fetching = True
-            self._cold_reads.fetch(cold.fetch).add_done_callback(partial(self._fetched, cold))
-            return
-        except Exception:  # noqa: BLE001 - whatever one message holds, the others must come
-            _log.exception("delivery of timed messages failed, tried again later")
-            pause_ms = _AFTER_ERROR_MS
-        if pause_ms is not None:
-            self._schedule(pause_ms)
 
     async def _write_periodically(self) -> None:
         expire_at = self._loop.time() + _EXPIRE_INTERVAL_S

@@ -1,0 +1,81 @@
+"""Work of the broker's own that says by itself when it goes on. Event loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
+
+_log = logging.getLogger(__name__)
+
+_AFTER_ERROR_MS = 10_000
+
+
+class PacedWork:
+    """Calls ``step`` whenever there is something to do. Life: ``start``, ``stop``.
+
+    Args:
+        name: what is done, for the log.
+        step: does what can be done, and returns the milliseconds after which to call it again; None: after ``soon``.
+            What it did before it raised ``NotInMemoryError`` counts; it is called again when the rest was fetched.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[ColdRecords], int | None],
+        loop: asyncio.AbstractEventLoop,
+        cold_reads: ColdReads,
+    ) -> None:
+        self._name = name
+        self._step = step
+        self._loop = loop
+        self._cold_reads = cold_reads
+        self._works = False
+        self._fetching = False
+        self._call: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        """Begin with whatever there is to do."""
+        self._works = True
+        self._work(ColdRecords())
+
+    def soon(self) -> None:
+        """There is something to do, now."""
+        self._schedule(0)
+
+    def stop(self) -> None:
+        """Call nothing more."""
+        self._works = False
+        if self._call is not None:
+            self._call.cancel()
+
+    def _schedule(self, pause_ms: int) -> None:
+        if not self._works or self._fetching:
+            return
+        if self._call is not None:
+            self._call.cancel()
+        self._call = self._loop.call_later(pause_ms / 1000, self._work, ColdRecords())
+
+    def _work(self, cold: ColdRecords) -> None:
+        self._call = None
+        try:
+            pause_ms = self._step(cold)
+        except NotInMemoryError:
+            self._fetching = True
+            self._cold_reads.fetch(cold.fetch).add_done_callback(partial(self._fetched, cold))
+            return
+        except Exception:  # noqa: BLE001 - whatever one message holds, the others must come
+            _log.exception("%s failed, tried again later", self._name)
+            pause_ms = _AFTER_ERROR_MS
+        if pause_ms is not None:
+            self._schedule(pause_ms)
+
+    def _fetched(self, cold: ColdRecords, _future: asyncio.Future[None]) -> None:
+        self._fetching = False
+        if self._works:
+            self._work(cold)
