@@ -87,12 +87,14 @@ class Dispatcher:
         self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
         self._by_record = queues.factory.by_record
 
-    def dispatch(self, end: int, index_from: int = 0) -> int:
+    def dispatch(self, end: int, queues_from: int = 0, index_from: int = 0) -> int:
         """Dispatches the records from ``position`` up to ``end``.
 
         Args:
             end: physical offset of a record's end.
-            index_from: records below it are not offered to the index (recovery knows that it has them).
+            queues_from: batches that end at or below it are not offered to the queues (recovery knows that they have
+                those records).
+            index_from: the same of the index.
 
         Returns:
             The number of records.
@@ -107,7 +109,7 @@ class Dispatcher:
                 file = self.log.queue.find(self.position)
                 if file is None:
                     raise StoreDamagedError(self.log.queue.path, self.position, "no such segment", "verify the store")
-                count += self._dispatch_batch(file, end, index_from)
+                count += self._dispatch_batch(file, end, queues_from, index_from)
         finally:
             if self._touched:
                 self._notify()
@@ -121,7 +123,7 @@ class Dispatcher:
         missing_from = None if self.index is None else self.index.missing_from
         return self.position if missing_from is None else min(missing_from, self.position)
 
-    def _dispatch_batch(self, file: MappedFile, end: int, index_from: int) -> int:
+    def _dispatch_batch(self, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
         segment, start, table = file.segment, file.start, self._table
         rows, position, stop = walk_records(
             segment.buffer,
@@ -135,10 +137,11 @@ class Dispatcher:
             0,
         )
         if rows:
-            self._put_units(file, table, rows)
-            if self._multi is not None:
-                for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
-                    self._touch(queue, tags_code)
+            if start + position > queues_from:
+                self._put_units(file, table, rows)
+                if self._multi is not None:
+                    for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
+                        self._touch(queue, tags_code)
             if self.index is not None and start + position > index_from:
                 self.index.put(file, table, rows, self.position)
             self.store_timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]

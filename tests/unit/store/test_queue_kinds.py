@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from struct import pack
 from typing import Any
 
 import pytest
-from tests.unit.store.stores import HOST, config, crashed, message
+from tests.unit.store.stores import HOST, SEGMENT, config, crashed, message
 
 from rucola.common.message import StoreMessage
 from rucola.errors import StoreDamagedError
@@ -18,6 +19,7 @@ from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
 from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
@@ -120,6 +122,24 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
         store.shutdown()
         assert files_of(image, "batchconsumequeue") == before
     assert verify(str(image)).clean
+
+
+def test_a_batch_queue_goes_on_where_it_was_synced(tmp_path: Path) -> None:
+    """Also when the log is read from further in front, for the index."""
+    store = opened(tmp_path / "killed")
+    fill(store, 12)
+    for number in range(SEGMENT // 4000):
+        store.put_message(message(number, size=4000))
+    synced = store.max_offset
+    fill(store, 13, first=12)
+    before = files_of(tmp_path / "killed", "batchconsumequeue")
+    image = crashed(store, tmp_path / "killed", tmp_path / "image")
+    WatermarkFile(Files(), str(image)).write(Watermark(synced, synced, queue_count=2))
+    shutil.rmtree(image / "index")
+    store = opened(image)
+    assert batch_bases(store) == bases(25)
+    store.shutdown()
+    assert files_of(image, "batchconsumequeue") == before
 
 
 def test_batch_units_behind_a_cut_log_are_zeroed(tmp_path: Path) -> None:

@@ -6,15 +6,18 @@ import json
 import shutil
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import pytest
 from tests.unit.store.stores import SEGMENT, config, contents, crashed, everything, fill, opened, read, snapshot
 
+from rucola.common.columns import ROW_WIDTH
 from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files, MappedSegment
-from rucola.store.dispatch import Dispatcher
+from rucola.store.dispatch import ROWS_MAX, Dispatcher
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
@@ -266,6 +269,34 @@ def test_units_of_records_that_are_older_than_the_queue_are_left_out(tmp_path: P
     assert units(path) == whole
 
 
+def test_only_units_that_may_be_missing_are_put_again(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is made again from an earlier place in the log, or from its beginning."""
+    starts = log_end(image)[1]
+    whole, at = units(image), starts[COUNT * 3 // 4]
+    put: list[int] = []
+    putting = Dispatcher._put_units
+
+    def noted(self: Dispatcher, file: MappedFile, table: array[int], rows: int) -> None:
+        put.extend(file.start + table[row] for row in range(0, rows * ROW_WIDTH, ROW_WIDTH))
+        putting(self, file, table, rows)
+
+    monkeypatch.setattr(Dispatcher, "_put_units", noted)
+    for clean, expected in ((False, [start for start in starts if start >= at]), (True, [])):
+        shutil.rmtree(image / "index")
+        if not clean:
+            WatermarkFile(Files(), str(image)).write(Watermark(at, at, queue_count=4))
+        store, seen = recovered(image)
+        assert sum(map(len, seen.values())) == COUNT
+        for number in (0, COUNT - 1):
+            assert len(store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views) == 1
+        assert expected == put[-len(expected) :] and len(put) < len(expected) + ROWS_MAX
+        put.clear()
+        store.shutdown()
+        assert units(image) == whole
+
+
 @pytest.mark.parametrize("removed", [0, 1, 2])
 def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, tmp_path: Path) -> None:
     """Behind a file that cannot be one all are removed; what is left of them must not look complete."""
@@ -491,8 +522,7 @@ LOADER = """
 import sys
 from rucola.errors import StoreLockedError
 from rucola.runtime.clock import SystemClock
-from rucola.runtime.files import Files, MappedSegment
-from rucola.store.dispatch import Dispatcher
+from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.recovery import Recovery

@@ -207,13 +207,13 @@ class Recovery:
 
     def follow(self, end: LogEnd) -> int:
         """Brings queues and index to the end of the log; returns the number of records looked at."""
-        physical_end = end.physical_offset
-        queues_from = self._queues_from(physical_end)
-        index_from = self._index_from(physical_end)
-        self._dispatcher.position = self._log.boundary(max(min(queues_from, index_from), self._log.min_offset))
+        physical_end, log = end.physical_offset, self._log
+        queues_from = log.boundary(max(self._queues_from(physical_end), log.min_offset))
+        index_from = log.boundary(max(self._index_from(physical_end), log.min_offset))
+        self._dispatcher.position = min(queues_from, index_from)
         if not self.trusted:
             for topic, queue_id in self._queues.names():
-                self._queues.get(topic, queue_id).rewind(self._dispatcher.position)
+                self._queues.get(topic, queue_id).rewind(queues_from)
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
             # Else a crash of this recovery would leave queues that look complete. Written also when it says so already:
@@ -222,7 +222,7 @@ class Recovery:
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
             self._index.sync_when_full = True
-        count = self._dispatcher.dispatch(physical_end, index_from)
+        count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
         if self._index is not None:
             self._index.sync_when_full = False
         self._dispatcher.position = physical_end
