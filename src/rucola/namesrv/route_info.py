@@ -90,23 +90,30 @@ class RouteInfoManager:
         """A broker says that it lives and what it serves.
 
         Returns:
-            None when the registration is refused: an unknown address with exactly one topic, which is what a change
-            of one topic looks like that overtook the first full registration.
+            None when the registration is refused: an address that does not hold the id, with exactly one topic, which
+            is what a change of one topic looks like that overtook the first full registration.
         """
         key = (broker.cluster, broker.address)
         known = self._live.get(key)
         group = self._groups.get(broker.broker_name)
-        if group is not None and self._is_taken(group, broker, version):
+        addresses = {} if group is None else group.addresses
+        former_ids = [
+            number for number, address in addresses.items() if address == broker.address and number != broker.broker_id
+        ]
+        if self._is_taken(addresses, broker, version):
+            for broker_id in former_ids:
+                self.unregister(broker.cluster, broker.address, broker.broker_name, broker_id)
+            self._live.pop(key, None)  # it is to register in full again
             return RegistrationResult()
-        if known is None and len(topics) == 1:
+        new_id = broker.broker_id not in addresses
+        if new_id and len(topics) == 1:
             return None
         if group is None:
             group = _Group(broker.cluster, {}, False, broker.zone_name)
             self._groups[broker.broker_name] = group
         self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
         group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name
-        new_id = broker.broker_id not in group.addresses
-        for broker_id in [number for number, address in group.addresses.items() if address == broker.address]:
+        for broker_id in former_ids:
             del group.addresses[broker_id]
         group.addresses[broker.broker_id] = broker.address
         if self._speaks_for_topics(group, broker):
@@ -245,9 +252,9 @@ class RouteInfoManager:
 
     # -- internals --------------------------------------------------------------------------------------------------
 
-    def _is_taken(self, group: _Group, broker: BrokerRegistration, version: DataVersion) -> bool:
+    def _is_taken(self, addresses: Mapping[int, str], broker: BrokerRegistration, version: DataVersion) -> bool:
         """Whether another live address holds this id with a newer state."""
-        holder = group.addresses.get(broker.broker_id)
+        holder = addresses.get(broker.broker_id)
         if holder is None or holder == broker.address:
             return False
         live = self._live.get((broker.cluster, holder))

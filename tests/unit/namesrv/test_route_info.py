@@ -161,6 +161,28 @@ def test_without_a_master_the_smallest_slave_speaks_for_topics(routes):
     assert routes.route("V").broker_datas[0].broker_addrs == {0: "s:1"}
 
 
+def test_a_slave_that_becomes_master_registers_in_full_first(routes):
+    slave = BrokerRegistration("C", "b", 1, "s:1", enable_acting_master=True)
+    master = BrokerRegistration("C", "b", 0, "s:1", enable_acting_master=True)
+    routes.register(slave, topics("T", "U"), V1, "s")
+    assert routes.register(master, topics("T"), V2, "s") is None
+    assert routes.route("T").broker_datas[0].broker_addrs == {1: "s:1"}
+    routes.register(master, topics("T", "U"), V2, "s")
+    assert [routes.route(name).queue_datas[0].perm for name in ("T", "U")] == [6, 6]
+    elsewhere = BrokerRegistration("C", "b", 0, "s:2")
+    assert routes.register(elsewhere, topics("T"), V2, "s2") == RegistrationResult()
+    assert routes.route("T").broker_datas[0].broker_addrs == {0: "s:2"}
+
+
+def test_who_may_not_have_an_id_is_unknown_from_then_on(routes):
+    routes.register(MASTER, topics("T", "U"), DataVersion(5, 1, 1), "m")
+    routes.register(SLAVE, topics("T", "U"), V1, "s")
+    routes.register(SLAVE._replace(broker_id=0), topics("T", "U"), V1, "s")
+    assert routes.members("broker-a").broker_addrs == {0: MASTER.address}
+    assert routes.data_version("C", SLAVE.address) is None
+    assert routes.data_version("C", MASTER.address) is not None
+
+
 def test_topics_by_hand(routes):
     routes.register(MASTER, topics("T", "U"), V1, "m")
     routes.register(OTHER, topics("T", "V"), V1, "o")
