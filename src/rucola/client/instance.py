@@ -93,6 +93,12 @@ class ClientInstance:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._unregister()
+        finally:
+            await self.client.close()
+
+    async def _unregister(self) -> None:
         group = self._consumer.group_name if self._consumer else None
         connected = set(self.client.addresses)
         for address in self._brokers():
@@ -102,7 +108,6 @@ class ClientInstance:
                         address, self.client_id, self._producer_group, group, self._config.mq_client_api_timeout_ms
                     )
                 )
-        await self.client.close()
 
     async def heartbeat(self) -> None:
         """Tell every broker that this client is there; failures are logged only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import fields
 from ipaddress import ip_address
 
@@ -104,12 +105,16 @@ class Producer:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Wait for the answers to everything submitted, then leave the brokers and close."""
+        """Wait for the answers to everything submitted, then leave the brokers and close.
+
+        When that wait is cancelled or interrupted, what has no answer yet fails with ``RemotingClosedError``.
+        """
         if self._instance.running:
-            await self._pipeline.flush()
-            if self._trace is not None:
-                await self._trace.shutdown()
-            await self._instance.shutdown()
+            async with AsyncExitStack() as ending:
+                ending.push_async_callback(self._instance.shutdown)
+                if self._trace is not None:
+                    ending.push_async_callback(self._trace.shutdown)
+                await self._pipeline.flush()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """Queues of ``topic`` that can be sent to.

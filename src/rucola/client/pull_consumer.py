@@ -102,9 +102,11 @@ class PullConsumer:
     async def shutdown(self) -> None:
         """Leave the brokers and close; pulls under way fail with ``RemotingClosedError``."""
         if self._instance.running:
-            if self._trace is not None:
-                await self._trace.shutdown()
-            await self._instance.shutdown()
+            try:
+                if self._trace is not None:
+                    await self._trace.shutdown()
+            finally:
+                await self._instance.shutdown()
 
     async def topics(self) -> list[str]:
         """Names of all topics the name server knows, internal ones among them."""

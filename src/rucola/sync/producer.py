@@ -64,7 +64,10 @@ class Producer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Wait for the answers to everything submitted, then leave the brokers and close."""
+        """Wait for the answers to everything submitted, then leave the brokers and close.
+
+        When that wait is cancelled or interrupted, what has no answer yet fails with ``RemotingClosedError``.
+        """
         self._loop.run(self._async.shutdown())
 
     def message_queues(self, topic: str) -> list[MessageQueue]:

@@ -9,7 +9,15 @@ from collections import Counter
 import pytest
 
 from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
-from rucola.errors import BrokerError, ClientError, ConfigError, FormatError, RemotingError, RemotingTimeoutError
+from rucola.errors import (
+    BrokerError,
+    ClientError,
+    ConfigError,
+    FormatError,
+    RemotingClosedError,
+    RemotingError,
+    RemotingTimeoutError,
+)
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -455,6 +463,33 @@ def test_messages_that_cannot_be_sent(run, broker, message, problem):
             assert producer.in_flight == 0
 
     run(scene())
+
+
+def test_a_shutdown_that_is_given_up_closes_all_the_same(broker):
+    """Who waits for it no longer than some time leaves no heartbeats and no connection behind."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            producer = Producer("pg", one.address, PATIENT)
+            await producer.start()
+            await producer.send(Message("T", b"x"))
+            one.scripts[SEND] = [silent]
+            future = producer.submit(Message("T", b"y"))
+            await one.until(lambda: one.codes().count(SEND) == 2)
+            ending = asyncio.ensure_future(producer.shutdown())
+            await settle()
+            assert not ending.done()
+            ending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            with pytest.raises(RemotingClosedError):
+                await future
+            assert one.codes()[-1] == RequestCode.UNREGISTER_CLIENT
+            await one.until(lambda: all(channel.closed for channel in one.channels))
+            with pytest.raises(ClientError, match="shut down"):
+                producer.submit(Message("T", b"z"))
+
+    run_stepped(scene())
 
 
 def test_use_before_start_and_after_shutdown(run, broker):
