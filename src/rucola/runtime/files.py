@@ -452,9 +452,9 @@ class MappedSegment:
         with suppress(AttributeError, OSError):  # advice
             self.buffer.madvise(mmap.MADV_WILLNEED)
 
-    def rewrite(self, position: int, length: int) -> None:
-        """Stores the bytes that are there once more: the next sync writes them, also after one that failed."""
-        self.view[position : position + length] = bytes(self.view[position : position + length])
+    def rewrite(self, position: int, content: bytes | bytearray) -> None:
+        """Stores what may be there already: the next sync writes it, also after one that failed."""
+        self.view[position : position + len(content)] = content
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """The parts from ``position`` on that may hold something else than zeros, as (start, end).

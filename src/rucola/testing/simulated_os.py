@@ -50,12 +50,12 @@ def files_on(disk: SimulatedDisk) -> Files:
     return cast(Files, module.__dict__["Files"]())
 
 
-def _noticed(rewrite: Callable[[Any, int, int], None]) -> Callable[[Any, int, int], None]:
+def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:
     """A store of what is there already cannot be seen by comparing."""
 
-    def noticed(segment: Any, position: int, length: int) -> None:
-        rewrite(segment, position, length)
-        segment.buffer.touch(position, position + length)
+    def noticed(segment: Any, position: int, content: bytes) -> None:
+        rewrite(segment, position, content)
+        segment.buffer.touch(position, position + len(content))
 
     return noticed
 

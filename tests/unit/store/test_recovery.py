@@ -242,10 +242,10 @@ def test_units_that_are_there_are_written_again_many_at_once(
     stored: list[tuple[int, int]] = []
     rewriting = MappedSegment.rewrite
 
-    def recorded(self: MappedSegment, position: int, length: int) -> None:
+    def recorded(self: MappedSegment, position: int, content: bytes) -> None:
         if "T0/1" in self.path:
-            stored.append((int(self.path[-20:]) + position, length))
-        rewriting(self, position, length)
+            stored.append((int(self.path[-20:]) + position, len(content)))
+        rewriting(self, position, content)
 
     monkeypatch.setattr(MappedSegment, "rewrite", recorded)
     monkeypatch.setattr(Dispatcher, "_put_rows", lambda *_: pytest.fail("record by record"))

@@ -135,7 +135,7 @@ class BatchConsumeQueue(ConsumeQueue):
             # A process that was killed may have left the unit in memory only.
             file = self.files.find(position)
             assert file is not None
-            file.segment.rewrite(position - file.start, BATCH_UNIT_BYTES)
+            file.segment.rewrite(position - file.start, encode_batch_unit(unit))
         else:
             file = self._file_with_room(position)
             at = position - file.start

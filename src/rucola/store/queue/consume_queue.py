@@ -23,6 +23,7 @@ from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.results import Boundary
 
 _put = UNIT.struct.pack_into
+_pack = UNIT.struct.pack
 _unit = UNIT.struct.unpack_from
 _physical_offset = Struct(">q").unpack_from
 """Every kind of unit begins with it."""
@@ -303,7 +304,7 @@ class ConsumeQueue:
 
     def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         if queue_offset < self.max_offset:
-            self._write_again(queue_offset * UNIT_BYTES, UNIT.struct.pack(physical_offset, size, tags_code))
+            self._write_again(queue_offset * UNIT_BYTES, _pack(physical_offset, size, tags_code))
             return
         if self.max_offset == self.min_offset:
             self._begin_at(queue_offset)
@@ -319,9 +320,7 @@ class ConsumeQueue:
         """
         file = self.files.find(start)
         if file is not None:
-            position = start - file.start
-            file.segment.view[position : position + len(units)] = units
-            file.segment.rewrite(position, len(units))
+            file.segment.rewrite(start - file.start, units)
             self._synced = min(self._synced, start)
 
     def _begin_at(self, queue_offset: int) -> None:

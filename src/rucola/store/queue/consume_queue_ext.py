@@ -80,7 +80,8 @@ class ConsumeQueueExt:
         position = position_of(address)
         file = self.files.find(position)
         if file is not None:
-            file.segment.rewrite(position - file.start, size)
+            at = position - file.start
+            file.segment.rewrite(at, bytes(file.segment.view[at : at + size]))
 
     def find_end(self) -> None:
         """Finds ``end`` by the sizes of the units in the last segment."""

@@ -324,5 +324,5 @@ class Recovery:
         while offset < end and (file := self._log.queue.find(offset)) is not None:
             start = offset - file.start
             stop = min(end - file.start, file.size, start + _COPY_BYTES)
-            file.segment.rewrite(start, stop - start)
+            file.segment.rewrite(start, bytes(file.segment.view[start:stop]))
             offset = file.start + stop
