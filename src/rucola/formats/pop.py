@@ -15,7 +15,6 @@ import orjson
 
 from rucola.errors import FormatError
 
-"""Followed by the name of the cluster."""
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 """Its consumer offsets say which message of the revive topic was worked off last, not which comes next."""
 CHECKPOINT_TAG: Final = "ck"
