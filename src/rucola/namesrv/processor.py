@@ -84,7 +84,7 @@ class NamesrvProcessor:
         )
         if result is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        if is_new:
+        if is_new and self._routes.data_version(header.cluster_name, header.broker_addr) is not None:
             event(_log, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
         answer = headers.RegisterBrokerResponseHeader(result.ha_address or None, result.master_address or None)
         ordered = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC)
