@@ -45,15 +45,6 @@ def host_text(host: bytes) -> str:
     return join_address(*host_parts(host))
 
 
-def host_from_text(text: str) -> bytes:
-    """The bytes of ``address:port`` with a numeric address, IPv6 in brackets or bare.
-
-    Raises:
-        ValueError: if the text is not of that form.
-    """
-    return host_bytes(*split_address(text))
-
-
 def split_address(text: str) -> tuple[str, int]:
     """Host name or address, and port, of ``host:port``; the last colon counts, brackets are taken off.
 

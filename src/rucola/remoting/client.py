@@ -51,14 +51,12 @@ class ClientOptions:
     Attributes:
         connect_timeout_ms: how long a connection attempt may take (connectTimeoutMillis, 3 s).
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
-        outbound_bytes_high: unsent bytes above which ``RemotingClient.writable`` is false.
         signer: signs every request, None for none.
         tls: encrypts every connection and verifies who answers there, None for plain connections.
     """
 
     connect_timeout_ms: int = 3_000
     receive_bytes: int = 256 * 1024
-    outbound_bytes_high: int = 4 * 1024 * 1024
     signer: RequestSigner | None = None
     tls: SSLContext | None = None
 
@@ -155,11 +153,6 @@ class RemotingClient:
             table.expire_at(waiter.deadline)
         connection.send(frame, body)
 
-    def writable(self, address: str) -> bool:
-        """Whether the server takes bytes as fast as they are sent."""
-        connection = self._connections.get(address)
-        return connection is None or not connection.paused
-
     @property
     def addresses(self) -> list[str]:
         """Servers with a connection, or one being opened."""
@@ -219,7 +212,6 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "address",
         "gone",
-        "paused",
         "table",
     )
 
@@ -233,7 +225,6 @@ class Connection(asyncio.BufferedProtocol):
         self._gathered = -1  # bytes in _parts; -1: no flush is scheduled
         self.address = address
         self.gone = asyncio.Event()
-        self.paused = False
         self.table = ResponseTable(loop, address)
 
     async def open(self) -> None:
@@ -285,7 +276,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(self._client.options.outbound_bytes_high)
         self._flush()
         if self._closing:
             self._transport.close()
@@ -306,14 +296,6 @@ class Connection(asyncio.BufferedProtocol):
             event(logger, logging.WARNING, "connection closed", peer=self.address, reason=error)
             if self._transport is not None:
                 self._transport.abort()
-
-    def pause_writing(self) -> None:
-        """Called by the event loop: the server does not take what is sent."""
-        self.paused = True
-
-    def resume_writing(self) -> None:
-        """Called by the event loop: the server caught up."""
-        self.paused = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop, once."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rucola.common import key_builder
 from rucola.common.data_version import DataVersion
-from rucola.common.hosts import host_bytes, host_from_text, host_parts, host_text, join_address, split_address
+from rucola.common.hosts import host_bytes, host_parts, host_text, join_address, split_address
 from rucola.common.java import (
     format_properties,
     hash_map_order,
@@ -106,7 +106,6 @@ class TestHosts:
         assert host_bytes(address, port) == host
         assert host_parts(host) == (address, port)
         assert host_text(host) == text
-        assert host_from_text(text) == host
 
     def test_oddities(self) -> None:
         assert host_bytes("fe80::1%eth0", 1) == host_bytes("fe80::1", 1)

@@ -146,9 +146,6 @@ class RecordedTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
 
 @pytest.mark.parametrize("body", [b"", b"b", b"b" * 4096])
 def test_a_long_turn_writes_before_it_ends(run, body):
