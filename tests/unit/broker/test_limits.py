@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 
-from rucola.broker.longpolling.pull_request_hold import PullRequest, PullRequestHold
+from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
 from rucola.common.topic_config import TopicConfig, TopicFilterType
 from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.heartbeat import HeartbeatData, ProducerData
@@ -70,14 +70,16 @@ def test_count_of_held_pulls() -> None:
     hold = PullRequestHold(lambda *_: 9, left.append, lambda *_: NoTimer())
     one, other = object(), object()
     for number, channel in enumerate([one, one, other, other, other]):
-        hold.hold(PullRequest(channel, 1, 0, f"g{number}", "T", b"T", number % 2, 5, 32, None, 1000))
+        queue_id = number % 2
+        admission = Admission((), (f"g{number}", "T", queue_id), (b"T", queue_id))
+        hold.hold(PullRequest(channel, 1, 0, admission, 5, 32, 1000))
     assert len(hold) == 5
     hold.wake(b"T", 0, "g0")
-    assert (len(hold), [request.group for request in left]) == (4, ["g0"])
+    assert (len(hold), [request.admission.consumer[0] for request in left]) == (4, ["g0"])
     hold.channel_closed(other)
     assert len(hold) == 1
     hold.release_all()
-    assert (len(hold), [request.group for request in left]) == (0, ["g0", "g1"])
+    assert (len(hold), [request.admission.consumer[0] for request in left]) == (0, ["g0", "g1"])
 
 
 async def reply_that_waits(cluster: Cluster) -> tuple[RemotingClient, asyncio.Task[RemotingCommand]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rucola.broker.longpolling.pull_request_hold import PullRequest, PullRequestHold
+from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
 
 
 class Timer:
@@ -35,7 +35,13 @@ class Scene:
         self, queue_offset: int = 5, tags: set[int] | None = None, queue_id: int = 0, **options: Any
     ) -> PullRequest:
         request = PullRequest(
-            options.get("channel", object()), 1, 0, "g", "T", b"T", queue_id, queue_offset, 32, tags, timeout_ms=15_000
+            options.get("channel", object()),
+            1,
+            0,
+            Admission((), ("g", "T", queue_id), (b"T", queue_id), tags),
+            queue_offset,
+            32,
+            timeout_ms=15_000,
         )
         self.hold.hold(request)
         return request

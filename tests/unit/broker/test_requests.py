@@ -19,7 +19,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 
 EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()]
-CARRIED = {"dead_letter", "processor", "pull", "send", "send_response", "send_rewrite"}
+CARRIED = {"dead_letter", "processor", "pull", "pull_admission", "send", "send_response", "send_rewrite"}
 """Processors of a first send and pull, and what they need."""
 
 

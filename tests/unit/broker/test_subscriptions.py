@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 
+from rucola.broker.broker import Broker
+from rucola.broker.processor import pull_admission
+from rucola.common.options import change_options
 from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.topic_config import TopicConfig
 from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode, ResponseCode
@@ -127,6 +131,91 @@ def test_a_pull_that_waits_is_refused_what_became_forbidden(tmp_path: Path, sys_
                 await cluster.send("T", b"1")
                 answer = await held
             assert (answer.code, answer.remark) == (16, "subscription group no permission, cg")
+
+    run(scene())
+
+
+def _unsubscribe(broker: Broker) -> None:
+    info = broker.services.consumers.group("cg")
+    assert info is not None
+    client = next(iter(info.clients.values()))
+    other = SubscriptionData("U", sub_version=2)
+    broker.services.consumers.register(
+        client, "cg", info.consume_type, info.message_model, info.consume_from_where, [other]
+    )
+
+
+CHANGES: dict[str, tuple[Callable[[Broker], object], int]] = {
+    "topic not readable": (lambda broker: broker.topics.update(TopicConfig("T", perm=2)), 16),
+    "fewer queues": (lambda broker: broker.topics.update(TopicConfig("T", 1, 1)), 29),
+    "topic deleted": (lambda broker: broker.topics.delete("T"), 17),
+    "group off": (lambda broker: broker.groups.update(SubscriptionGroupConfig("cg", consume_enable=False)), 16),
+    "topic forbidden to the group": (lambda broker: broker.groups.set_readable("cg", "T", False), 16),
+    "subscribed to something else": (_unsubscribe, 24),
+    "lite pulls off": (lambda broker: change_options(broker.config, {"litePullMessageEnable": "false"}), 16),
+    "active consumers off": (lambda broker: change_options(broker.config, {"rejectPullConsumerEnable": "true"}), 24),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_known_of_a_consumer_goes_with_what_it_relies_on(tmp_path: Path, change: str) -> None:
+    act, code = CHANGES[change]
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            for queue_id in range(2):
+                await cluster.send("T", b"message", queue_id=queue_id)
+            active = ConsumeType.CONSUME_ACTIVELY if change == "active consumers off" else ConsumeType.CONSUME_PASSIVELY
+            await cluster.ask(RequestCode.HEART_BEAT, body=beat("T", kind=active))
+            other = RemotingClient()
+            answers = []
+            for number in range(3):
+                if number == 2:
+                    act(cluster.broker)
+                command = cluster.pull_command("T", 1, sys_flag=0)
+                command.code = RequestCode.LITE_PULL_MESSAGE
+                answers.append((await other.invoke(cluster.broker.address, command, 5000)).code)
+            assert answers == [0, 0, code]
+            await other.close()
+
+    run(scene())
+
+
+def test_new_tags_count_with_the_next_pull(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            for tag in "AB":
+                await cluster.send("T", tag.encode(), properties_text(UNIQ_KEY=tag, TAGS=tag))
+            for version, tags in enumerate(("A", "B", "AB"), 1):
+                await cluster.ask(RequestCode.HEART_BEAT, body=beat("T", tags=tags, version=version))
+                for _ in range(2):
+                    answer = await cluster.pull("T", sys_flag=0)
+                    assert [bytes(message.body) for message in decode_messages(answer.body)] == [
+                        tag.encode() for tag in tags
+                    ]
+            for tags in ("B", "A||B"):  # those that a pull brings itself
+                for _ in range(2):
+                    answer = await cluster.pull("T", expression=tags)
+                    assert len(list(decode_messages(answer.body))) == len(tags.split("||"))
+
+    run(scene())
+
+
+def test_what_is_known_of_consumers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_admission, "_KEPT_MAX", 3)
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send()
+            admissions = pull_admission.PullAdmissions(cluster.broker.services)
+            for number in range(8):
+                asked = pull_admission.Asked(b"T", b"cg", 0, RequestCode.PULL_MESSAGE, None, b"%d" % number, b"TAG")
+                found = admissions.find(asked, object())
+                assert (found.tag_codes, admissions.find(tuple(asked), object())) == ({48 + number}, found)
+                assert 1 <= len(admissions._kept) <= 3
+            admissions.find(asked._replace(expression=b"0 || " + b"x" * 300), object())
+            assert len(admissions._kept) <= 3
+            assert all(len(kept.asked[5]) == 1 for kept in admissions._kept.values())
 
     run(scene())
 

@@ -27,31 +27,36 @@ class Timer(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class Admission:
+    """What a consumer may read of a queue (``processor.pull_admission``)."""
+
+    asked: tuple[Any, ...]
+    """What its requests say about it; it can be found again by that."""
+    consumer: tuple[str, str, int]
+    """Group, topic, queue id."""
+    queue: tuple[bytes, int]
+    """Topic, queue id."""
+    tag_codes: Collection[int] | None = None
+    """Codes that may pass; None lets everything pass."""
+    expression: sql.SqlExpression | None = None
+    """Of an SQL92 subscription; ``tag_codes`` is None then."""
+    state: int = -1
+    """Of topics, groups and subscriptions when it was found; -1: nobody knows for how long it stands."""
+
+
+@dataclass(slots=True, eq=False)
 class PullRequest:
     """One pull, decoded; it outlives the receive buffer it came in."""
 
     channel: Any
     opaque: int
     serialize: int
-    group: str
-    topic: str
-    topic_bytes: bytes
-    queue_id: int
+    admission: Admission
     queue_offset: int
     max_messages: int
-    tag_codes: Collection[int] | None
-    """Codes that may pass; None lets everything pass."""
     timeout_ms: int = 0
     """How long it may wait; 0: it is answered whatever there is."""
     timer: Timer | None = None
-    expression: sql.SqlExpression | None = None
-    """Of an SQL92 subscription; ``tag_codes`` is None then."""
-    code: int = 0
-    """Of the request, 11 or 361."""
-    sub_version: int | None = None
-    """The oldest subscription that may serve it; None when it brought its own."""
-    admitted: int = 0
-    """State of topics, groups and subscriptions when it was found that it may read."""
     until_s: float | None = None
     """Monotonic time at which it has waited long enough; None before it waits."""
     moved: bool = False
@@ -89,7 +94,7 @@ class PullRequestHold:
             return False
         self._count += 1
         request.timer = self._call_later(request.timeout_ms / 1000, self._expired, request)
-        self._waiting.setdefault((request.topic_bytes, request.queue_id), []).append(request)
+        self._waiting.setdefault(request.admission.queue, []).append(request)
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None, final: bool = False) -> None:
@@ -105,7 +110,8 @@ class PullRequestHold:
         staying: list[PullRequest] = []
         leaving: list[PullRequest] = []
         for request in waiting:
-            let_through = tags_code is None or request.tag_codes is None or tags_code in request.tag_codes
+            wanted = request.admission.tag_codes
+            let_through = tags_code is None or wanted is None or tags_code in wanted
             has_more = request.queue_offset < max_offset or (final and request.moved)
             (leaving if let_through and has_more else staying).append(request)
         if not leaving:
@@ -120,7 +126,7 @@ class PullRequestHold:
     def wake(self, topic: bytes, queue_id: int, group: str) -> None:
         """Resume what ``group`` waits for in a queue, whatever the queue holds."""
         waiting = self._waiting.get((topic, queue_id), [])
-        for request in [request for request in waiting if request.group == group]:
+        for request in [request for request in waiting if request.admission.consumer[0] == group]:
             self._expired(request)
 
     def recheck(self) -> None:
@@ -153,7 +159,7 @@ class PullRequestHold:
                 self._leave(request, final=True)
 
     def _expired(self, request: PullRequest) -> None:
-        key = (request.topic_bytes, request.queue_id)
+        key = request.admission.queue
         waiting = self._waiting.get(key)
         if waiting is None or request not in waiting:
             return

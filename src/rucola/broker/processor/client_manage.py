@@ -8,7 +8,7 @@ from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY, ConsumerGroup
 from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.processor.processor import success
-from rucola.broker.processor.pull import check_expression_type
+from rucola.broker.processor.pull_admission import check_expression_type
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import retry_topic
 from rucola.errors import BrokerError, FormatError

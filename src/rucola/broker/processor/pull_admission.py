@@ -1,0 +1,247 @@
+"""Who may pull from which queue, and which of its messages (RocketMQ 5.3.3, ``PullMessageProcessor``).
+
+A consumer asks for its queues again and again. What was found is kept until topics, groups or subscriptions change, so
+that a pull costs one look. What is filtered by properties is looked at each time: its compiled expressions have a life
+of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from rucola.broker.client.consumer_manager import BROADCASTING, CONSUME_ACTIVELY
+from rucola.broker.config import BrokerConfig
+from rucola.broker.filter.consumer_filter_manager import SQL92
+from rucola.broker.longpolling.pull_request_hold import Admission
+from rucola.broker.processor.processor import FAQ, topic_missing
+from rucola.broker.services import BrokerServices
+from rucola.broker.subscription.subscription_group_manager import is_system_group
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.sysflag import PermName
+from rucola.errors import BrokerError, FormatError
+from rucola.filter import sql
+from rucola.filter.tag import parse_tags
+from rucola.protocol.codes import RequestCode, ResponseCode
+
+TAG = b"TAG"
+_READ = int(PermName.READ)
+_LITE = int(RequestCode.LITE_PULL_MESSAGE)
+_KEPT_MAX = 16_384
+_KEPT_EXPRESSION_BYTES_MAX = 256
+"""Of an expression that comes with a pull; a client may send a new one each time."""
+_SQL_EXPRESSIONS_MAX = 256
+
+
+class Asked(NamedTuple):
+    """What a pull names that is the same in the next one of the same consumer and queue.
+
+    Attributes:
+        code: of the request, 11 or 361.
+        sub_version: the oldest subscription of the group that may serve it; None when it brings its own.
+        expression, expression_type: of the one it brings; both empty without.
+    """
+
+    topic: bytes
+    group: bytes
+    queue_id: int
+    code: int
+    sub_version: int | None
+    expression: bytes
+    expression_type: bytes
+
+
+class ForbiddenType(IntEnum):
+    """What forbids a pull (RocketMQ 5.3.3)."""
+
+    BROKER_FORBIDDEN = 1
+    GROUP_FORBIDDEN = 2
+    TOPIC_FORBIDDEN = 3
+    BROADCASTING_DISABLE_FORBIDDEN = 4
+    SUBSCRIPTION_FORBIDDEN = 5
+
+
+class PullForbiddenError(BrokerError):
+    """NO_PERMISSION for a pull, with the reason as a number that clients read."""
+
+    def __init__(self, forbidden_type: ForbiddenType, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.ext_fields = {"forbiddenType": str(int(forbidden_type))}
+
+
+class PullAdmissions:
+    """See the module. Event loop only."""
+
+    def __init__(self, services: BrokerServices) -> None:
+        self._config = services.config
+        self._topics = services.topics
+        self._groups = services.groups
+        self._consumers = services.consumers
+        self._filters = services.filters
+        self._kept: dict[tuple[Any, ...], Admission] = {}
+        self._sql_expressions: dict[bytes, sql.SqlExpression | None] = {}
+        self._changes = 0
+        services.topics.on_change(self._changed)
+        services.groups.on_change(self._changed)
+
+    def find(self, asked: tuple[Any, ...], channel: Any) -> Admission:
+        """What a request on ``channel`` may read.
+
+        Args:
+            asked: the fields of an ``Asked``.
+
+        Raises:
+            BrokerError: nothing, and why.
+        """
+        admission = self._kept.get(asked)
+        if admission is None or not self.stands(admission):
+            admission = self._admit(Asked(*asked), channel)
+        if self._config.reject_pull_consumer_enable:
+            self._refuse_active(admission.consumer[0], channel)
+        return admission
+
+    def stands(self, admission: Admission) -> bool:
+        """Whether nothing that ``admission`` relies on has changed; of a filter by properties nobody knows."""
+        if admission.state != self._changes + self._consumers.changes:
+            return False
+        return self._config.lite_pull_message_enable or admission.asked[3] != _LITE
+
+    def _changed(self) -> None:
+        self._changes += 1
+
+    def _admit(self, asked: Asked, channel: Any) -> Admission:
+        """Every check, and what the group subscribed to for a request that does not bring its own subscription."""
+        topic, group = _text(asked.topic), _text(asked.group)
+        self._check(asked, group, topic, channel)
+        admission = Admission(asked, (group, topic, asked.queue_id), (topic.encode(), asked.queue_id))
+        if asked.sub_version is not None:
+            self._take_subscribed(admission, asked.sub_version)
+        elif asked.expression_type == TAG:
+            admission.tag_codes = _tag_codes(_text(asked.expression))
+        else:
+            admission.expression = self._sql_expression(asked.expression, asked.expression_type)
+            return admission
+        if admission.expression is None:
+            admission.state = self._changes + self._consumers.changes
+            if len(asked.expression) <= _KEPT_EXPRESSION_BYTES_MAX:
+                if len(self._kept) >= _KEPT_MAX:
+                    self._kept.clear()
+                self._kept[asked] = admission
+        return admission
+
+    def _check(self, asked: Asked, group: str, topic: str, channel: Any) -> None:
+        """Refuse what may not be read, in the reference's order (protocol.md 3.4)."""
+        config = self._config
+        if not config.broker_permission & _READ:
+            raise PullForbiddenError(
+                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+            )
+        if asked.code == _LITE and not config.lite_pull_message_enable:
+            raise PullForbiddenError(
+                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+            )
+        group_config = self._groups.find(group)
+        if group_config is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist, {FAQ}",
+            )
+        if not group_config.consume_enable:
+            raise PullForbiddenError(ForbiddenType.GROUP_FORBIDDEN, f"subscription group no permission, {group}")
+        topic_config = self._topics.get(topic)
+        if topic_config is None:
+            raise topic_missing(topic)
+        if not int(topic_config.perm) & _READ:  # operators of an enumeration are slow
+            raise PullForbiddenError(ForbiddenType.TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= asked.queue_id < topic_config.read_queue_nums:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{asked.queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{topic_config.read_queue_nums}] consumer:[{channel.remote_address}]",
+            )
+
+    def _refuse_active(self, group: str, channel: Any) -> None:
+        """Let push consumers pull, and tools; a consumer that chose its queues itself no longer."""
+        info = self._consumers.group(group)
+        if info is not None and (info.consume_type != CONSUME_ACTIVELY or channel in info.clients):
+            return
+        if not is_system_group(group):
+            remark = "the consumer's group info not exist, or the pull consumer is rejected by server." + FAQ
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+
+    def _take_subscribed(self, admission: Admission, sub_version: int) -> None:
+        """Let it read what the group's heartbeats said."""
+        group, topic, _ = admission.consumer
+        info = self._consumers.group(group)
+        if info is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+        if info.message_model == BROADCASTING:
+            config = self._groups.find(group) or SubscriptionGroupConfig(group)
+            if not config.consume_broadcast_enable:
+                raise PullForbiddenError(
+                    ForbiddenType.BROADCASTING_DISABLE_FORBIDDEN,
+                    f"the consumer group[{group}] can not consume by broadcast way",
+                )
+        forbidden = self._groups.forbidden
+        if forbidden and forbidden.get(group, {}).get(topic, 0) & _READ:
+            raise PullForbiddenError(
+                ForbiddenType.SUBSCRIPTION_FORBIDDEN,
+                f"the consumer group[{group}] is forbidden for topic[{topic}]",
+            )
+        subscription = info.subscriptions.get(topic)
+        if subscription is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+        if subscription.sub_version < sub_version:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if subscription.expression_type == TAG.decode():
+            admission.tag_codes = None if subscription.sub_string == "*" else frozenset(subscription.code_set)
+            return
+        known = self._filters.get(topic, group)
+        if known is None:
+            raise BrokerError(ResponseCode.FILTER_DATA_NOT_EXIST, "the consumer's filter data does not exist" + FAQ)
+        if known[0].client_version < sub_version:
+            raise BrokerError(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's filter data is not latest")
+        check_expression_type(self._config, subscription.expression_type)
+        admission.expression = known[1]
+
+    def _sql_expression(self, expression: bytes, expression_type: bytes) -> sql.SqlExpression | None:
+        """An SQL92 expression sent with the pull.
+
+        One that cannot be compiled lets every message through: the reference answers so (protocol.md 5.3).
+        """
+        if not expression:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+        check_expression_type(self._config, _text(expression_type))
+        if expression not in self._sql_expressions:
+            if len(self._sql_expressions) >= _SQL_EXPRESSIONS_MAX:
+                self._sql_expressions.clear()
+            try:
+                self._sql_expressions[expression] = sql.compile_sql(_text(expression))
+            except FormatError:
+                self._sql_expressions[expression] = None
+        return self._sql_expressions[expression]
+
+
+def _text(data: bytes) -> str:
+    return str(data, "utf-8", "replace")
+
+
+def _tag_codes(expression: str) -> Collection[int] | None:
+    """Tag codes of an expression; None for all messages."""
+    try:
+        return parse_tags(expression)
+    except FormatError:
+        raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from None
+
+
+def check_expression_type(config: BrokerConfig, expression_type: str) -> None:
+    """Refuse what this broker does not filter by.
+
+    Raises:
+        BrokerError: SYSTEM_ERROR, no such type or ``enablePropertyFilter`` is off.
+    """
+    if not config.enable_property_filter or expression_type != SQL92:
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
+        )
