@@ -26,6 +26,8 @@ def run() -> NoReturn:
 def main(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
+        if arguments[:1] != ["store"]:  # which reads directories and topics of any name
+            _check_text(arguments)
         if arguments[:1] in (["store"], ["mqadmin"]):
             return _use_tool(*arguments)
         return _serve(arguments)
@@ -41,6 +43,19 @@ class UsageError(Exception):
     """The command line is not understood."""
 
 
+def _check_text(arguments: list[str]) -> None:
+    """Refuse what can neither be sent nor printed: Python keeps bytes that are no UTF-8 as lone surrogates.
+
+    Raises:
+        UsageError: there are such bytes.
+    """
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"argument {ascii(argument)} is not UTF-8") from None
+
+
 def _use_tool(name: str, *arguments: str) -> int:
     import typer
 
@@ -52,7 +67,10 @@ def _use_tool(name: str, *arguments: str) -> int:
     try:
         return run_tool(list(arguments))
     except typer.TyperException as error:
-        raise UsageError(error.format_message()) from None
+        message = error.format_message()
+        if not message:  # no command was named, and the help printed
+            return ExitCode.USAGE
+        raise UsageError(message) from None
     except typer.Abort:
         return ExitCode.CLEAN
 

@@ -176,7 +176,7 @@ class Files:
         """Creates ``path`` and its missing parents, each synced into its parent."""
         if os.path.isdir(path):  # noqa: PTH112
             return
-        parent = os.path.dirname(path)  # noqa: PTH120
+        parent = os.path.dirname(path) or "."  # noqa: PTH120
         self.make_directory(parent)
         with _disk(path, "create directory"):
             try:

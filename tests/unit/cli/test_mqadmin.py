@@ -181,5 +181,10 @@ def test_no_server_and_no_command(capsys: Capture) -> None:
     assert main(["mqadmin", "topicList", "-n", "nonsense"]) == 2
     assert main(["mqadmin", "noSuchCommand"]) == 2
     assert main(["mqadmin", "topicList"]) == 2
-    assert capsys.readouterr().err.count("rucola: ") == 4
+    assert main(["mqadmin", "topicRoute", "-n", "127.0.0.1:1", "-t", "\udcff"]) == 2
+    assert capsys.readouterr().err.count("rucola: ") == 5
+    for tool in ("mqadmin", "store"):
+        assert main([tool]) == 2
+        printed = capsys.readouterr()
+        assert "Usage" in printed.out and printed.err == ""
     assert app.info.name == "mqadmin"

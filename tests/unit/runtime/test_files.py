@@ -125,6 +125,15 @@ def test_replace_file_leaves_old_or_new(tmp_path: Path) -> None:
     assert files.list_files(str(tmp_path)) == ["table.json"]
 
 
+def test_a_directory_without_a_parent_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Files().make_directory("made/here")
+    Files().make_directory("too")
+    assert Files().list_directories(".") == ["made", "too"] and Files().list_directories("made") == ["here"]
+    with pytest.raises(DiskError):
+        Files().make_directory("")
+
+
 def test_parts_and_names(tmp_path: Path) -> None:
     files = Files()
     files.make_directory(f"{tmp_path}/a/b/c")

@@ -115,8 +115,7 @@ def _with_queues_of(topic: TopicConfig, known: TopicConfig | None) -> TopicConfi
 
 def _write(folder: str, name: str, content: dict[str, Any]) -> None:
     files = Files()
-    path = f"{folder.rstrip('/') or '/'}/{name}"
-    if folder not in (".", ".."):
-        files.make_directory(folder)
+    path = f"{folder.rstrip('/')}/{name}"
+    files.make_directory(folder)
     files.replace_file(path, dumps_pretty(content))
     output.say(f"export {path} success", path=path)
