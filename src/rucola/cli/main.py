@@ -53,7 +53,7 @@ def _check_text(arguments: list[str]) -> None:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"argument {ascii(argument)} is not UTF-8") from None
+            raise UsageError(f"argument {argument!a} is not UTF-8") from None
 
 
 def _use_tool(name: str, *arguments: str) -> int:
