@@ -47,10 +47,13 @@ class LoopThread:
         handed: Future[T] = Future()
 
         def begin() -> None:
+            if handed.cancelled():
+                return
             try:
                 inner = function(*arguments, **options)
             except Exception as error:  # noqa: BLE001  # handed on to whoever waits
-                handed.set_exception(error)
+                if handed.set_running_or_notify_cancel():
+                    handed.set_exception(error)
             else:
                 inner.add_done_callback(finish)
 

@@ -96,6 +96,26 @@ def test_several_threads_share_one_loop(broker):
     assert shared_loop() is shared_loop()
 
 
+def test_what_is_cancelled_before_it_begins_is_not_begun(broker):
+    complaints: list[object] = []
+    gate = threading.Event()
+
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    running = shared_loop().run(loop())
+    running.set_exception_handler(lambda _, context: complaints.append(context))
+    with rucola.sync.Producer("pg", broker.server.address) as producer:
+        running.call_soon_threadsafe(gate.wait)
+        futures = [producer.submit(rucola.sync.Message("T", body)) for body in (b"x", b"")]
+        assert [future.cancel() for future in futures] == [True, True]
+        gate.set()
+        producer.flush()
+    running.set_exception_handler(None)
+    assert not complaints
+    assert not broker.bodies
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_forked_child_gets_a_loop_of_its_own():
     code = (
