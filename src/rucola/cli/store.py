@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,6 +18,7 @@ import typer
 
 from rucola.cli import store_output as output
 from rucola.cli.exit_codes import ExitCode
+from rucola.common.message import MessageExt
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
@@ -107,7 +108,7 @@ def cat(
             for found in ranges
             for message in store.messages(topic, found.queue_id, offset, found.max_offset, unpack=False)
         )
-        output.print_messages(islice(messages, most), json)
+        output.print_messages(_first(messages, most), json)
 
 
 @app.command()
@@ -144,10 +145,10 @@ def grep(
     files, found = Files(), Findings(Files().expand(directory))
     with _opened(directory, commit_log) as store:
         if key is not None and not no_index and has_index(store, files):
-            output.print_messages(islice(search_index(store, files, wanted), most), json)
+            output.print_messages(_first(search_index(store, files, wanted), most), json)
             return
         with output.progress("searching", store.end_offset() - store.min_offset()) as advance:
-            output.print_messages(islice(search_log(store, files, wanted, found, advance), most), json)
+            output.print_messages(_first(search_log(store, files, wanted, found, advance), most), json)
     output.print_damage_passed(found.listed())
 
 
@@ -216,6 +217,10 @@ def _opened(directory: str, commit_log: str | None) -> Iterator[OfflineStore]:
         yield store
     finally:
         store.close()
+
+
+def _first(messages: Iterable[MessageExt], most: int | None) -> Iterator[MessageExt]:
+    return islice(messages, None if most is None else min(most, sys.maxsize))
 
 
 def _regex(name: str, text: str, flags: int) -> re.Pattern[str]:

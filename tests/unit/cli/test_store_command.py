@@ -247,6 +247,14 @@ def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "record_without_unit" in shown and "5 findings" in shown and "was not stopped" in shown
 
 
+def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More messages than there can be, and words that are no UTF-8, as the shell hands them on."""
+    assert main(["store", "cat", str(store), "--topic", "\udcff", "--max", "9" * 20]) == 0
+    for option in ("--key", "--tag", "--topic"):
+        assert main(["store", "grep", str(store), option, "\udcff", "--max", "9" * 20]) == 0
+    assert capsys.readouterr().out == ""
+
+
 USAGE = [
     ["cat", "DIR"],
     ["hexdump", "DIR"],

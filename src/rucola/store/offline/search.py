@@ -98,7 +98,9 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
         view = file.segment.view
         most = IndexHeader.decode(view).index_count
         for topic in topics:
-            wanted_hash = key_hash(topic.encode("utf-8", "surrogateescape"), wanted.key.encode())
+            wanted_hash = key_hash(
+                topic.encode("utf-8", "surrogateescape"), wanted.key.encode("utf-8", "surrogateescape")
+            )
             # The file cuts times to seconds; the exact comparison follows with the record.
             begin_ms = wanted.begin_ms - _INDEX_SECOND_MS
             found.update(query(view, geometry[0], wanted_hash, most, begin_ms, wanted.end_ms))
@@ -139,9 +141,9 @@ class _Columns:
     def __init__(self, wanted: MessageQuery) -> None:
         self._wanted = wanted
         self._topic = None if wanted.topic is None else wanted.topic.encode("utf-8", "surrogateescape")
-        self._tag = None if wanted.tag is None else wanted.tag.encode()
+        self._tag = None if wanted.tag is None else wanted.tag.encode("utf-8", "surrogateescape")
         # Within one record a key lies as it is given, whether in KEYS or in UNIQ_KEY.
-        self._key = None if wanted.key is None else wanted.key.encode()
+        self._key = None if wanted.key is None else wanted.key.encode("utf-8", "surrogateescape")
 
     def match(self, file: MappedFile, table: array[int], row: int) -> bool:
         wanted, view = self._wanted, file.segment.view
