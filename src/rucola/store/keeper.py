@@ -60,14 +60,14 @@ class StoreKeeper:
         self._thorough_at = 0.0
         self._queues_offset = self._index_offset = 0
         self._queues_timestamp_ms = 0
-        self._queue_count = 0
+        self._queue_count = self._later_files = 0
         self._worker = Worker("rucola-keeper", self._work, config.flush_interval_consume_queue_ms / 1000)
 
     def load(self) -> None:
         """Recovery is done: queues and index are on the disk up to the dispatch position."""
         self._queues_offset, self._index_offset = self._dispatcher.position, self._dispatcher.index_position
         self._queues_timestamp_ms = self._flush.flushed_timestamp_ms
-        self._queue_count = self._queues.file_count
+        self._queue_count, self._later_files = self._queues.queue_count, self._queues.later_files
 
     def start(self) -> None:
         """Records the state that recovery left, not as a clean stop's any more, and starts the thread.
@@ -108,7 +108,7 @@ class StoreKeeper:
             return
         offset, timestamp_ms = self._dispatcher.position, self._dispatcher.store_timestamp_ms
         index_offset = self._dispatcher.index_position
-        count = self._queues.file_count
+        counts = self._queues.queue_count, self._queues.later_files
         try:
             self._queues.sync()
             if self._index is not None:
@@ -117,7 +117,8 @@ class StoreKeeper:
             self.failed = True
             event(_log, logging.ERROR, "queues cannot be synced; the next start rebuilds them", error=error)
             return
-        self._queues_offset, self._index_offset, self._queue_count = offset, index_offset, count
+        self._queues_offset, self._index_offset = offset, index_offset
+        self._queue_count, self._later_files = counts
         self._queues_timestamp_ms = max(timestamp_ms, self._queues_timestamp_ms)
 
     def _work(self) -> None:
@@ -146,7 +147,7 @@ class StoreKeeper:
     def _reached(self, end_offset: int = -1) -> Watermark:
         """How far everything has come; an index that is behind holds back neither expiry nor the syncs of queues."""
         complete = min(self._queues_offset, self._index_offset)
-        return Watermark(self._flush.flushed_offset, complete, end_offset, self._queue_count)
+        return Watermark(self._flush.flushed_offset, complete, end_offset, self._queue_count, self._later_files)
 
     def _record(self, watermark: Watermark) -> None:
         self._marks.write_checkpoint(self._checkpoint(watermark))

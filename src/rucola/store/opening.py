@@ -21,6 +21,7 @@ from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.mend import mend_layout
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.watermark import Watermark
 from rucola.store.topic_deletion import TopicDeletion
 
 _log = logging.getLogger(__name__)
@@ -86,15 +87,19 @@ class StoreOpening:
         self._log.queue.load(remove_empty=False)
         self._deletion.load()
         self._log.gaps = self._quarantine.gaps()
-        self._queues.load()
+        watermark = self._marks.watermark.read()
+        known = watermark if watermark is not None and watermark.clean and not self._marks.in_use else None
+        self._queues.load(several=known is None or known.later_files != 0)
         if self._dispatcher.index_service is not None:
             self._load_index(self._dispatcher.index_service)
-        return self._recover()
+        return self._recover(watermark)
 
-    def _recover(self) -> LogEnd:
-        recovery = Recovery(self._files, self._quarantine, self._dispatcher, self._marks, self._deletion.replay_from)
+    def _recover(self, watermark: Watermark | None) -> LogEnd:
+        recovery = Recovery(
+            self._files, self._quarantine, self._dispatcher, self._marks, watermark, self._deletion.replay_from
+        )
         end = self._find_end(recovery)
-        if not recovery.trusted and (self._log.queue.segments or self._queues.file_count):
+        if not recovery.trusted and (self._log.queue.segments or self._queues.queue_count):
             self._marks.take_up()
         if self._deletion.resume():
             self._queues.load()
@@ -110,7 +115,7 @@ class StoreOpening:
             unclean=recovery.unclean,
             end_offset=end.physical_offset,
             records_checked=records,
-            queues=self._queues.file_count,
+            queues=self._queues.queue_count,
             gaps=len(self._log.gaps),
         )
         return end

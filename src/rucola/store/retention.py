@@ -62,8 +62,8 @@ class Retention:
 
     Attributes:
         waiting: the loop has something to do.
-        wants_sync: the keeper shall sync the queues now: segments wait for it while space is short, or the number of
-            queues has changed.
+        wants_sync: the keeper shall sync the queues now: segments wait for it while space is short, or there are fewer
+            queues or files of them.
 
     Args:
         condition: is told by ``look`` when the space passes the warning ratio, and when it is below the ratio of forced
@@ -253,6 +253,8 @@ class Retention:
             queue = self._queues.find(*self._shorten.popleft())
             if queue is not None:
                 self._detached(queue.detach_expired())
+                self._queues.recount(queue)
+                self.wants_sync = True
             budget -= 1
         if self._uncorrected or self._shorten:
             self.waiting = True

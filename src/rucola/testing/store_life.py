@@ -5,6 +5,7 @@ The store's threads are replaced by calls (``flush``, ``keep``, ``allocate``), s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -18,6 +19,7 @@ from rucola.formats.message import BLANK, MAGIC_BLANK, fill_row
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig, split_paths
 from rucola.store.message_store import MessageStore
+from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_worker import ManualWorker, manual_workers
@@ -127,6 +129,7 @@ class StoreLife:
         self.store.shutdown()
         if f"{ROOT}/abort" not in self.disk.names:
             self.model.acked_end = self.model.end
+            _check_counts(self.disk)
         self.disk.step("stopped", ROOT)
 
     @property
@@ -389,6 +392,17 @@ def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
             raise Mismatch(f"{path} does not follow {len(before)} bytes of its queue")
         units[queue] = begin, before + content
     return units
+
+
+def _check_counts(disk: SimulatedDisk) -> None:
+    """The next start believes a clean stop that all queues are complete when there are as many files as it says."""
+    files: Counter[str] = Counter()
+    for kind in ("consumequeue", "batchconsumequeue"):
+        files.update(path[:-21] for path in _files(disk, f"{ROOT}/{kind}/") if not path.endswith(".tmp"))
+    watermark = WatermarkFile(files_on(disk), ROOT).read()
+    later_files = files.total() - len(files)
+    if watermark is None or (watermark.queue_count, watermark.later_files) != (len(files), later_files):
+        raise Mismatch(f"{watermark} of {len(files)} queues and {later_files} later files")
 
 
 def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tuple[int, int]]:

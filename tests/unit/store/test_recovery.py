@@ -212,6 +212,36 @@ def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped
     assert units(path) == whole
 
 
+@pytest.mark.parametrize("lost", [2000, 4000, 6000])
+def test_a_file_of_a_queue_lost_while_the_store_was_stopped_is_noticed(
+    lost: int, stopped: Path, tmp_path: Path
+) -> None:
+    """Its offsets would be given again, or nobody could use the queue; also in a life that only found the file."""
+    path = tmp_path / "image"
+    snapshot(stopped, path)
+    store = opened(path)
+    fill(store, 800, first=COUNT)
+    store.shutdown()
+    store = opened(path)
+    assert not store.recovered
+    store.shutdown()
+    whole, file = units(path), path / "consumequeue" / "T1" / "1" / f"{lost:020d}"
+    file.unlink()
+    if lost < 6000:
+        before = contents(path)
+        with pytest.raises(StoreDamagedError, match=f"{lost:020d}, is missing"):
+            opened(path)
+        assert contents(path) == before
+    store = opened(path, quarantine=True)
+    assert store.recovered
+    assert sum(map(len, everything(store).values())) == COUNT + 800
+    store.shutdown()
+    assert units(path) == whole
+    store = opened(path)
+    assert not store.recovered
+    store.shutdown()
+
+
 def test_a_damaged_queue_is_repaired(image: Path) -> None:
     whole = units(image)
     name = image / "consumequeue" / "T1" / "0" / f"{0:020d}"

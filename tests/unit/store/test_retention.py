@@ -113,6 +113,7 @@ def test_expired_segments_go_and_the_rest_reads_as_before(life: Life) -> None:
     life.store.shutdown()
     assert verify(str(life.path)).clean
     store = opened(life.path)
+    assert not store.recovered
     assert everything(store) == kept
     fill(store, 10, first=1500)
     assert store.max_queue_offset(b"T0", 0) == len(before[b"T0", 0]) + 3

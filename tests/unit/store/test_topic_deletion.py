@@ -47,6 +47,7 @@ def test_it_is_gone_at_once_after_a_stop_and_after_a_crash(tmp_path: Path) -> No
     assert verify(str(tmp_path / "store")).clean
     for directory in ("store", "crashed"):
         store = opened(tmp_path / directory)
+        assert store.recovered == (directory == "crashed")
         check_gone(store)
         assert kept_of(store) == kept
         assert not (tmp_path / directory / "deleted-queues").exists()

@@ -61,7 +61,7 @@ class BatchConsumeQueue(ConsumeQueue):
             StoreDamagedError: a file of the queue is not a segment.
         """
         self.files.load()
-        self.counted = bool(self.files.segments)
+        self.counted = len(self.files.segments)
         end = self._find_end()
         self._synced = end * BATCH_UNIT_BYTES
         self._end_at(end)

@@ -52,7 +52,7 @@ class ConsumeQueue:
         found_offset: ``max_offset`` when the queue was opened: units below it were read from the disk.
         touched: used by the dispatcher: entries were put since the last notification, all of them with tags code
             ``tags_code``, or with several when that is None.
-        counted: the store counts this queue among those with a file.
+        counted: so many files of this queue the store has counted.
         on_map: called when one of the segments was mapped.
     """
 
@@ -96,7 +96,7 @@ class ConsumeQueue:
         self.found_offset = 0
         self.touched = False
         self.tags_code: int | None = 0
-        self.counted = False
+        self.counted = 0
         self.on_map: Callable[[ConsumeQueue], None] | None = None
         self._log = log
         self._file: MappedFile | None = None
@@ -114,7 +114,7 @@ class ConsumeQueue:
             StoreDamagedError: a file of the queue is not a segment.
         """
         self.files.load()
-        self.counted = bool(self.files.segments)
+        self.counted = len(self.files.segments)
         self.max_offset = self.found_offset = end = self._find_end()
         self._synced = end * UNIT_BYTES
         self.correct_min_offset()

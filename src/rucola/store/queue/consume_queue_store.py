@@ -31,7 +31,8 @@ class ConsumeQueueStore:
 
     Attributes:
         factory: knows the kinds of queues.
-        file_count: number of queues with at least one file.
+        queue_count: number of queues with at least one file.
+        later_files: number of files of all queues, without the first of each.
         lengths_right: ``load`` met no segment with another length than the configured one.
         next_offset_tables: what ``next_offsets`` has answered so far, by topic.
         first_counts: the sum of each of those tables when it was made.
@@ -47,7 +48,7 @@ class ConsumeQueueStore:
 
     def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
         self.factory = QueueFactory(files, root, log, options, writable)
-        self.file_count = 0
+        self.queue_count = self.later_files = 0
         self.lengths_right = True
         self._files = files
         self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
@@ -73,23 +74,29 @@ class ConsumeQueueStore:
         """Every directory of the queues, outer ones first."""
         return self.factory.directories()
 
-    def load(self) -> None:
+    def load(self, several: bool = True) -> None:
         """Counts the queues that have a file, and looks at the length of one file of each, without opening any.
+
+        Args:
+            several: counts the files of those that have several, too; False when there is none for sure.
 
         Raises:
             StoreDamagedError: a topic has queues of another kind than its type says.
         """
         self.factory.check_types()
         files, first = self._files, segment_name(0)
-        self.file_count, self.lengths_right = 0, True
+        self.queue_count, self.later_files, self.lengths_right = 0, 0, True
         for topic, directory, names in self.factory.topics():
             expected = self.factory.segment_bytes(topic)
+            second = segment_name(expected)
             for name in names:
                 # Most queues still have their first segment, and asking for it takes a third of the time of a list.
                 length = files.length(f"{directory}/{name}/{first}")
-                if length < 0:
-                    length = next(iter(files.list_sizes(f"{directory}/{name}").values()), -1)
-                self.file_count += length >= 0
+                if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
+                    sizes = files.list_sizes(f"{directory}/{name}")
+                    length = next(iter(sizes.values()), -1)
+                    self.later_files += max(sum(map(bool, sizes.values())) - 1, 0)
+                self.queue_count += length >= 0
                 self.lengths_right = self.lengths_right and length in (expected, -1)
 
     def check(self) -> None:
@@ -165,11 +172,13 @@ class ConsumeQueueStore:
         opened = self._topics.pop(topic, {})
         self.next_offset_tables.pop(topic, None)
         self.first_counts.pop(topic, None)
-        self.file_count -= sum(queue.counted for queue in opened.values())
+        for queue in opened.values():
+            self._count(queue, 0)
         for name in self._files.list_directories(self.factory.topic_directory(topic)):
             known = not (name.isascii() and name.isdigit()) or int(name) in opened
-            if not known and self._files.list_files(self.directory(topic, int(name))):
-                self.file_count -= 1
+            if not known and (count := len(self._files.list_files(self.directory(topic, int(name))))):
+                self.queue_count -= 1
+                self.later_files -= count - 1
         with self._dirty_lock:
             for queue in opened.values():
                 self._dirty.pop(queue, None)
@@ -185,11 +194,19 @@ class ConsumeQueueStore:
     def written(self, queues: list[ConsumeQueue]) -> None:
         """Says that units were put into ``queues``: they are synced next."""
         for queue in queues:
-            if not queue.counted:
-                queue.counted = True
-                self.file_count += 1
+            if len(queue.files.segments) != queue.counted:
+                self.recount(queue)
         with self._dirty_lock:
             self._dirty.update(dict.fromkeys(queues))
+
+    def recount(self, queue: ConsumeQueue) -> None:
+        """Says that ``queue`` may have more files than before, or fewer."""
+        self._count(queue, len(queue.files.segments))
+
+    def _count(self, queue: ConsumeQueue, count: int) -> None:
+        self.queue_count += bool(count) - bool(queue.counted)
+        self.later_files += max(count - 1, 0) - max(queue.counted - 1, 0)
+        queue.counted = count
 
     def sync(self) -> None:
         """Syncs all queues written since the last call; called by the keeper's thread, or when it has ended."""
@@ -206,6 +223,7 @@ class ConsumeQueueStore:
     def close(self) -> None:
         """Forgets all queues and gives up their maps; those that are asked for later are opened again."""
         for queue in self.open_queues():
+            self.recount(queue)
             queue.close()
         self._topics.clear()
         self.next_offset_tables.clear()

@@ -31,6 +31,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.mend import LogMender
 from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
@@ -96,7 +97,8 @@ class Recovery:
     Args:
         quarantine: takes what is cut away.
         dispatcher: of the log, the queues and the index that are recovered.
-        marks: what the process before left; nothing of it is read later than now but the checkpoint.
+        marks: of the life before.
+        watermark: what it left of it; None = not one of our stores, or lost.
         replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
     """
 
@@ -106,6 +108,7 @@ class Recovery:
         quarantine: Quarantine,
         dispatcher: Dispatcher,
         marks: StoreMarks,
+        watermark: Watermark | None,
         replay_from: int | None = None,
     ) -> None:
         self.unclean = marks.in_use
@@ -117,8 +120,7 @@ class Recovery:
         self._index = dispatcher.index_service
         self._dispatcher = dispatcher
         self._marks = marks
-        # None = not one of our stores, or lost.
-        self._watermark = marks.watermark.read()
+        self._watermark = watermark
         self._replay_from = replay_from
 
     def find_end(self) -> LogEnd:
@@ -155,7 +157,8 @@ class Recovery:
             and not self.unclean
             and self._replay_from is None
             and watermark.end_offset == end.physical_offset
-            and watermark.queue_count == self._queues.file_count
+            and watermark.queue_count == self._queues.queue_count
+            and watermark.later_files <= self._queues.later_files
             and self._queues.lengths_right
             and (self._index is None or self._index.plausible)
         )
@@ -243,8 +246,10 @@ class Recovery:
         """Records from here on may lack their unit."""
         if self.trusted:
             return end
-        watermark = self._watermark
-        if watermark is None or self._queues.file_count < watermark.queue_count:
+        watermark, queues = self._watermark, self._queues
+        if watermark is None or queues.queue_count < watermark.queue_count:
+            return self._log.min_offset
+        if queues.later_files < watermark.later_files:
             return self._log.min_offset
         replay_from = end if self._replay_from is None else self._replay_from
         return min(watermark.queues_offset, end, replay_from)

@@ -13,7 +13,8 @@ position  type  field
 16        i64   flushed_offset: the log is on the disk up to here; the end of a record
 24        i64   queues_offset: consume queues and index are on the disk for all records below
 32        i64   end_offset: end of the log at a clean stop, -1 while the store is in use
-40        i64   queue_count: queues with a file at a clean stop
+40        i32   later_files: files of all queues at a clean stop, without the first of each
+44        i32   queue_count: queues with a file at a clean stop
 48        i32   CRC-32 of the bytes before, as a signed integer
 ========  ====  ===============================================================================
 """
@@ -29,7 +30,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
-_BODY = Struct(">8sqqqqq")
+_BODY = Struct(">8sqqqqii")
 _CRC = Struct(">I")
 _MAGIC = b"RUCOLAW1"
 _SLOT_BYTES = 512
@@ -44,6 +45,7 @@ class Watermark:
     queues_offset: int
     end_offset: int = -1
     queue_count: int = 0
+    later_files: int = 0
 
     @property
     def clean(self) -> bool:
@@ -72,9 +74,9 @@ class WatermarkFile:
                 continue
             if _CRC.unpack_from(slot, _BODY.size)[0] != crc32(slot[: _BODY.size]):
                 continue
-            _, sequence, flushed, queues, end, count = _BODY.unpack_from(slot)
+            _, sequence, flushed, queues, end, later_files, count = _BODY.unpack_from(slot)
             if best is None or sequence > self._sequence:
-                self._sequence, best = sequence, Watermark(flushed, queues, end, count)
+                self._sequence, best = sequence, Watermark(flushed, queues, end, count, later_files)
         if best is None:
             event(_log, logging.WARNING, "watermark cannot be read, whole log is checked", path=self.path)
         return best
@@ -94,6 +96,7 @@ class WatermarkFile:
             watermark.flushed_offset,
             watermark.queues_offset,
             watermark.end_offset,
+            watermark.later_files,
             watermark.queue_count,
         )
         slot = (body + _CRC.pack(crc32(body))).ljust(_SLOT_BYTES, b"\0")
