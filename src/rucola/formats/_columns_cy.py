@@ -312,6 +312,7 @@ def _put_object_by_words(
     name: cython.Py_ssize_t = start
     name_end: cython.Py_ssize_t = -1  # behind the name, once its separator was seen
     plain: cython.Py_ssize_t
+    size: cython.Py_ssize_t
     byte: cython.int
     out[at] = 123  # {
     out[begin] = 34
@@ -346,17 +347,10 @@ def _put_object_by_words(
             out[at + 2] = 34
             at += 3
             start += 1
-        elif byte < 128:
-            at = _put_escape(out, at, byte)
-            start += 1
         else:
-            plain = _character(segment, start, end)
-            if plain > 0:
-                at = _put_bytes(segment, start, start + plain, out, at)
-                start += plain
-            else:
-                at = _put_replacement(out, at)
-                start -= plain
+            size = _character(segment, start, end)
+            at = _put_character(segment, start, size, out, at)
+            start += size if size > 0 else -size
     out[pair] = 125  # }
     return pair + 1
 
@@ -467,7 +461,6 @@ def _put_string(
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """``segment[start:end]`` as a JSON string; returns the position behind it."""
-    byte: cython.int
     plain: cython.Py_ssize_t
     size: cython.Py_ssize_t
     at = _put(out, at, 34)
@@ -479,19 +472,28 @@ def _put_string(
         start = plain
         if start == end:
             break
-        byte = segment[start]
-        if byte >= 128:
-            size = _character(segment, start, end)
-            if size > 0:
-                at = _put_bytes(segment, start, start + size, out, at)
-                start += size
-            else:
-                at = _put_replacement(out, at)
-                start -= size
-        else:
-            at = _put_escape(out, at, byte)
-            start += 1
+        size = _character(segment, start, end)
+        at = _put_character(segment, start, size, out, at)
+        start += size if size > 0 else -size
     return _put(out, at, 34)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_character(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """What is not plain, at ``start``; ``size`` is what ``_character`` says of it."""
+    if size == 1:
+        return _put_escape(out, at, segment[start])
+    if size > 0:
+        return _put_bytes(segment, start, start + size, out, at)
+    return _put_replacement(out, at)
 
 
 @cython.cfunc
@@ -552,12 +554,14 @@ def _put_escape(out: cython.uchar[::1], at: cython.Py_ssize_t, byte: cython.int)
 def _character(
     segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Length of the character of several bytes at ``start``; negated, the number of bytes that are none."""
+    """Length of the character at ``start``; negated, the number of bytes that are none."""
     lead: cython.uint = segment[start]
     low: cython.uint = 0x80
     high: cython.uint = 0xBF
     size: cython.Py_ssize_t
     have: cython.Py_ssize_t = 1
+    if lead < 0x80:
+        return 1
     # the second byte's range excludes overlong forms, surrogates and code points above U+10FFFF
     if 0xC2 <= lead <= 0xDF:
         size = 2
