@@ -248,13 +248,12 @@ class MessageReader:
         while at < count:
             part = find(chosen[2 * at])
             assert part is not None
-            start = part.start
+            start, view = part.start, part.view
             at, number, size = merge_neighbours(chosen, at, count, part.end, slices)
             total += size
             if number > 1 and size < JOIN_BELOW_BYTES * number:
-                views.append(memoryview(join_slices(part.buffer, start, slices, number, size)))
+                views.append(memoryview(join_slices(view, start, slices, number, size)))
                 continue
-            view = part.view
             for index in range(0, 2 * number, 2):
                 begin = slices[index] - start
                 views.append(view[begin : begin + slices[index + 1]])

@@ -20,6 +20,7 @@ class MappedFile:
         path: of the file.
         start: offset of its first byte in the log it belongs to; also its name, as 20 digits.
         size: length in bytes.
+        end: offset behind its last byte.
         allocated: bytes from the start that have blocks for sure, so that a store through the map cannot fail.
         pending: memory that its bytes go to before they are written to the file; None = straight into the map.
 
@@ -36,6 +37,7 @@ class MappedFile:
         "_segment",
         "_writable",
         "allocated",
+        "end",
         "path",
         "pending",
         "size",
@@ -56,6 +58,7 @@ class MappedFile:
         self.path = path
         self.start = start
         self.size = size
+        self.end = start + size
         self.allocated = allocated
         self.pending: PoolBuffer | None = None
         self._files = files
@@ -64,11 +67,6 @@ class MappedFile:
         self._on_map = on_map
         self._parked = False
         self._segment: MappedSegment | None = None
-
-    @property
-    def end(self) -> int:
-        """Offset behind its last byte."""
-        return self.start + self.size
 
     @property
     def target(self) -> MappedSegment | PoolBuffer:
@@ -90,12 +88,12 @@ class MappedFile:
     @property
     def buffer(self) -> Buffer:
         """The map, for kernels."""
-        return self.segment.buffer
+        return (self._segment or self.segment).buffer
 
     @property
     def view(self) -> memoryview:
         """The map, for slices."""
-        return self.segment.view
+        return (self._segment or self.segment).view
 
     def allocate_to(self, position: int) -> None:
         """Allocates blocks beyond ``allocated`` until ``position`` is covered; bytes behind ``allocated`` are free.
