@@ -121,7 +121,6 @@ class PullAdmissions:
             admission.tag_codes = _tag_codes(_text(asked.expression))
         else:
             admission.expression = self._sql_expression(asked.expression, asked.expression_type)
-            return admission
         if admission.expression is None:
             admission.state = self._changes + self._consumers.changes
             if len(asked.expression) <= _KEPT_EXPRESSION_BYTES_MAX:
