@@ -296,7 +296,7 @@ class ConsumeQueue:
             take = min(there - done, room // UNIT_BYTES)
             self._write_again(position, units[done * UNIT_BYTES : (done + take) * UNIT_BYTES])
             done += take
-        self.put_units(units[there * UNIT_BYTES :], count - there)
+        self.put_units(units[there * UNIT_BYTES : count * UNIT_BYTES], count - there)
 
     def put_record(self, request: DispatchRequest) -> None:
         """Writes the unit of a record; see ``put``."""
