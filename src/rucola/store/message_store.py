@@ -362,7 +362,7 @@ class MessageStore:
         return self._log.gaps
 
     def now_ms(self) -> int:
-        """The store time that a message gets now: never less than that of the newest one, whatever the wall clock does."""
+        """The store time that a message gets now: never less than that of the newest one."""
         return self._log.now_ms()
 
     @property
