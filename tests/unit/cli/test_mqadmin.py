@@ -163,6 +163,8 @@ def test_name_servers(tmp_path: Path, capsys: Capture) -> None:
         ("setConsumeMode -t T -g g -m PUSH -b x:1", "PULL or POP"),
         ("updateTopicList -f /nowhere/t.json -b x:1", "file that is there"),
         ("allocateMQ -t T -i ,", "separated by commas"),
+        ("sendMsgStatus -b b -s 99999999999999999999", "16777216"),
+        ("clusterRT -s 99999999999999999999", "16777216"),
         ("createUser -u bob -b x:1", "MQADMIN_PASSWORD"),
         ("updateUser -u bob -b x:1", "something to change"),
         ("createUser -u bob -p x", "-b or -c"),

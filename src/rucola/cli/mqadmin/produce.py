@@ -17,12 +17,13 @@ from rucola.client.producer import Producer
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, ConfigError, RucolaError
+from rucola.protocol.command import FRAME_BYTES_MAX
 from rucola.runtime.clock import SystemClock
 
 _GROUP = "TOOLS_PRODUCER"
 
 Amount = Annotated[int, typer.Option("-a", "--amount", help="So many messages.", min=1)]
-Size = Annotated[int, typer.Option("-s", "--size", help="Bytes of a body.", min=1)]
+Size = Annotated[int, typer.Option("-s", "--size", help="Bytes of a body.", min=1, max=FRAME_BYTES_MAX)]
 
 
 @app.command("sendMessage")
@@ -73,7 +74,9 @@ def check_msg_send_rt(namesrv: Namesrv, topic: Topic, amount: Amount = 100, size
 def send_msg_status(
     namesrv: Namesrv,
     broker_name: Annotated[str, typer.Option("-b", "--brokerName", help="To the topic of this name.")],
-    size: Annotated[int, typer.Option("-s", "--messageSize", help="Bytes of a body.", min=1)] = 128,
+    size: Annotated[
+        int, typer.Option("-s", "--messageSize", help="Bytes of a body.", min=1, max=FRAME_BYTES_MAX)
+    ] = 128,
     count: Annotated[int, typer.Option("-c", "--count", help="So many messages.", min=1)] = 50,
 ) -> None:
     """Send to the topic that is named after a broker, and show what becomes of each message."""
