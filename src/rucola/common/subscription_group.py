@@ -71,7 +71,7 @@ class SubscriptionGroupConfig:
         """
         subscriptions = data.get("subscriptionDataSet")
         return cls(
-            group_name=str(data.get("groupName", "")),
+            group_name=str(data.get("groupName") or ""),
             consume_enable=bool(data.get("consumeEnable", True)),
             consume_from_min_enable=bool(data.get("consumeFromMinEnable", True)),
             consume_broadcast_enable=bool(data.get("consumeBroadcastEnable", True)),

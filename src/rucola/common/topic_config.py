@@ -64,7 +64,7 @@ class TopicConfig:
             ValueError: for an unknown ``topicFilterType`` or a number that is none.
         """
         return cls(
-            topic_name=str(data.get("topicName", "")),
+            topic_name=str(data.get("topicName") or ""),
             read_queue_nums=read_int32(data.get("readQueueNums", 16)),
             write_queue_nums=read_int32(data.get("writeQueueNums", 16)),
             perm=read_int32(data.get("perm", PermName.READ | PermName.WRITE)),

@@ -195,6 +195,7 @@ class TestConfiguration:
         assert list(data) == sorted(data)
         assert TopicConfig.from_dict(data) == config
         assert TopicConfig.from_dict({"topicName": "T", "unknown": 1}) == TopicConfig("T", 16, 16, 6)
+        assert TopicConfig.from_dict({"topicName": None}).topic_name == ""
 
     def test_subscription_group(self) -> None:
         config = SubscriptionGroupConfig("g", consume_enable=False, subscription_data_set=[{"topic": "T"}])
@@ -202,6 +203,7 @@ class TestConfiguration:
         assert list(data) == sorted(data)
         assert SubscriptionGroupConfig.from_dict(data) == config
         assert SubscriptionGroupConfig.from_dict({"groupName": "g"}) == SubscriptionGroupConfig("g")
+        assert SubscriptionGroupConfig.from_dict({"groupName": None}).group_name == ""
         assert "subscriptionDataSet" not in SubscriptionGroupConfig("g").to_dict()
 
     def test_data_version(self) -> None:
