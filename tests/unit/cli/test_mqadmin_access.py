@@ -130,6 +130,8 @@ def test_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client_config().access_key == ""
     file = tmp_path / "conf" / "tools.yml"
     file.parent.mkdir()
+    file.write_text("# accessKey: someone\n")
+    assert client_config().access_key == ""
     file.write_text("accessKey: someone\nsecretKey: 12345678\nuseTLS: true\nunknown: 1\n")
     config = client_config()
     assert (config.access_key, config.secret_key, config.use_tls) == ("someone", "12345678", True)

@@ -106,6 +106,8 @@ def client_config() -> ClientConfig:
         values = yaml.safe_load(content)
     except yaml.YAMLError as error:
         raise ConfigError(path, f"line {_line(error)}", "YAML") from None  # its text may hold the secret
+    if values is None:  # nothing but comments
+        return ClientConfig()
     if not isinstance(values, dict):
         raise ConfigError(path, type(values).__name__, "a mapping of names to values")
     return parse_options(ClientConfig, {str(key): _option_text(value) for key, value in values.items()})
