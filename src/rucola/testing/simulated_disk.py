@@ -73,7 +73,7 @@ class Inode:
     def capture(self) -> None:
         """Notices what was stored since the last call."""
         data, seen = self.data, self._seen
-        if data.touched or len(data) != len(seen) or not data.startswith(seen):
+        if data.touched or data != seen:
             if len(data) != len(seen):
                 self.sizes.append(len(data))
             for page in range(-(-max(len(data), len(seen)) // PAGE)):

@@ -238,11 +238,12 @@ class SimulatedOs:
     def scandir(self, path: str) -> Iterator[list[_Entry]]:
         """As ``os.scandir``."""
         self.stat(path)
-        names = self.disk.names.items()
+        inside = f"{path.rstrip('/')}/"
+        skip = len(inside)
         yield [
-            _Entry(posixpath.basename(name), isinstance(node, Directory))
-            for name, node in names
-            if posixpath.dirname(name) == path and name != "/"
+            _Entry(name[skip:], isinstance(node, Directory))
+            for name, node in self.disk.names.items()
+            if name.startswith(inside) and name != inside and "/" not in name[skip:]
         ]
 
     @contextmanager
