@@ -68,7 +68,7 @@ class Inode:
         self.pages: dict[int, list[bytes]] = {}
         self.sizes: list[int] = []
         self.dirty: set[int] = set()
-        self._seen = content
+        self._seen: bytes | bytearray = content
 
     def capture(self) -> None:
         """Notices what was stored since the last call."""
