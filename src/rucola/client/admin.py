@@ -199,9 +199,18 @@ class AdminClient:
                     await self.api.delete_topic_in_namesrv(namesrv, topic, None)
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Progress of a group on all brokers; ``BrokerError`` 17 when none knows the group."""
+        """Progress of a group on all brokers; ``BrokerError`` 17 when none knows the group.
+
+        A group that no consumer was ever alive of may have consumed ``topic`` without having a retry topic.
+        """
         result = ConsumeStats()
-        for data in await self.brokers_of_group(group):
+        try:
+            brokers = await self.brokers_of_group(group)
+        except BrokerError as error:
+            if topic is None or error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            brokers = await self.brokers_of(topic)
+        for data in brokers:
             part = await self.api.consume_stats(_address(data), group, topic)
             result.offset_table.update(part.offset_table)
             result.consume_tps += part.consume_tps
