@@ -79,9 +79,12 @@ def measure_opening(context: Context) -> Iterator[Figure]:
     """After a kill, after a clean stop, and with queues and index to be built again; each store its own directory."""
     log_bytes = QUICK_LOG_BYTES if context.quick else LOG_BYTES
     messages = log_bytes // RECORD_BYTES
+    ours: list[float] = []
+    java: list[float] = []
     with scratch_directory() as ours_directory, scratch_directory() as java_directory:
-        ours = [_open(context, "ours", ours_directory, how, messages) for how in ("fill", "kill", "clean", "rebuild")]
-        java = [_open(context, "Java", java_directory, how, messages) for how in ("fill", "kill", "clean", "rebuild")]
+        for how in ("fill", "kill", "clean", "rebuild"):
+            ours.append(_open(context, "ours", ours_directory, how, messages))
+            java.append(_open(context, "Java", java_directory, how, messages))
     size = f"{log_bytes >> 30} GiB"
     yield share(OPEN_GROUP, f"{size}, after a kill", ours[1], java[1], PEER, at_most(0.5), unit="s")
     yield share(OPEN_GROUP, f"{size}, after a clean stop", ours[2], java[2], PEER, unit="s")
