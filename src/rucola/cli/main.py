@@ -10,8 +10,10 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
+from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import ExitCode, exit_code
 from rucola.errors import RucolaError
 
@@ -20,7 +22,12 @@ BROKERS_MAX = 64
 
 def run() -> NoReturn:
     """Entry point of the command."""
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+    sys.exit(code)
 
 
 def main(arguments: list[str]) -> int:
@@ -113,7 +120,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        print("rucola", version("rucola"))  # noqa: T201 - this is the output
+        with suppress(BrokenPipeError):
+            print("rucola", version("rucola"))  # noqa: T201 - this is the output
         parser.exit()
 
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import orjson
 
+from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import BrokerStartError, ExitCode
 from rucola.cli.serve import Stop, run_servers, temporary_store
 from rucola.cli.servers import UpOptions, UpServers, broker_of, namesrv_of
@@ -92,9 +93,14 @@ def broker(options: Namespace) -> int:
 
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
     """Tell a person, or with ``json`` a script, that everything runs and where."""
-    if json:
-        print(orjson.dumps({"pid": process_id(), **facts}).decode(), flush=True)  # noqa: T201 - this is the output
-        return
+    text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text(title, lines)
+    try:
+        print(text, flush=True)  # noqa: T201 - this is the output
+    except BrokenPipeError:  # nobody waits for it; clients come all the same
+        drop_output()
+
+
+def _ready_text(title: str, lines: dict[str, str]) -> str:
     from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
@@ -103,6 +109,7 @@ def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str
     for name, value in lines.items():
         grid.add_row(f"[dim]{name}", value)
     console = Console(highlight=False)
-    console.print(Panel(grid, title=title, expand=False))
-    console.print("ready")
-    console.file.flush()
+    with console.capture() as captured:
+        console.print(Panel(grid, title=title, expand=False))
+        console.print("ready", end="")
+    return captured.get()

@@ -5,7 +5,6 @@ Exit codes: 0 nothing found to be wrong, 1 ``verify`` has findings, 2 usage, 5 t
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from typing import Annotated
 import typer
 
 from rucola.cli import store_output as output
+from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 from rucola.common.message import MessageExt
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
@@ -67,9 +67,8 @@ def run(arguments: list[str]) -> int:
         ) from error
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
-    except (BrokenPipeError, output.OutputClosedError):
-        # What is still buffered must not fail once more at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, OutputClosedError):
+        drop_output()
         return ExitCode.CLEAN
     return result if isinstance(result, int) else ExitCode.CLEAN
 

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rucola.cli.closed_output import OutputClosedError
 from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.formats.annotate import AnnotatedField
@@ -30,10 +31,6 @@ _BODY_SHOWN_MAX = 2000
 _BYTES_A_LINE = 8
 _FIELD_BYTES_MAX = 512
 _PIPE_COLUMNS = 160
-
-
-class OutputClosedError(Exception):
-    """Whoever reads the output has had enough."""
 
 
 class _Console(Console):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -239,6 +240,34 @@ def test_a_command_line_that_is_not_understood(tmp_path, monkeypatch, capsys, ar
     assert code == 2
     assert word in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["--json"], []])
+def test_it_serves_also_when_nobody_reads_that_it_is_ready(tmp_path, monkeypatch, capfd, arguments):
+    """And stops in order: nothing that is still buffered fails at the exit."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    output = os.fdopen(write_end, "w")
+    monkeypatch.setattr(sys, "stdout", output)
+
+    served: list[bool] = []
+
+    def serve_and_stop(start_servers: Any, *_: object) -> None:
+        asyncio.run(start_servers())
+        served.append(True)
+
+    class Server:
+        def __init__(self, *_: object) -> None:
+            self.address = self.shutdown = "127.0.0.1:1"
+
+        async def start(self) -> None:
+            pass
+
+    monkeypatch.setattr("rucola.cli.start.namesrv_of", Server)
+    monkeypatch.setattr("rucola.cli.start.run_servers", serve_and_stop)
+    assert (main(["namesrv", *arguments]), served) == (0, [True])
+    output.close()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

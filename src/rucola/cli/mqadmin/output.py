@@ -12,12 +12,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rucola.cli.closed_output import OutputClosedError
+
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 _PIPE_COLUMNS = 1000
-
-
-class OutputClosedError(Exception):
-    """Whoever reads the output has had enough."""
 
 
 class _Console(Console):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from functools import cache
 
 import typer
 
+from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.mqadmin import (
     acl,
@@ -22,7 +22,6 @@ from rucola.cli.mqadmin import (
     message,
     namesrv,
     offset,
-    output,
     produce,
     topic,
     trace,
@@ -48,8 +47,8 @@ def run(arguments: list[str]) -> int:
     except RucolaError as error:
         print(f"rucola: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201 - the one line
         return ExitCode.FAILED
-    except (BrokenPipeError, output.OutputClosedError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, OutputClosedError):
+        drop_output()
         return ExitCode.CLEAN
     return result if isinstance(result, int) else ExitCode.CLEAN
 
