@@ -80,6 +80,7 @@ class StoreLife:
         self._prepare = prepare
         self._clock = ManualClock(step_ms=1)
         self._failed_at = -1
+        self._refuses = False
         self._started = False
         self._kept_end = 0
 
@@ -188,6 +189,7 @@ class StoreLife:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One thread appends: when it has to wait for the disk, nothing is appended meanwhile."""
+        self._refuses = self._failed_at >= 0
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
         yield
         self.disk.meanwhile = meanwhile
@@ -259,7 +261,7 @@ class StoreLife:
         self.dispatch()
 
     def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
-        if self._failed_at >= 0:
+        if self._refuses:  # those of the run in which it failed came before
             raise Mismatch("a message was taken after a sync had failed")
         file = self.store._log.queue.find(physical_offset)
         assert file is not None
