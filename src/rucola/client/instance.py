@@ -110,11 +110,13 @@ class ClientInstance:
                 )
 
     async def heartbeat(self) -> None:
-        """Tell every broker that this client is there; failures are logged only."""
-        for address in self._brokers():
-            await self._unless_failing(
-                self.api.heartbeat(address, self._heartbeat_data(), self._config.mq_client_api_timeout_ms)
-            )
+        """Tell every broker that this client is there; failures are logged only.
+
+        All at once: one that is gone, and stays in the routes while its topics have no other, holds nobody up.
+        """
+        timeout_ms = self._config.mq_client_api_timeout_ms
+        beats = [self.api.heartbeat(address, self._heartbeat_data(), timeout_ms) for address in self._brokers()]
+        await asyncio.gather(*map(self._unless_failing, beats))
 
     def _heartbeat_data(self) -> HeartbeatData:
         producers = [ProducerData(self._producer_group)] if self._producer_group else []

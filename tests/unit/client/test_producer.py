@@ -669,6 +669,20 @@ def test_cancelled_sends_leave_no_trace(run, broker, answer_stored):
     run(scene())
 
 
+def test_a_broker_that_does_not_answer_keeps_no_heartbeat_from_the_others(run, broker):
+    async def scene() -> None:
+        async with broker("a", topics={"T": 2}) as first, broker("b", topics={"T": 2}) as second:
+            for one, other in ((first, second), (second, first)):
+                one.peers = [other]
+                one.scripts[RequestCode.HEART_BEAT] = [lambda _: None]
+            async with Producer("pg", first.address, ProducerConfig(mq_client_api_timeout_ms=3_600_000)) as producer:
+                await producer.message_queues("T")
+                await first.until(lambda: bool(first.heartbeats()))
+                await second.until(lambda: bool(second.heartbeats()))
+
+    run(scene())
+
+
 def test_heartbeats_and_route_polling(broker):
     async def scene() -> None:
         async with broker(topics={"TBW102": 8}) as one, Producer("pg", one.address) as producer:
