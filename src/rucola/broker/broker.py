@@ -77,7 +77,6 @@ class Broker:
             clock,
             on_append=self._dispatching.appended,
             on_flushed=self._dispatching.flushed_in_thread,
-            on_arrival=self._dispatching.arrived,
             is_batch_topic=self._is_batch_topic,
         )
         services = self.services = BrokerServices(config, self.store, files, clock)

@@ -63,7 +63,7 @@ class Dispatching:
             self._call.cancel()
             self._dispatch()
 
-    def arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
+    def _arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
         """Messages came into a queue."""
         services = self._services
         services.hold.arrived(topic, queue_id, max_queue_offset, tags_code)
@@ -93,3 +93,12 @@ class Dispatching:
             if not self.failed:
                 self.failed = True
                 event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Tells those who wait, after the store is done; what one of them throws concerns nobody else."""
+        for arrival in self._services.store.take_arrivals():
+            try:
+                self._arrived(*arrival)
+            except Exception:  # noqa: BLE001 - whatever it is, the other queues' waiters must hear of their messages
+                _log.exception("waiters for %s/%d not woken", arrival[0].decode(errors="replace"), arrival[1])

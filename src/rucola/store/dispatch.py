@@ -7,7 +7,7 @@ offset, so nothing is visible to a consumer before its sync.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from typing import TypeAlias
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
@@ -31,7 +31,9 @@ _ROWS_PER_QUEUE_MIN = 4
 """Below it, going record by record is cheaper than looking at all rows once per queue."""
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-OnArrival = Callable[[bytes, int, int, int | None], None]
+Arrival: TypeAlias = "tuple[bytes, int, int, int | None]"
+"""Topic, queue id, the queue's new maximum, and the tags code its new messages share: None when they do not share one.
+"""
 
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
 _QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
@@ -51,7 +53,6 @@ class Dispatcher:
     Attributes:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
-        on_arrival: called once per queue that got entries: topic, queue id, its new maximum, tags code or None.
         deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
         log: what is read.
         queues: get a unit per record.
@@ -73,7 +74,6 @@ class Dispatcher:
     ) -> None:
         self.position = 0
         self.store_timestamp_ms = 0
-        self.on_arrival: OnArrival | None = None
         self.deleted: dict[bytes, int] = {}
         self.log = log
         self.queues = queues
@@ -83,6 +83,7 @@ class Dispatcher:
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._touched: list[ConsumeQueue] = []
+        self._arrived: dict[ConsumeQueue, int | None] = {}
         light = config.enable_multi_dispatch and config.enable_lmq
         self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
         self._by_record = queues.factory.by_record
@@ -112,10 +113,20 @@ class Dispatcher:
                 count += self._dispatch_batch(file, end, queues_from, index_from)
         finally:
             if self._touched:
-                self._notify()
+                self._record()
         if self.index is not None and self.index.due:
             self.index.catch_up(self.position)
         return count
+
+    def take_arrivals(self) -> list[Arrival]:
+        """The queues that got entries since the last call, each once."""
+        arrived, self._arrived = self._arrived, {}
+        return [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
+
+    def forget(self, queues: list[ConsumeQueue]) -> None:
+        """These queues are no part of the store any more: nobody waits for them."""
+        for queue in queues:
+            self._arrived.pop(queue, None)
 
     @property
     def index_position(self) -> int:
@@ -243,13 +254,15 @@ class Dispatcher:
         elif queue.tags_code != tags_code:
             queue.tags_code = None
 
-    def _notify(self) -> None:
+    def _record(self) -> None:
+        """Notes which queues got entries, also when what follows in the batch failed. Nobody is called here."""
         touched, self._touched = self._touched, []
-        self.queues.written(touched)
+        arrived = self._arrived
         for queue in touched:
             queue.touched = False
-            if self.on_arrival is not None:
-                self.on_arrival(queue.topic, queue.queue_id, queue.max_offset, queue.tags_code)
+            tags_code = queue.tags_code
+            arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
+        self.queues.written(touched)
 
     def _due_time(self, view: memoryview, table: array[int], row: int) -> int:
         """Tags code in the schedule topic: store time plus the delay of the level.

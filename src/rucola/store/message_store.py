@@ -1,8 +1,8 @@
 """The message store: everything the broker asks of it, handed to the part that does it.
 
 Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, the event loop's;
-only ``flushed_offset`` and ``max_offset`` may be read from others. Callbacks: ``on_append`` and ``on_arrival`` on that
-thread, ``on_flushed`` on a thread of the store.
+only ``flushed_offset`` and ``max_offset`` may be read from others. Callbacks: ``on_append`` on that thread,
+``on_flushed`` on a thread of the store. ``dispatch`` calls nobody: what it brought is asked for by ``take_arrivals``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rucola.runtime.machine import memory_bytes
 from rucola.store.append import MessageAppender
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
-from rucola.store.dispatch import Dispatcher, OnArrival
+from rucola.store.dispatch import Arrival, Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.cold_read import ColdRecords
@@ -50,11 +50,9 @@ class MessageStore:
     Args:
         config: its options. files: door to the disk. clock: of store times and intervals. on_append: called after
         messages were appended; the broker schedules one ``dispatch`` for all of a turn. on_flushed: called in a thread
-        when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. on_arrival: called by
-        ``dispatch`` once per queue that got messages: topic, queue id, the queue's new maximum,
-            and the tags code they share, None when they do not share one. is_batch_topic: says of a topic whether its
-            attribute ``queue.type`` is BatchCQ, None when it does not know the topic: then its directory says it.
-            bit_map: makes the filter bits that ``enableConsumeQueueExt`` keeps, of topic and properties.
+        when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. is_batch_topic: says of a
+        topic whether its attribute ``queue.type`` is BatchCQ, None when it does not know the topic: then its directory
+        says it. bit_map: makes the filter bits that ``enableConsumeQueueExt`` keeps, of topic and properties.
 
     Attributes:
         config: as given.
@@ -71,7 +69,6 @@ class MessageStore:
         clock: Clock,
         on_append: Callable[[], None] | None = None,
         on_flushed: Callable[[], None] | None = None,
-        on_arrival: OnArrival | None = None,
         is_batch_topic: IsBatchTopic | None = None,
         bit_map: BitMap | None = None,
     ) -> None:
@@ -81,7 +78,6 @@ class MessageStore:
         self.recovered = False
         self._files = files
         self._lock: DirectoryLock | None = None
-        self._on_arrival = on_arrival
         self._condition = condition = StoreCondition(on_flushed or _nothing)
         self._log = log = CommitLog(files, clock, config, root, condition.segment_made)
         self._queues = queues = ConsumeQueueStore(files, root, QueueOptions.of(config, is_batch_topic, bit_map), log)
@@ -139,7 +135,7 @@ class MessageStore:
             raise
         self._keeper.start()
         self._flush.start()
-        self._dispatcher.on_arrival = self._on_arrival
+        self._dispatcher.take_arrivals()  # recovery's: nobody waits yet
         self._condition.start()
 
     def shutdown(self) -> None:
@@ -175,7 +171,7 @@ class MessageStore:
         return self._appender.put_messages(messages)
 
     def dispatch(self) -> int:
-        """Makes appended messages visible: queues, index, ``on_arrival``. Under SYNC_FLUSH only what is on the disk.
+        """Makes appended messages visible: queues, index, arrivals. Under SYNC_FLUSH only what is on the disk.
 
         Returns:
             The number of messages.
@@ -199,6 +195,10 @@ class MessageStore:
             self._condition.tell()
         return count
 
+    def take_arrivals(self) -> list[Arrival]:
+        """The queues that got messages since the last call, each once, also from a ``dispatch`` that ended early."""
+        return self._dispatcher.take_arrivals()
+
     def flush_soon(self) -> None:
         """Brings what was appended so far to the disk, also with ASYNC_FLUSH; ``flushed_offset`` tells when."""
         self._flush.ask()
@@ -216,6 +216,7 @@ class MessageStore:
         self._deletion.begin(topic, self._log.written_offset)
         queues = self._queues.detach_topic(topic)
         self._retention.forget(queues)
+        self._dispatcher.forget(queues)
         moved: list[str] = []
         try:
             moved = self._deletion.finish(topic)

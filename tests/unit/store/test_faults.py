@@ -116,6 +116,23 @@ def test_a_full_disk_met_in_dispatch_stops_it_there_and_goes_on_later(tmp_path: 
     assert not (tmp_path / "abort").exists()
 
 
+def test_what_arrived_before_a_full_disk_ended_dispatch_is_told(tmp_path: Path) -> None:
+    disk = SmallDisk()
+    store = opened(tmp_path, disk)
+    store.put_message(message(0))
+    store.dispatch()
+    assert store.take_arrivals() == [(T, 0, 1, 2598902)]
+    store.put_message(message(3))
+    store.put_message(message(1, topic=b"New"))
+    disk.full = True
+    assert store.dispatch() == 0
+    assert store.take_arrivals() == [(T, 0, 2, 2598902)]
+    disk.full = False
+    assert store.dispatch() == 2
+    assert store.take_arrivals() == [(T, 0, 2, 2598902), (b"New", 0, 1, 2598903)]
+    store.shutdown()
+
+
 def test_a_full_disk_at_the_first_start_is_an_error_and_can_be_tried_again(tmp_path: Path) -> None:
     disk = SmallDisk()
     disk.full = True

@@ -244,14 +244,12 @@ def test_neighbouring_records_come_as_one_slice(tmp_path: Path) -> None:
 
 
 def test_arrivals_are_told_once_per_queue_with_the_tag_they_share(tmp_path: Path) -> None:
-    arrivals: list[tuple[bytes, int, int, int | None]] = []
     appended: list[int] = []
     store = MessageStore(
         config(tmp_path),
         Files(),
         ManualClock(),
         on_append=lambda: appended.append(1),
-        on_arrival=lambda *arrival: arrivals.append(arrival),
     )
     store.load()
     store.start()
@@ -260,7 +258,8 @@ def test_arrivals_are_told_once_per_queue_with_the_tag_they_share(tmp_path: Path
     for number in range(9):
         store.put_message(message(number, queue_id=1))
     assert (store.dispatch(), store.dispatch()) == (12, 0)
-    assert sorted(arrivals) == [(T, 0, 3, 2598902), (T, 1, 9, None)]
+    assert sorted(store.take_arrivals()) == [(T, 0, 3, 2598902), (T, 1, 9, None)]
+    assert store.take_arrivals() == []
     assert len(appended) == 12
     store.shutdown()
 
