@@ -24,13 +24,12 @@ import uvloop
 from bench.soak_ledger import STEADY, TAKEN_OVER, Count, Ledger, bucket
 from bench.soak_record import MAGIC, RECORD, group_of
 from rucola.client.config import PullConsumerConfig
-from rucola.client.instance import ClientInstance
+from rucola.client.instance import ClientInstance, ConsumerRegistration
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PullSysFlag
 from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumerData, SubscriptionData
-from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.runtime.clock import SystemClock
 
@@ -97,9 +96,10 @@ class Member:
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
             subscription_data_set=[subscription],
         )
-        self._instance = ClientInstance(namesrv, PullConsumerConfig(), clock, consumer=consumer)
-        self._instance.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
         self._changed = asyncio.Event()
+        self._instance = ClientInstance(namesrv, PullConsumerConfig(), clock)
+        registration = ConsumerRegistration(consumer_data=lambda: consumer, group_changed=self._changed.set)
+        self._instance.register_consumer(self._group, registration)
         self._readers: dict[MessageQueue, asyncio.Task[None]] = {}
         self._progress: dict[MessageQueue, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,9 +126,6 @@ class Member:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _group_changed(self, _address: str, _request: RemotingCommand) -> None:
-        self._changed.set()
 
     async def _rebalance(self) -> None:
         while True:

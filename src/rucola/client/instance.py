@@ -10,14 +10,18 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from rucola.client.config import ClientConfig
 from rucola.client.name_servers import NameServers
 from rucola.client.route import RouteTable
 from rucola.common.hosts import split_address
 from rucola.errors import ClientError, RucolaError
-from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, MessageModel, ProducerData
+from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.remoting.signer import RequestSigner
@@ -32,6 +36,28 @@ TOPIC_CHARACTERS_MAX = 127
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
+def _ignore(*_: object) -> None:
+    """What a consumer does that does not care."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerRegistration:
+    """A consumer group of this client. All functions are called on the event loop, and must not wait.
+
+    Attributes:
+        consumer_data: gives what the next heartbeat says of the group: its kind and its subscriptions as they are now.
+        group_changed: a broker says that members of the group came or went; time to rebalance.
+        route_changed: the queues of this topic, or the addresses of its brokers, are no longer the same.
+        connected: a connection to this address of a broker was opened, for the first time or again; the heartbeat to it
+            is on its way before anything that this function sends.
+    """
+
+    consumer_data: Callable[[], ConsumerData]
+    group_changed: Callable[[], None] = _ignore
+    route_changed: Callable[[str], None] = _ignore
+    connected: Callable[[str], None] = _ignore
+
+
 class ClientInstance:
     """One client's ties to name servers and brokers.
 
@@ -42,7 +68,7 @@ class ClientInstance:
         config: settings.
         clock: for the client id.
         producer_group: registered with the masters by heartbeat.
-        consumer: registered with the brokers by heartbeat.
+        keeps_client_id: see ``client_id``.
         create_topic_key: see ``RouteTable``.
         default_topic_queue_nums: see ``RouteTable``.
 
@@ -57,22 +83,23 @@ class ClientInstance:
         clock: Clock,
         *,
         producer_group: str | None = None,
-        consumer: ConsumerData | None = None,
+        keeps_client_id: bool = False,
         create_topic_key: str | None = None,
         default_topic_queue_nums: int = 4,
     ) -> None:
         self._config = config
         self._producer_group = producer_group
-        self._consumer = consumer
+        self._consumers: dict[str, ConsumerRegistration] = {}
         self.client = RemotingClient(client_options(config, clock))
         self.api = RemotingApi(self.client)
         self.name_servers = NameServers(namesrv, self.api, config.mq_client_api_timeout_ms)
         self.address = local_address(self.name_servers.addresses[0])
-        broadcasting = consumer is not None and consumer.message_model is MessageModel.BROADCASTING
-        self.client_id = client_id(self.address, config, clock, keeps_name=broadcasting)
-        self.routes = RouteTable(self.name_servers, create_topic_key, default_topic_queue_nums, self._heartbeat_soon)
-        self._new_broker = asyncio.Event()
-        self._beating = False
+        self.client_id = client_id(self.address, config, clock, keeps_name=keeps_client_id)
+        self.routes = RouteTable(
+            self.name_servers, create_topic_key, default_topic_queue_nums, self.heartbeat_soon, self._route_changed
+        )
+        self._heartbeat_wanted = asyncio.Event()
+        self._beating: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self.running = False
 
@@ -80,11 +107,29 @@ class ClientInstance:
         """Begin to refresh routes and to send heartbeats; nothing is on the wire before a topic is used."""
         self.running = True
         self.client.on_connected = self._connected
+        self.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
         self._tasks = [asyncio.ensure_future(self._refresh_routes()), asyncio.ensure_future(self._send_heartbeats())]
 
     def keep(self, work: Awaitable[None]) -> None:
         """Run ``work`` in the background until it ends or the client shuts down."""
         self.client.run(work)
+
+    def register_consumer(self, group: str, registration: ConsumerRegistration) -> None:
+        """Have the heartbeats speak for ``group`` from now on, and ``registration`` be told what happens.
+
+        Raises:
+            ClientError: the group is registered already.
+        """
+        if group in self._consumers:
+            raise ClientError(f"consumer group {group} is registered already")
+        self._consumers[group] = registration
+        self.heartbeat_soon()
+
+    async def unregister_consumer(self, group: str) -> None:
+        """Speak for ``group`` no longer, and tell the brokers; failures are logged only."""
+        addresses = self._brokers()
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(addresses, None, group)
 
     async def shutdown(self) -> None:
         """Tell the brokers, then close all connections."""
@@ -94,59 +139,83 @@ class ClientInstance:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self._unregister()
+            addresses = self._brokers()
+            groups: list[str | None] = [*self._consumers] or [None]
+            for position, group in enumerate(groups):
+                await self._unregister(addresses, None if position else self._producer_group, group)
         finally:
             await self.client.close()
 
-    async def _unregister(self) -> None:
-        group = self._consumer.group_name if self._consumer else None
+    async def _unregister(self, addresses: list[str], producer_group: str | None, group: str | None) -> None:
+        timeout_ms = self._config.mq_client_api_timeout_ms
         connected = set(self.client.addresses)
-        for address in self._brokers():
-            if address in connected:
-                await self._unless_failing(
-                    self.api.unregister_client(
-                        address, self.client_id, self._producer_group, group, self._config.mq_client_api_timeout_ms
-                    )
-                )
+        calls = [
+            self.api.unregister_client(address, self.client_id, producer_group, group, timeout_ms)
+            for address in addresses
+            if address in connected
+        ]
+        await asyncio.gather(*map(self._unless_failing, calls))
 
     async def heartbeat(self) -> None:
         """Tell every broker that this client is there; failures are logged only.
 
         All at once: one that is gone, and stays in the routes while its topics have no other, holds nobody up.
         """
-        timeout_ms = self._config.mq_client_api_timeout_ms
-        beats = [self.api.heartbeat(address, self._heartbeat_data(), timeout_ms) for address in self._brokers()]
-        await asyncio.gather(*map(self._unless_failing, beats))
+        await asyncio.gather(*map(self._beat, self._brokers()))
 
-    def _heartbeat_data(self) -> HeartbeatData:
+    def heartbeat_soon(self) -> None:
+        """Have a round of heartbeats begin with the next turn of the loop."""
+        self._heartbeat_wanted.set()
+
+    async def _beat(self, address: str) -> None:
         producers = [ProducerData(self._producer_group)] if self._producer_group else []
-        return HeartbeatData(self.client_id, producers, [self._consumer] if self._consumer else [])
+        consumers = [registration.consumer_data() for registration in self._consumers.values()]
+        data = HeartbeatData(self.client_id, producers, consumers)
+        self._beating.add(address)
+        try:
+            await self._unless_failing(self.api.heartbeat(address, data, self._config.mq_client_api_timeout_ms))
+        finally:
+            self._beating.discard(address)
 
     def _brokers(self) -> list[str]:
         """Brokers that want to hear of this client: the masters, of a consumer the slaves too."""
-        if self._consumer is None:
+        if not self._consumers:
             return self.routes.masters()
         return [address for members in self.routes.brokers.values() for address in members.values()]
 
     def _connected(self, address: str) -> None:
-        """A broker that was restarted has forgotten us; connections opened by a heartbeat need no other."""
-        if not self._beating and address in self._brokers():
-            self._heartbeat_soon()
+        """A broker that was restarted, or that had lost us, has forgotten us: it hears of us with the first bytes.
 
-    def _heartbeat_soon(self) -> None:
-        self._new_broker.set()
+        A connection that was opened for a heartbeat carries that, and needs no other.
+        """
+        if address not in self._brokers():
+            return
+        if address not in self._beating:
+            self.keep(self._beat(address))
+        loop = asyncio.get_running_loop()
+        for registration in self._consumers.values():
+            loop.call_soon(registration.connected, address)
+
+    def _route_changed(self, topic: str) -> None:
+        loop = asyncio.get_running_loop()
+        for registration in self._consumers.values():
+            loop.call_soon(registration.route_changed, topic)
+
+    def _consumer_ids_changed(self, address: str, command: RemotingCommand) -> None:
+        group = NotifyConsumerIdsChangedRequestHeader.from_ext_fields(command.ext_fields).consumer_group
+        registration = self._consumers.get(group)
+        if registration is not None:
+            registration.group_changed()
 
     async def _send_heartbeats(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._config.heartbeat_broker_interval_ms / 1000):
-                    await self._new_broker.wait()
+                    await self._heartbeat_wanted.wait()
             except TimeoutError:
                 pass
-            self._new_broker.clear()
-            self._beating = True
+            self._heartbeat_wanted.clear()
             await self.heartbeat()
-            self._beating = False
 
     async def _refresh_routes(self) -> None:
         while True:

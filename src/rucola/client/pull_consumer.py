@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from rucola.client.config import PullConsumerConfig
-from rucola.client.instance import ClientInstance, check_group, check_topic
+from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.local_offset_store import LocalFileOffsetStore
 from rucola.client.producer import tracing
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
@@ -72,11 +72,13 @@ class PullConsumer:
         self._config = config or PullConsumerConfig()
         consumer = ConsumerData(group, ConsumeType.CONSUME_ACTIVELY, self._config.message_model)
         clock = clock or SystemClock()
-        self._instance = ClientInstance(namesrv, self._config, clock, consumer=consumer)
+        broadcasting = self._config.message_model is MessageModel.BROADCASTING
+        self._instance = ClientInstance(namesrv, self._config, clock, keeps_client_id=broadcasting)
+        self._instance.register_consumer(group, ConsumerRegistration(consumer_data=lambda: consumer))
         self._trace = tracing(group, "CONSUME", namesrv, self._config, clock) if self._config.enable_trace else None
         self._suggested: dict[MessageQueue, int] = {}
         self._local: LocalFileOffsetStore | None = None
-        if self._config.message_model is MessageModel.BROADCASTING:
+        if broadcasting:
             directory = self._config.local_offset_store_dir
             self._local = LocalFileOffsetStore(Files(), directory, self._instance.client_id, group)
 

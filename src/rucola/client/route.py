@@ -86,6 +86,7 @@ class RouteTable:
         create_topic_key: topic to fall back to when a topic to publish to is unknown; None for consumers.
         default_topic_queue_nums: queues such a topic gets at most.
         on_brokers_changed: called when an address not known before appears.
+        on_route_changed: called with the topic when its queues or the addresses of its brokers have changed.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class RouteTable:
         create_topic_key: str | None,
         default_topic_queue_nums: int,
         on_brokers_changed: Callable[[], None],
+        on_route_changed: Callable[[str], None],
     ) -> None:
         self.version = 0  # grows whenever a route or an address changes
         self.routes: dict[str, TopicRoute] = {}
@@ -102,6 +104,8 @@ class RouteTable:
         self._create_topic_key = create_topic_key
         self._default_topic_queue_nums = default_topic_queue_nums
         self._on_brokers_changed = on_brokers_changed
+        self._on_route_changed = on_route_changed
+        self._own: set[str] = set()  # topics whose route is their own, not that of the default topic
         self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
         self._asked_at: dict[str, float] = {}
 
@@ -176,20 +180,28 @@ class RouteTable:
         try:
             data = await self._name_servers.route_info(topic)
             route = topic_route(topic, data)
+            self._own.add(topic)
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             data, route = await self._default_route(topic)
-        self._learn(data)
+        changed = self._learn(data)
         if self.routes.get(topic) != route:
             self.routes[topic] = route
             self.version += 1
-        return self.routes[topic]
+            changed = True
+        if changed:
+            self._on_route_changed(topic)
+        return route
 
     async def _default_route(self, topic: str) -> tuple[TopicRouteData, TopicRoute]:
         key = self._create_topic_key
         if key is None or topic == key:
             raise ClientError(f"no route to topic {topic}: no broker has it")
+        if topic in self._own:
+            # A name server that was restarted knows those brokers only that have registered since. Sent to the queues
+            # of the default topic, messages of a topic that exists would go to, and be created on, the wrong broker.
+            raise ClientError(f"no route to topic {topic}: the name server no longer has it, the known one stays")
         try:
             data = await self._name_servers.route_info(key)
         except BrokerError as error:
@@ -200,7 +212,8 @@ class RouteTable:
             ) from error
         return data, default_topic_route(topic, data, self._default_topic_queue_nums)
 
-    def _learn(self, data: TopicRouteData) -> None:
+    def _learn(self, data: TopicRouteData) -> bool:
+        """Take the addresses; whether one is new or gone."""
         changed = False
         for broker in data.broker_datas:
             if self.brokers.get(broker.broker_name) != broker.broker_addrs:
@@ -209,6 +222,7 @@ class RouteTable:
         if changed:
             self.version += 1
             self._on_brokers_changed()
+        return changed
 
 
 def _order_counts(conf: str) -> list[tuple[str, int]]:

@@ -698,3 +698,58 @@ def test_heartbeats_and_route_polling(broker):
                 await settle()
 
     run_stepped(scene())
+
+
+def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker):
+    """The name server comes back, and knows another broker only, which would create the topic."""
+
+    async def scene() -> None:
+        async with broker("names", {}) as names, broker("a", {"T": 2}) as one, broker("b", {"TBW102": 8}) as other:
+            names.peers = [one]
+            config = ProducerConfig(poll_name_server_interval_ms=10)
+            async with Producer("pg", names.address, config) as producer:
+                await producer.send(Message("T", b"first"))
+                names.peers = [other]
+                asked = names.codes().count(ROUTE)
+                await names.until(lambda: names.codes().count(ROUTE) >= asked + 2)
+                for _ in range(4):
+                    await producer.send(Message("T", b"x"))
+                assert len(one.stored) == 5
+                assert not other.stored
+                one.topics["T"] = 4  # the broker has registered again, and its route is news
+                names.peers = [one, other]
+                while len(await producer.message_queues("T")) != 4:
+                    await settle()
+
+    run(scene())
+
+
+def test_a_connection_that_came_back_gets_a_heartbeat_at_once(broker):
+    """Also while another broker keeps a round of heartbeats waiting; the next round is hours away."""
+
+    async def scene() -> None:
+        config = ProducerConfig(
+            send_msg_timeout_ms=3_600_000,
+            heartbeat_broker_interval_ms=36_000_000,
+            poll_name_server_interval_ms=36_000_000,
+            mq_client_api_timeout_ms=3_600_000,
+        )
+        async with broker("a", {"T": 2}) as one, broker("b", {"T": 2}) as other:
+            one.peers = [other]
+            other.scripts[RequestCode.HEART_BEAT] = [silent]
+            async with Producer("pg", one.address, config) as producer:
+                queues = await producer.message_queues("T")
+                await producer.send(Message("T", b"x"), queues[0])
+                await one.until(lambda: len(one.heartbeats()) == 1)
+                await other.until(lambda: len(other.heartbeats()) == 1)
+                for beats in (2, 3):
+                    one.channels[-1].abort()
+                    await settle()
+                    assert len(one.heartbeats()) == beats - 1  # nobody needs the connection yet
+                    await producer.send(Message("T", b"x"), queues[0])
+                    await settle()
+                    assert len(one.heartbeats()) == beats
+                    assert one.heartbeats()[-1].producer_data_set[0].group_name == "pg"
+                other.channels[-1].close()
+
+    run_stepped(scene())

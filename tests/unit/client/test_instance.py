@@ -1,0 +1,124 @@
+"""What a client instance tells the consumers that are registered with it, and the brokers of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rucola.client.config import PullConsumerConfig
+from rucola.client.instance import ClientInstance, ConsumerRegistration
+from rucola.errors import ClientError
+from rucola.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
+from rucola.runtime.clock import SystemClock
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+RARE = PullConsumerConfig(heartbeat_broker_interval_ms=36_000_000, poll_name_server_interval_ms=36_000_000)
+
+
+class Consumer:
+    """Keeps what it is told."""
+
+    def __init__(self, group: str) -> None:
+        self.data = ConsumerData(group)
+        self.told: list[tuple[str, ...]] = []
+        self.registration = ConsumerRegistration(
+            consumer_data=lambda: self.data,
+            group_changed=lambda: self.told.append(("group",)),
+            route_changed=lambda topic: self.told.append(("route", topic)),
+            connected=lambda address: self.told.append(("connected", address)),
+        )
+
+
+def group_changed(group: str) -> bytes:
+    fields = NotifyConsumerIdsChangedRequestHeader(group).to_ext_fields()
+    return RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=fields, flag=2, opaque=7).encode()
+
+
+def test_consumers_are_told_what_happens(broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as one, broker("names", {}) as names:
+            names.peers = [one]
+            instance = ClientInstance(names.address, RARE, SystemClock())
+            first, second = Consumer("g1"), Consumer("g2")
+            instance.register_consumer("g1", first.registration)
+            instance.register_consumer("g2", second.registration)
+            with pytest.raises(ClientError, match="g1 is registered already"):
+                instance.register_consumer("g1", second.registration)
+            instance.start()
+            await instance.routes.route("T")
+            await one.until(lambda: len(one.heartbeats()) == 1)
+            assert [data.group_name for data in one.heartbeats()[0].consumer_data_set] == ["g1", "g2"]
+            assert first.told == second.told == [("route", "T"), ("connected", one.address)]
+
+            one.channels[0].send(group_changed("g2"))
+            one.channels[0].send(group_changed("unknown"))
+            await settle()
+            assert (first.told[2:], second.told[2:]) == ([], [("group",)])
+
+            await instance.routes.refresh("T")
+            await settle()
+            assert first.told[2:] == []  # nothing is new
+            one.topics["T"] = 4
+            await instance.routes.refresh("T")
+            await settle()
+            assert first.told[2:] == [("route", "T")]
+
+            await instance.unregister_consumer("g1")
+            assert one.received[-1].ext_fields == {"clientID": instance.client_id, "consumerGroup": "g1"}
+            await instance.heartbeat()
+            assert [data.group_name for data in one.heartbeats()[-1].consumer_data_set] == ["g2"]
+            await instance.shutdown()
+            assert one.received[-1].ext_fields == {"clientID": instance.client_id, "consumerGroup": "g2"}
+
+    run_stepped(scene())
+
+
+def test_a_heartbeat_tells_the_subscriptions_of_its_time(broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as one:
+            instance = ClientInstance(one.address, RARE, SystemClock())
+            consumer = Consumer("g")
+            instance.start()
+            await instance.routes.route("T")
+            await one.until(lambda: len(one.heartbeats()) == 1)
+            instance.register_consumer("g", consumer.registration)
+            await settle()
+            assert len(one.heartbeats()) == 2  # at once
+            consumer.data.subscription_data_set.append(SubscriptionData("T", "A"))
+            instance.heartbeat_soon()
+            await settle()
+            said = [[data.subscription_data_set for data in beat.consumer_data_set] for beat in one.heartbeats()]
+            assert [[[one.sub_string for one in each] for each in sets] for sets in said] == [[], [[]], [["A"]]]
+            advance(35_999)
+            await settle()
+            assert len(one.heartbeats()) == 3
+            advance(2)
+            await settle()
+            assert len(one.heartbeats()) == 4
+            await instance.shutdown()
+
+    run_stepped(scene())
+
+
+def test_a_consumer_hears_of_a_connection_that_came_back_after_the_heartbeat_has_left(broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 2}) as one:
+            instance = ClientInstance(one.address, RARE, SystemClock())
+            consumer = Consumer("g")
+            instance.register_consumer("g", consumer.registration)
+            instance.start()
+            await instance.routes.route("T")
+            await one.until(lambda: len(one.heartbeats()) == 1)
+            one.channels[-1].abort()
+            await settle()
+            consumer.told.clear()
+            received = len(one.received)
+            await instance.routes.refresh("T")
+            await settle()
+            assert consumer.told == [("connected", one.address)]
+            assert [command.code for command in one.received[received:]].count(RequestCode.HEART_BEAT) == 1
+            await instance.shutdown()
+
+    run_stepped(scene())
