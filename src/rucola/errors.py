@@ -173,6 +173,22 @@ class ConfigError(RucolaError):
         return f"option {self.key}: {self.value!r} is not allowed; allowed: {self.allowed}"
 
 
+class OptionsError(ConfigError):
+    """Several options at once; ``key``, ``value`` and ``allowed`` are those of the first.
+
+    Args:
+        errors: one for each option, at least one.
+    """
+
+    def __init__(self, errors: tuple[ConfigError, ...]) -> None:
+        super().__init__(errors[0].key, errors[0].value, errors[0].allowed)
+        self.args = (errors,)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return f"{len(self.errors)} options: " + "; ".join(str(error).removeprefix("option ") for error in self.errors)
+
+
 class AddressInUseError(RucolaError):
     """A port cannot be listened on."""
 

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rucola.broker.reference_keys import REFERENCE_KEYS
+from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address
 from rucola.common.key_builder import TRACE_TOPIC
-from rucola.common.options import check_options, option, parse_options, unknown_keys
+from rucola.common.options import ConfigProblems, check_options, option, parse_options, unknown_keys
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import ConfigError
 from rucola.runtime.logs import event
@@ -34,8 +34,13 @@ class BrokerConfig(TlsConfig):
     )
     broker_name: str = option("brokerName", "broker-a", "Name of the broker; masters and slaves of one set share it.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
-    broker_id: int = option("brokerId", 0, "0 is a master. Slaves are not supported yet.", minimum=0, maximum=0)
-    broker_role: str = option("brokerRole", "ASYNC_MASTER", "There is no replication yet.", choices=("ASYNC_MASTER",))
+    broker_id: int = option("brokerId", 0, "0 is a master; there are no slaves.", minimum=0, maximum=0)
+    broker_role: str = option(
+        "brokerRole",
+        "ASYNC_MASTER",
+        "There are no slaves: SYNC_MASTER also acknowledges what is on this broker alone, and says so in the log.",
+        choices=("ASYNC_MASTER", "SYNC_MASTER"),
+    )
     bind_address: str = option(
         "bindAddress",
         "127.0.0.1",
@@ -267,18 +272,26 @@ class BrokerConfig(TlsConfig):
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
-        self.check_tls()
+        checks = (self._check_names, self._check_addresses, self._check_access)
+        check_options(self, self.check_tls, self._check_trust, *checks)
+
+    def _check_trust(self) -> None:
         if self.use_tls and not (self.tls_client_trust_cert_path or self.tls_cert_path):
             raise ConfigError("tlsClientTrustCertPath", "", "a PEM file, with useTLS=true")
+
+    def _check_names(self) -> None:
         for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not name or not all(c.isascii() and (c.isalnum() or c in "_-|%") for c in name) or len(name) > 127:
                 raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'")
-        check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
+
+    def _check_access(self) -> None:
         if self.acl_enable and self.authentication_enabled:
             raise ConfigError("authenticationEnabled", "true", "either this or aclEnable")
         if self.authorization_enabled and not self.authentication_enabled:
             raise ConfigError("authorizationEnabled", "true", "authenticationEnabled=true beside it")
+
+    def _check_addresses(self) -> None:
+        check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
         if self.bind_address in ("0.0.0.0", "::") and not self.broker_ip1:
             raise ConfigError("brokerIP1", "", "the address clients reach this broker by, when it listens on all")
         for address in self.namesrv_addresses:
@@ -297,29 +310,46 @@ class BrokerConfig(TlsConfig):
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
 
 
-def check_broker_conf(values: Mapping[str, str]) -> None:
-    """Look for keys that nobody knows in the entries of a ``broker.conf``.
-
-    Raises:
-        ConfigError: a key is unknown to RocketMQ and to this broker.
-    """
-    not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
-    unknown = [key for key in not_ours if key not in REFERENCE_KEYS]
-    if unknown:
-        raise ConfigError(
-            unknown[0], values[unknown[0]], "a key of RocketMQ's broker.conf; this one is known to nobody"
-        )
-    if not_ours:
-        event(_log, logging.WARNING, "options without effect here", keys=",".join(not_ours))
-
-
 def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStoreConfig]:
-    """Both sets of options from one table of texts.
+    """Both sets of options from one table of texts, a ``broker.conf`` for example.
+
+    Keys that RocketMQ knows and this broker does not act on are logged, all together.
 
     Raises:
-        ConfigError: a value is not allowed.
+        ConfigError: a value is not allowed, or a key is unknown to RocketMQ and to this broker. ``OptionsError`` when
+            there are several such entries, each named.
     """
+    problems = ConfigProblems()
+    with problems:
+        values = _in_todays_words(values)
+    not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
+    for key in not_ours:
+        if key not in REFERENCE_KEYS:
+            problems.add(ConfigError(key, values[key], "a key of RocketMQ's broker.conf; this one is known to nobody"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
-        # Names are not made by whoever asks for them (reliability.md S-28).
+        # With access control nobody makes a name merely by asking for it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
-    return parse_options(BrokerConfig, values), parse_options(MessageStoreConfig, values)
+    with problems:
+        broker_config = parse_options(BrokerConfig, values)
+    with problems:
+        store_config = parse_options(MessageStoreConfig, values)
+    problems.report()
+    idle_keys = not_ours + ["brokerRole"] * (broker_config.broker_role == "SYNC_MASTER")
+    if idle_keys:
+        event(_log, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
+    return broker_config, store_config
+
+
+def _in_todays_words(values: Mapping[str, str]) -> dict[str, str]:
+    """``values`` with keys that RocketMQ 4.x spelled otherwise under today's names.
+
+    Raises:
+        ConfigError: both spellings are there and differ.
+    """
+    renamed = {key: text for key, text in values.items() if key not in FORMER_KEYS}
+    for former, key in FORMER_KEYS.items():
+        if former in values and values[former] != renamed.setdefault(key, values[former]):
+            raise ConfigError(
+                former, values[former], f"the value of {key}, {values[key]}, or one of the two keys alone"
+            )
+    return renamed

@@ -4,6 +4,9 @@ options; the rest is only told apart from typing errors."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 REFERENCE_KEYS = frozenset(
     """
 accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues
@@ -34,8 +37,9 @@ defaultPopShareQueueNum defaultQueryMaxNum defaultTopicQueueNums delayOffsetUpda
 deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
 destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup
 disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
-dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput
-enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
+dLegerGroup dLegerPeers dLegerSelfId dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
+enableBuildConsumeQueueConcurrently
 enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConsumeQueueExt enableControllerMode
 enableCreateSysGroup enabledAppendPropCRC enableDetailStat enableDLegerCommitLog enableFastChannelEventProcess
 enableLmq enableLmqStats enableMixedMessageType enableMultiDispatch enableNetWorkFlowControl
@@ -106,5 +110,38 @@ validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminB
 waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
 waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
 writeBufferHighWaterMark writeBufferLowWaterMark
+checkTransactionMessageEnable commercialBigCount commercialEnable commercialTimerCount commercialTransCount
+filterServerNums haSlaveFallbehindMax maxDelayTime
 """.split()  # noqa: SIM905 - hundreds of names read best as a list of words
 )
+
+"""Keys of versions 3 and 4 that later ones dropped are among them: files from those years are still in use."""
+
+FORMER_KEYS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+"""Keys that 4.x spelled otherwise, with today's."""
+
+_MEANINGS = (
+    (
+        re.compile(
+            "brokerRole|dleger|^ha[A-Z]|slave|replica|controller|electionPriority|duplication|InSync", re.IGNORECASE
+        ),
+        "no replication: a message is acknowledged when this broker alone has it",
+    ),
+    (re.compile("Thread|waitTimeMills|Semaphore"), "requests wait in no thread pool"),
+    (re.compile("Socket|^client[A-Z]|^server[A-Z]|Netty|writeBuffer|Epoll"), "connections are asyncio's"),
+    (re.compile("rocksdb|memTable|dispatchCq|dispatchFromSender", re.IGNORECASE), "queues are files, without RocksDB"),
+    (re.compile("^metric"), "figures are served at /metrics"),
+    (re.compile("cold", re.IGNORECASE), "reads from the disk hold up nobody"),
+    (re.compile(""), "not served"),
+)
+
+
+def without_effect(keys: Iterable[str]) -> str:
+    """What it means that this broker does not act on ``keys``: each meaning with its keys, in one line."""
+    table: dict[str, list[str]] = {}
+    for key in keys:
+        table.setdefault(next(meaning for pattern, meaning in _MEANINGS if pattern.search(key)), []).append(key)
+    return "; ".join(f"{meaning} ({', '.join(found)})" for meaning, found in table.items())

@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 
 from rucola.cli.exit_codes import BrokerStartError
+from rucola.cli.serve import LogOptions
 from rucola.common.java import format_properties
 from rucola.runtime.logs import event
 
@@ -29,8 +30,9 @@ _STOP_S = 30.0
 class BrokerProcess:
     """One broker. ``start`` once, ``stop`` once afterwards."""
 
-    def __init__(self, name: str, config_file: Path) -> None:
+    def __init__(self, name: str, config_file: Path, log: LogOptions) -> None:
         self.name = name
+        self._log = log
         self.address = ""
         self.ended_with: int | None = None
         self._config_file = config_file
@@ -44,6 +46,7 @@ class BrokerProcess:
             BrokerStartError: it does not.
         """
         command = [sys.executable, "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
+        command += ["--log-level", self._log.level, "--log-format", self._log.form]
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -90,10 +93,12 @@ class BrokerProcesses:
 
     Args:
         configs: entries of a ``broker.conf`` by broker name.
+        log: of each process, on the standard error of this one.
     """
 
-    def __init__(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, configs: Mapping[str, Mapping[str, str]], log: LogOptions) -> None:
         self._configs = configs
+        self._log = log
         self._folder: Path | None = None
         self.brokers: Sequence[BrokerProcess] = ()
 
@@ -113,7 +118,7 @@ class BrokerProcesses:
         for name, values in self._configs.items():
             config_file = self._folder / f"{name}.conf"
             config_file.write_text(format_properties(values), encoding="utf-8")
-            brokers.append(BrokerProcess(name, config_file))
+            brokers.append(BrokerProcess(name, config_file, self._log))
         self.brokers = brokers
         outcomes = await asyncio.gather(*[broker.start() for broker in brokers], return_exceptions=True)
         failure = next((outcome for outcome in outcomes if isinstance(outcome, BaseException)), None)

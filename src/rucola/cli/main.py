@@ -16,17 +16,23 @@ from typing import NoReturn
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import ExitCode, exit_code
 from rucola.errors import RucolaError
+from rucola.runtime.logs import LOG_FORMATS, LOG_LEVELS
 
 BROKERS_MAX = 64
 
 
 def run() -> NoReturn:
     """Entry point of the command."""
-    code = main(sys.argv[1:])
     try:
+        code = main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         drop_output()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        drop_output()
+        code = _fail(f"standard output: {error.strerror}", ExitCode.DISK)
     sys.exit(code)
 
 
@@ -181,6 +187,14 @@ def _common(add: Callable[..., object], quarantine: bool) -> None:
         text = "Serve around damage: it is moved to quarantine/ in the store."
         add("--quarantine", action="store_true", help=text)
     add("--json", action="store_true", help="Print one line of JSON when ready.")
+    add("--log-format", choices=LOG_FORMATS, default="text", help="Of the log on standard error. [default: text]")
+    add(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="INFO",
+        metavar="LEVEL",
+        help=f"{', '.join(LOG_LEVELS)}. [default: INFO]",
+    )
 
 
 def _count(text: str) -> int:

@@ -8,26 +8,41 @@ import logging
 import os
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from rucola.runtime.logs import set_up
+from rucola.runtime.logs import event, set_up
 from rucola.runtime.notify import ServiceManager
 
+_log = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
 
 
+class LogOptions(NamedTuple):
+    """What the log on standard error looks like."""
+
+    level: str = "INFO"
+    form: str = "text"
+    """One of ``LOG_FORMATS``."""
+
+    @classmethod
+    def of(cls, options: Namespace) -> LogOptions:
+        """Those of a command line."""
+        return cls(options.log_level, options.log_format)
+
+
 def run_servers(
-    start: Callable[[], Coroutine[Any, Any, Stop]], log_level: str, stop_at_end_of_input: bool = False
+    start: Callable[[], Coroutine[Any, Any, Stop]], log: LogOptions, stop_at_end_of_input: bool = False
 ) -> None:
-    """Start servers, wait for SIGINT or SIGTERM, stop them.
+    """Start servers, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop them.
 
     Args:
         start: starts everything, or raises and leaves nothing running; gives the function that stops it.
-        log_level: of the log on standard error. Records of the start are held back until it has succeeded: when it
-            fails, the error that ends the command is the one line to read.
+        log: the log on standard error. Records of the start are held back until it has succeeded: when it fails, the
+            error that ends the command is the one line to read.
         stop_at_end_of_input: also stop when standard input ends, which it does when the process at its other end does.
     """
 
@@ -35,12 +50,17 @@ def run_servers(
         manager = ServiceManager(os.environ)
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
-        # Control-C at a terminal reaches all processes of an `up`; its brokers stop when it says so.
-        on_interrupt = _ignore if stop_at_end_of_input else stopping.set
-        for number, act in ((signal.SIGINT, on_interrupt), (signal.SIGTERM, stopping.set)):
+
+        def stop_at(name: str) -> None:
+            event(_log, logging.INFO, "stopping", signal=name)
+            stopping.set()
+
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            # Control-C at a terminal reaches all processes of an `up`; its brokers stop when it says so.
+            act = _ignore if name == "SIGINT" and stop_at_end_of_input else stop_at
             try:
-                loop.add_signal_handler(number, act)
-            except NotImplementedError:  # Windows: KeyboardInterrupt ends the runner
+                loop.add_signal_handler(getattr(signal, name), act, name)
+            except (NotImplementedError, AttributeError):  # Windows: KeyboardInterrupt ends the runner
                 break
         if stop_at_end_of_input:
             loop.add_reader(sys.stdin.fileno(), _input_ended, loop, stopping)
@@ -56,12 +76,13 @@ def run_servers(
         finally:
             manager.stopping()
             await stop()
+        event(_log, logging.INFO, "stopped")
 
-    with _held_back_logs(log_level) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with _held_back_logs(log) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve())
 
 
-def _ignore() -> None:
+def _ignore(_name: str) -> None:
     """What a signal does that is not for this process."""
 
 
@@ -97,8 +118,8 @@ class _Holder(logging.Handler):
 
 
 @contextmanager
-def _held_back_logs(level: str) -> Iterator[Callable[[], None]]:
-    output = set_up(level)
+def _held_back_logs(log: LogOptions) -> Iterator[Callable[[], None]]:
+    output = set_up(log.level, log_format=log.form)
     logger = logging.getLogger("rucola")
     logger.removeHandler(output)
     holder = _Holder()

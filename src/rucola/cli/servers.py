@@ -6,13 +6,15 @@ Every port is taken before the store is opened: a start that finds a port taken 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.broker import Broker
-from rucola.broker.config import broker_options, check_broker_conf
+from rucola.broker.config import broker_options
 from rucola.cli.http import Health, HttpServer
+from rucola.cli.serve import LogOptions
 from rucola.common.java import parse_properties
-from rucola.common.options import parse_options, unknown_keys
+from rucola.common.options import ConfigProblems, options_of, parse_options, unknown_keys
 from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.files import Files
@@ -38,6 +40,7 @@ class UpOptions(NamedTuple):
     config: str | None = None
     brokers: int = 1
     quarantine: bool = False
+    log: LogOptions = LogOptions()
 
 
 class Addresses(NamedTuple):
@@ -67,6 +70,7 @@ class UpServers:
             values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
         self._values = values
         self._brokers_wanted = options.brokers
+        self._log = options.log
         if values.get("tlsMode") == "enforcing":
             values.setdefault("useTLS", "true")
         self._config, self._store_config = broker_options(values)
@@ -124,7 +128,7 @@ class UpServers:
 
         root = Files().expand(self._store_config.store_path_root_dir)
         port = self._config.listen_port
-        processes = BrokerProcesses(configs_of(self._brokers_wanted, self._values, root, port, namesrv))
+        processes = BrokerProcesses(configs_of(self._brokers_wanted, self._values, root, port, namesrv), self._log)
         self._processes = processes
         await processes.start()
 
@@ -164,30 +168,33 @@ def namesrv_of(config_path: str | None, host: str | None, port: int | None) -> N
     values = _read_properties(config_path) if config_path is not None else {}
     _put(values, "bindAddress", host)
     _put(values, "listenPort", port)
+    problems = ConfigProblems()
     for key in unknown_keys(values, NamesrvConfig):
-        raise ConfigError(key, values[key], "a key of the name server: see the documentation of its options")
-    return NameServer(parse_options(NamesrvConfig, values))
+        allowed = ", ".join(entry.key for entry in options_of(NamesrvConfig))
+        problems.add(ConfigError(key, values[key], f"a key of the name server: {allowed}"))
+    with problems:
+        config = parse_options(NamesrvConfig, values)
+    problems.report()
+    return NameServer(config)
 
 
 def read_broker_conf(path: str | None) -> dict[str, str]:
     """The entries of a ``broker.conf``, none without a file.
 
     Raises:
-        ConfigError: no such file, not such a file, or a key that nobody knows.
+        ConfigError: no such file, or not such a file.
     """
-    values = _read_properties(path) if path is not None else {}
-    check_broker_conf(values)
-    return values
+    return _read_properties(path) if path is not None else {}
 
 
 def _read_properties(path: str) -> dict[str, str]:
-    content = Files().read_file(path)
+    content = None if Path(path).is_dir() else Files().read_file(path)
     if content is None:
-        raise ConfigError("config", path, "an existing file")
+        raise ConfigError("--config", path, "an existing file")
     try:
         return parse_properties(content.decode())
     except ValueError as error:  # not UTF-8, or an escape that is none
-        raise ConfigError("config", path, f"a Java properties file in UTF-8 ({error})") from None
+        raise ConfigError("--config", path, f"a Java properties file in UTF-8 ({error})") from None
 
 
 def _flush_type(options: UpOptions) -> str | None:

@@ -10,7 +10,7 @@ import orjson
 
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import BrokerStartError, ExitCode
-from rucola.cli.serve import Stop, run_servers, temporary_store
+from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
 from rucola.cli.servers import UpOptions, UpServers, broker_of, namesrv_of
 from rucola.errors import ConfigError
 from rucola.runtime.machine import process_id
@@ -35,6 +35,7 @@ def up(options: Namespace) -> int:
                     config=options.config,
                     brokers=options.brokers,
                     quarantine=options.quarantine,
+                    log=LogOptions.of(options),
                 )
             )
             addresses = await servers.start()
@@ -55,7 +56,7 @@ def up(options: Namespace) -> int:
             return servers.stop
 
         try:
-            run_servers(start, "WARNING")
+            run_servers(start, LogOptions.of(options))
         except BrokerStartError as error:
             return error.exit_status
     return ExitCode.CLEAN
@@ -70,7 +71,7 @@ def namesrv(options: Namespace) -> int:
         _say_ready(options.json, "rucola namesrv", {"name server": server.address}, {"namesrv": server.address})
         return server.shutdown
 
-    run_servers(start, "INFO")
+    run_servers(start, LogOptions.of(options))
     return ExitCode.CLEAN
 
 
@@ -86,8 +87,7 @@ def broker(options: Namespace) -> int:
         _say_ready(options.json, "rucola broker", lines, facts)
         return server.shutdown
 
-    log_level = "WARNING" if options.under_up else "INFO"
-    run_servers(start, log_level, stop_at_end_of_input=options.under_up)
+    run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
     return ExitCode.CLEAN
 
 

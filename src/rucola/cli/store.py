@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
-from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.offline.offline_store import OfflineStore, QueueRange
 from rucola.store.offline.search import MessageQuery, has_index, search_index, search_log
 from rucola.store.verify.check import verify as verify_store
 from rucola.store.verify.findings import Findings
@@ -36,10 +37,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_NAMED_MAX = 20
 _INTERRUPTED = 130
 """What a shell says of a command that Ctrl-C ended: a check that was not finished has not found the store clean."""
 
-Directory = Annotated[str, typer.Argument(metavar="DIR", help="Directory of the store.", show_default=False)]
+
+def _existing(directory: str) -> str:
+    if not Path(directory).expanduser().is_dir():
+        raise ConfigError("DIR", directory, "an existing directory")
+    return directory
+
+
+Directory = Annotated[
+    str, typer.Argument(metavar="DIR", help="Directory of the store.", show_default=False, callback=_existing)
+]
 CommitLog = Annotated[
     str | None,
     typer.Option(
@@ -101,7 +112,7 @@ def cat(
 ) -> None:
     """Print the messages of a topic, queue by queue."""
     with _opened(directory, commit_log) as store:
-        ranges = [found for found in queue_ranges(store, topic) if queue in (None, found.queue_id)]
+        ranges = _ranges(store, topic, queue)
         messages = (
             message
             for found in ranges
@@ -204,6 +215,23 @@ def verify(directory: Directory, commit_log: CommitLog = None, json: Json = Fals
         report = verify_store(directory, Files(), advance, commit_log)
     output.print_report(report, json)
     return ExitCode.CLEAN if report.clean else ExitCode.FAILED
+
+
+def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[QueueRange]:
+    """The queues of ``topic``, or the one wanted.
+
+    Raises:
+        ConfigError: there is no such topic or queue; the error names those there are.
+    """
+    ranges = queue_ranges(store, topic)
+    if not ranges:
+        topics = sorted({found.topic for found in queue_ranges(store)})
+        shown = ", ".join(topics[:_NAMED_MAX]) + (f" and {len(topics) - _NAMED_MAX} more" * (len(topics) > _NAMED_MAX))
+        raise ConfigError("--topic", topic, f"a topic with messages: {shown or 'there is none'}")
+    found = [one for one in ranges if queue in (None, one.queue_id)]
+    if not found:
+        raise ConfigError("--queue", str(queue), ", ".join(str(one.queue_id) for one in ranges))
+    return found
 
 
 @contextmanager

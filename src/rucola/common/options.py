@@ -12,12 +12,12 @@ A value that is not allowed raises ``ConfigError`` with key, value and what is a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeVar
 
-from rucola.errors import ConfigError
+from rucola.errors import ConfigError, OptionsError
 
 SECRET_SHOWN = "******"
 _SECRET = re.compile("password|secret|credential|authenticationUser", re.IGNORECASE)
@@ -120,6 +120,36 @@ def option(
     return field(default=default, metadata={_METADATA_KEY: described}, repr=not secret)
 
 
+class ConfigProblems:
+    """Gathers what is wrong with a configuration, so that its author hears of everything at once.
+
+    Each ``with`` block may raise one ``ConfigError``, which is kept. Only the first problem of a key counts.
+    """
+
+    def __init__(self) -> None:
+        self._errors: dict[str, ConfigError] = {}
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, ConfigError):
+            self.add(error)
+            return True
+        return False
+
+    def add(self, error: ConfigError) -> None:
+        """Keep one problem, or those of several options."""
+        for one in error.errors if isinstance(error, OptionsError) else (error,):
+            self._errors.setdefault(one.key, one)
+
+    def report(self) -> None:
+        """Raises ``ConfigError`` when there was one problem, ``OptionsError`` when there were several."""
+        errors = tuple(self._errors.values())
+        if errors:
+            raise errors[0] if len(errors) == 1 else OptionsError(errors)
+
+
 def options_of(config_class: type) -> list[Option]:
     """The options that ``config_class`` declares, in order."""
     return [
@@ -133,16 +163,35 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
     """An instance of ``config_class`` from texts by RocketMQ key; keys of other classes are left alone.
 
     Raises:
-        ConfigError: a value is not allowed.
+        ConfigError: a value is not allowed. ``OptionsError`` when there are several, each named.
     """
-    parsed = {entry.name: entry.parse(values[entry.key]) for entry in options_of(config_class) if entry.key in values}
-    return config_class(**parsed)
+    problems = ConfigProblems()
+    parsed = {}
+    for entry in options_of(config_class):
+        if entry.key in values:
+            with problems:
+                parsed[entry.name] = entry.parse(values[entry.key])
+    with problems:
+        made = config_class(**parsed)
+    problems.report()
+    return made
 
 
-def check_options(config: Any) -> None:
-    """Checks every option of an instance, for ``__post_init__``; raises ``ConfigError``."""
+def check_options(config: Any, *checks: Callable[[], None]) -> None:
+    """Checks every option of an instance, for ``__post_init__``, then whatever ``checks`` look at.
+
+    Raises:
+        ConfigError: a value is not allowed. ``OptionsError`` when there are several, each named.
+    """
+    problems = ConfigProblems()
     for entry in options_of(type(config)):
-        entry.check(getattr(config, entry.name))
+        with problems:
+            entry.check(getattr(config, entry.name))
+    problems.report()
+    for check in checks:
+        with problems:
+            check()
+    problems.report()
 
 
 def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:

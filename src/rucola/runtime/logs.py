@@ -1,11 +1,15 @@
-"""Logging set-up: one line per event, fields as key=value, over the standard library's ``logging``."""
+"""Logging set-up over the standard library's ``logging``: one line per event, as key=value text or as JSON."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TextIO
 
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _FIELDS = "rucola_fields"
 _TEXT_MAX = 1024
 
@@ -24,23 +28,50 @@ def event(logger: logging.Logger, level: int, text: str, /, **fields: object) ->
 
 
 class KeyValueFormatter(logging.Formatter):
-    """``2026-01-31T12:00:00.000Z INFO rucola.broker.broker "text" key=value ...``; one event never spans two lines."""
+    """``2026-01-31T12:00:00.000+01:00 INFO rucola.broker.broker "text" key=value ...``; an event is always one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line for ``record``; a traceback follows as the field ``trace``, its line ends escaped."""
-        seconds = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
-        parts = [f"{seconds}.{int(record.msecs):03d}", record.levelname, record.name, _quote(record.getMessage())]
-        fields: dict[str, Any] = getattr(record, _FIELDS, {})
-        parts += [f"{key}={_quote(value)}" for key, value in fields.items()]
+        parts = [_time(record), record.levelname, record.name, _quote(record.getMessage())]
+        parts += [f"{key}={_quote(value)}" for key, value in _fields(record).items()]
         if record.exc_info:
             parts.append(f"trace={_quote(self.formatException(record.exc_info))}")
         return " ".join(parts)
 
 
-def set_up(level: str = "INFO", stream: TextIO | None = None) -> logging.Handler:
-    """Sends the package's log to ``stream`` (standard error when not given) and returns the handler, for removal."""
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: ``time``, ``level``, ``logger``, ``event``, the fields, and ``trace`` after an exception.
+
+    Numbers and booleans stay what they are; other values become text. A field with one of the names above gets an
+    underscore behind its name.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line for ``record``."""
+        import json  # only here, so that a start with the text form does not wait for it
+
+        table: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            table["trace"] = self.formatException(record.exc_info)
+        for key, value in _fields(record).items():
+            plain = value is None or isinstance(value, int | float)
+            table[key + "_" * (key in table)] = value if plain else _cut(str(value))
+        return json.dumps(table)
+
+
+def set_up(level: str = "INFO", stream: TextIO | None = None, log_format: str = "text") -> logging.Handler:
+    """Sends the package's log to ``stream`` (standard error when not given) and returns the handler, for removal.
+
+    Args:
+        log_format: one of ``LOG_FORMATS``.
+    """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(KeyValueFormatter())
+    handler.setFormatter(JsonFormatter() if log_format == "json" else KeyValueFormatter())
     logger = logging.getLogger("rucola")
     logger.addHandler(handler)
     logger.setLevel(level)
@@ -48,11 +79,23 @@ def set_up(level: str = "INFO", stream: TextIO | None = None) -> logging.Handler
     return handler
 
 
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = getattr(record, _FIELDS, {})
+    return fields
+
+
+def _time(record: logging.LogRecord) -> str:
+    """RFC 3339, in the zone of the machine."""
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+def _cut(text: str) -> str:
+    return text[:_TEXT_MAX] + "…" if len(text) > _TEXT_MAX else text
+
+
 def _quote(value: object) -> str:
     """``value`` as one token: cut at a length, control characters escaped (no line can be forged), quoted if needed."""
-    text = str(value)
-    if len(text) > _TEXT_MAX:
-        text = text[:_TEXT_MAX] + "…"
+    text = _cut(str(value))
     if text.isprintable() and text and not any(mark in text for mark in ' "='):
         return text
     escaped = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -401,7 +401,9 @@ class MessageStoreConfig:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        check_options(self, self._check_paths, self._check_pool, self._check_hours, self._check_levels)
+
+    def _check_paths(self) -> None:
         if not self.store_path_root_dir:
             raise ConfigError("storePathRootDir", "", "a directory")
         read_only = split_paths(self.read_only_commit_log_store_paths)
@@ -412,13 +414,19 @@ class MessageStoreConfig:
                 self.store_path_commit_log,
                 "a directory that is not in readOnlyCommitLogStorePaths",
             )
+
+    def _check_pool(self) -> None:
         if self.fast_fail_if_no_buffer_in_store_pool and self.transient_store_pool_size < 2:
             # The segment in use never gives its buffer back before the next one has its own.
             allowed = "2 or more with fastFailIfNoBufferInStorePool"
             raise ConfigError("transientStorePoolSize", str(self.transient_store_pool_size), allowed)
-        delay_levels_ms(self.message_delay_level)
+
+    def _check_hours(self) -> None:
         if not all(hour.isascii() and hour.isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")):
             raise ConfigError("deleteWhen", self.delete_when, "hours from 0 to 23, separated by ;")
+
+    def _check_levels(self) -> None:
+        delay_levels_ms(self.message_delay_level)
 
     @property
     def consume_queue_segment_bytes(self) -> int:

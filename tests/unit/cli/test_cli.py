@@ -32,6 +32,9 @@ TIMEOUT_S = 60
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """The command as a process; an ``up`` logs warnings only, unless told otherwise."""
+    if arguments[0] == "up" and "--log-level" not in arguments:
+        arguments += ("--log-level", "WARNING")
     return subprocess.Popen(
         [sys.executable, "-m", "rucola", *arguments],
         stdout=subprocess.PIPE,
@@ -146,7 +149,7 @@ def test_health_and_metrics(tmp_path):
 
 
 def test_a_person_gets_one_block_and_ready(tmp_path):
-    process = start("up", "--ephemeral", *FREE_PORTS)
+    process = start("up", "--ephemeral", *FREE_PORTS, "--log-level", "INFO")
     assert process.stdout is not None
     lines = []
     while not lines or lines[-1] != "ready\n":
@@ -155,10 +158,33 @@ def test_a_person_gets_one_block_and_ready(tmp_path):
     assert any("name server" in line and "127.0.0.1:" in line for line in lines)
     (where,) = [Path(line.split()[2]) for line in lines if "(temporary)" in line]
     assert (where / "abort").exists()
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=TIMEOUT_S) == ("", "")
-    assert process.returncode == 0
+    process.send_signal(signal.SIGHUP)
+    output, log = process.communicate(timeout=TIMEOUT_S)
+    assert (output, process.returncode) == ("", 0)
     assert not where.exists()
+    events = [line.split(" ", 3)[3] for line in log.splitlines()]
+    assert [event.split("=")[0] for event in events] == [
+        '"store loaded" path',
+        '"timers loaded" read_time_ms',
+        '"broker registered" broker',
+        '"broker serves" name',
+        "stopping signal",
+        '"broker unregistered" broker',
+        "stopped",
+    ]
+    assert all(line.split()[1] == "INFO" for line in log.splitlines())
+
+
+def test_the_log_can_be_json_and_quieter(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{SMALL}haListenPort=1\n")
+    common = ("up", "--ephemeral", "--config", str(conf), *FREE_PORTS, "--json", "--log-format", "json")
+    process = start(*common)
+    assert process.stdout is not None and process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, log = process.communicate(timeout=TIMEOUT_S)
+    (line,) = log.splitlines()
+    assert json.loads(line)["event"] == "options of RocketMQ without effect here"
 
 
 def test_the_parts_alone(tmp_path):
@@ -176,6 +202,14 @@ def test_the_parts_alone(tmp_path):
         _, log = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0
         assert "broker=b1" in log or "name=b1" in log
+
+
+def test_a_directory_is_no_configuration(tmp_path):
+    for command in (("broker", "-c"), ("namesrv", "-c"), ("up", "--config")):
+        code, error = refused(*command, str(tmp_path))
+        assert (
+            code == 2 and error == f"rucola: option --config: '{tmp_path}' is not allowed; allowed: an existing file\n"
+        )
 
 
 @pytest.mark.parametrize("which", ["--namesrv-port", "--broker-port", "--http-port"])

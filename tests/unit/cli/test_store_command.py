@@ -107,7 +107,6 @@ def test_cat_takes_queue_offset_and_a_limit(store: Path, capsys: pytest.CaptureF
     assert numbers(lines(capsys, "cat", store, "--topic", "T0", "--queue", "1", "--offset", "8")) == [34, 38]
     assert numbers(lines(capsys, "cat", store, "--topic", "T0", "--offset", "9")) == [36, 38]
     assert numbers(lines(capsys, "cat", store, "--topic", "T0", "--max", "3")) == [0, 4, 8]
-    assert lines(capsys, "cat", store, "--topic", "none") == []
 
 
 def test_bodies_are_given_as_stored_and_shown_unpacked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,7 +248,8 @@ def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """More messages than there can be, and words that are no UTF-8, as the shell hands them on."""
-    assert main(["store", "cat", str(store), "--topic", "\udcff", "--max", "9" * 20]) == 0
+    assert main(["store", "cat", str(store), "--topic", "\udcff", "--max", "9" * 20]) == 2
+    assert r"option --topic: '\udcff' is not allowed" in capsys.readouterr().err
     for option in ("--key", "--tag", "--topic"):
         assert main(["store", "grep", str(store), option, "\udcff", "--max", "9" * 20]) == 0
     assert capsys.readouterr().out == ""
@@ -281,9 +281,9 @@ def test_what_cannot_be_read_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[
     unpack("refused_stray_file", tmp_path / "stray")
     (tmp_path / "file").write_text("no directory")
     (tmp_path / "empty").mkdir()
-    for path in (tmp_path / "none", tmp_path / "file", tmp_path / "empty"):
+    for path, code in ((tmp_path / "none", 2), (tmp_path / "file", 2), (tmp_path / "empty", 5)):
         for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"], ["hexdump", "--at", "0"], ["verify"]):
-            assert main(["store", command[0], str(path), *command[1:]]) == 5, (path, command)
+            assert main(["store", command[0], str(path), *command[1:]]) == code, (path, command)
             assert capsys.readouterr().err.count("\n") == 1
     for command in (["info"], ["ls"], ["cat", "--topic", "T"], ["grep"]):
         assert main(["store", command[0], str(tmp_path / "stray"), *command[1:]]) == 5
@@ -351,3 +351,24 @@ def test_hexdump_of_timers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert values("--timercheck")[:4] == [1_700_000_000_000, 532, 0, 0]
     assert main(["store", "hexdump", str(tmp_path), "--timer", "9999"]) != 0
     assert main(["store", "hexdump", str(tmp_path), "--timercheck", "--wheel", "1"]) != 0
+
+
+def test_names_that_lead_nowhere_say_what_there_is(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, allowed in (
+        (("info", f"{store}/nosuch"), "an existing directory"),
+        (("cat", str(store), "--topic", "nosuch"), "a topic with messages: "),
+        (("cat", str(store), "--topic", "Odd", "--queue", "7"), "0"),
+    ):
+        assert main(["store", *words]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("rucola: option ") and f"allowed: {allowed}" in error and error.count("\n") == 1
+    assert main(["store", "cat", str(store), "--topic", "nosuch"]) == 2
+    assert "Odd" in capsys.readouterr().err
+
+
+def test_a_full_device_as_output_is_one_line(store: Path) -> None:
+    for words in (("info", str(store)), ("cat", str(store), "--topic", "Odd", "--json")):
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            command = [sys.executable, "-m", "rucola", "store", *words]
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (ended.returncode, ended.stderr) == (6, "rucola: standard output: No space left on device\n")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import threading
+from datetime import datetime
 
 import pytest
 
@@ -105,7 +107,36 @@ def test_a_log_line_stays_one_line_and_shows_its_fields() -> None:
     logs.event(logger, logging.DEBUG, "not written", offset=1)
     logging.getLogger("rucola").removeHandler(handler)
     (line,) = stream.getvalue().splitlines()
+    assert datetime.fromisoformat(line.split()[0]).utcoffset() is not None
     assert line.endswith('INFO rucola.test "store loaded" path="/a b" offset=17 forged="x\\nERROR fake" empty=""')
+
+
+def test_a_log_line_as_json_keeps_numbers_and_hides_no_field() -> None:
+    stream = io.StringIO()
+    handler = logs.set_up("INFO", stream, "json")
+    logger = logging.getLogger("rucola.test")
+    logs.event(
+        logger, logging.INFO, "read", offset=1 << 70, ready=True, level="x\ny", odd="\udc80", none=None, path=b"a"
+    )
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        logger.exception("failed")
+    logging.getLogger("rucola").removeHandler(handler)
+    read, failed = map(json.loads, stream.getvalue().splitlines())
+    assert datetime.fromisoformat(read.pop("time")).utcoffset() is not None
+    assert read == {
+        "level": "INFO",
+        "logger": "rucola.test",
+        "event": "read",
+        "offset": 1 << 70,
+        "ready": True,
+        "level_": "x\ny",
+        "odd": "\udc80",
+        "none": None,
+        "path": "b'a'",
+    }
+    assert failed["trace"].endswith("ValueError: bad")
 
 
 def test_clocks() -> None:
