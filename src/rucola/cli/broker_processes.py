@@ -33,7 +33,7 @@ class BrokerProcess:
     def __init__(self, name: str, config_file: Path, log: LogOptions) -> None:
         self.name = name
         self._log = log
-        self.address = ""
+        self.address = self.http = ""
         self.ended_with: int | None = None
         self._config_file = config_file
         self._process: asyncio.subprocess.Process | None = None
@@ -46,6 +46,7 @@ class BrokerProcess:
             BrokerStartError: it does not.
         """
         command = [sys.executable, "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
+        command += ["--http-port", "0"]
         command += ["--log-level", self._log.level, "--log-format", self._log.form]
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -55,7 +56,8 @@ class BrokerProcess:
         if not line:
             status = await self._process.wait()
             raise BrokerStartError(status if status > 0 else 1)
-        self.address = orjson.loads(line)["brokers"][0]
+        facts = orjson.loads(line)
+        self.address, self.http = facts["brokers"][0], facts["http"]
         self._watch = asyncio.create_task(self._report_end())
 
     async def stop(self) -> None:

@@ -16,6 +16,10 @@ from typing import Any, NamedTuple
 from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError
 
+CONNECTIONS_MAX = 64
+"""Connections at a time; a further one is closed at once."""
+REQUEST_S = 5.0
+"""How long a connection may take to send a whole request."""
 _BACKLOG = 64
 _STOP_S = 1
 """How long requests being answered may delay the stop."""
@@ -27,10 +31,12 @@ class Health(NamedTuple):
     Attributes:
         trouble: why they are not ready, no text when they are.
         metrics: the figures and their content type; the libraries are imported by its first call.
+        metrics_wait: whether ``metrics`` waits for others; it is called in a thread then, else on the event loop.
     """
 
     trouble: Callable[[], str]
     metrics: Callable[[], tuple[bytes, str]]
+    metrics_wait: bool = False
 
 
 class HttpServer:
@@ -80,6 +86,12 @@ class HttpServer:
         descriptor = self._socket.fileno()
         loop.add_reader(descriptor, first_connection)
 
+    def close(self) -> None:
+        """Give the port back without ever having started."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     async def stop(self) -> None:
         """Stop listening."""
         if self._socket is None:
@@ -101,6 +113,34 @@ class HttpServer:
 def _server_of(health: Health) -> Any:
     """uvicorn over the application; imports both."""
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class BoundedProtocol(H11Protocol):
+        """Closes what is one too many, and whoever takes too long to say what they want."""
+
+        _overdue: asyncio.TimerHandle
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._expect_request()
+            if len(self.connections) > CONNECTIONS_MAX:
+                transport.abort()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._overdue.cancel()
+            super().connection_lost(exc)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._overdue.cancel()
+            self._expect_request()
+
+        def _expect_request(self) -> None:
+            self._overdue = self.loop.call_later(REQUEST_S, self._close_unless_answering)
+
+        def _close_unless_answering(self) -> None:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.abort()
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -109,6 +149,7 @@ def _server_of(health: Health) -> Any:
 
     config = uvicorn.Config(
         _application(health),
+        http=BoundedProtocol,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -134,7 +175,7 @@ def _application(health: Health) -> Any:
         return PlainTextResponse(f"{trouble or 'ok'}\n", status_code=503 if trouble else 200)
 
     async def metrics(_request: Request) -> Response:
-        content, content_type = health.metrics()
+        content, content_type = await asyncio.to_thread(health.metrics) if health.metrics_wait else health.metrics()
         return Response(content, headers={"content-type": content_type})
 
     return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -169,6 +169,7 @@ def command_line() -> argparse.ArgumentParser:
     broker = command("broker", "Start a broker alone.")
     broker("-c", "--config", metavar="FILE", help="A broker.conf of RocketMQ.")
     broker("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
+    _port(broker, "--http-port", "Port of /livez, /readyz and /metrics; 0: any free one. [default: none]")
     broker("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(broker, quarantine=True)
 

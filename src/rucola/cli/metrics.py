@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from rucola.broker import Broker
+from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
 
 
 class BrokerCollector(Collector):
@@ -68,20 +69,9 @@ class BrokerCollector(Collector):
             ("rucola_sends_waiting", "Batches of sends that wait for the disk.", broker.sends_waiting),
         ):
             yield GaugeMetricFamily(name, text, value)
-
-
-class BrokersCollector(Collector):
-    """Says which brokers of several run. ``running``: by name."""
-
-    def __init__(self, running: Mapping[str, bool]) -> None:
-        self._running = running
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics, with their values now."""
-        family = GaugeMetricFamily("rucola_broker_up", "1 while the broker's process runs.", labels=["broker"])
-        for name, running in self._running.items():
-            family.add_metric([name], int(running))
-        yield family
+        yield from broker_metrics(broker)
+        yield from topic_metrics(broker)
+        yield from group_metrics(broker)
 
 
 def metrics_of(collector: Collector) -> tuple[bytes, str]:

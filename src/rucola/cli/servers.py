@@ -112,15 +112,7 @@ class UpServers:
         await broker.start()
         self._broker = broker
 
-        def metrics() -> tuple[bytes, str]:
-            from rucola.cli.metrics import BrokerCollector, metrics_of
-
-            return metrics_of(BrokerCollector(broker))
-
-        def trouble() -> str:
-            return "" if broker.ready else f"store {broker.store.state.value}"
-
-        self._http.start(Health(trouble, metrics))
+        self._http.start(health_of(broker))
         return broker.store.root, {broker.config.broker_name: broker.address}
 
     async def _start_processes(self, namesrv: str) -> tuple[str, dict[str, str]]:
@@ -133,14 +125,17 @@ class UpServers:
         await processes.start()
 
         def metrics() -> tuple[bytes, str]:
-            from rucola.cli.metrics import BrokersCollector, metrics_of
+            from rucola.cli.merged_metrics import MergedCollector
+            from rucola.cli.metrics import metrics_of
 
-            return metrics_of(BrokersCollector({one.name: one.ended_with is None for one in processes.brokers}))
+            return metrics_of(
+                MergedCollector({one.name: one.http if one.ended_with is None else None for one in processes.brokers})
+            )
 
         def trouble() -> str:
             return ", ".join([f"{broker.name} ended with {broker.ended_with}" for broker in processes.ended])
 
-        self._http.start(Health(trouble, metrics))
+        self._http.start(Health(trouble, metrics, metrics_wait=True))
         return root, {broker.name: broker.address for broker in processes.brokers}
 
     async def stop(self) -> None:
@@ -151,6 +146,51 @@ class UpServers:
         if self._processes is not None:
             await self._processes.stop()
         await self._namesrv.shutdown()
+
+
+def health_of(broker: Broker) -> Health:
+    """What ``/readyz`` and ``/metrics`` say of one broker of this process."""
+
+    def metrics() -> tuple[bytes, str]:
+        from rucola.cli.metrics import BrokerCollector, metrics_of
+
+        return metrics_of(BrokerCollector(broker))
+
+    def trouble() -> str:
+        return "" if broker.ready else f"store {broker.store.state.value}"
+
+    return Health(trouble, metrics)
+
+
+class BrokerServers:
+    """A broker and its HTTP of ``rucola broker``. ``start`` once; ``stop`` once afterwards.
+
+    Args:
+        http_port: of ``/livez``, ``/readyz`` and ``/metrics``, on the broker's address; None without them.
+    """
+
+    def __init__(self, broker: Broker, http_port: int | None) -> None:
+        self.broker = broker
+        self.http = None if http_port is None else HttpServer(broker.config.bind_address, http_port)
+
+    async def start(self) -> None:
+        """Raises what ``Broker.start`` raises; nothing is left running then."""
+        if self.http is not None:
+            self.http.bind()
+        try:
+            await self.broker.start()
+        except BaseException:
+            if self.http is not None:
+                self.http.close()
+            raise
+        if self.http is not None:
+            self.http.start(health_of(self.broker))
+
+    async def stop(self) -> None:
+        """Stop both."""
+        if self.http is not None:
+            await self.http.stop()
+        await self.broker.shutdown()
 
 
 def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> Broker:

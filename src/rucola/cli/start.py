@@ -11,7 +11,7 @@ import orjson
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import BrokerStartError, ExitCode
 from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
-from rucola.cli.servers import UpOptions, UpServers, broker_of, namesrv_of
+from rucola.cli.servers import BrokerServers, UpOptions, UpServers, broker_of, namesrv_of
 from rucola.errors import ConfigError
 from rucola.runtime.machine import process_id
 
@@ -80,12 +80,16 @@ def broker(options: Namespace) -> int:
 
     async def start() -> Stop:
         server = broker_of(options.config, options.namesrv, options.quarantine)
-        await server.start()
+        servers = BrokerServers(server, options.http_port)
+        await servers.start()
         root, namesrv_addr = server.store.root, server.config.namesrv_addr
+        http = servers.http.address if servers.http is not None else None
         lines = {"store": root, "name servers": namesrv_addr or "-", "broker": server.address}
-        facts = {"store": root, "namesrv": namesrv_addr or None, "brokers": [server.address]}
+        if http is not None:
+            lines["http"] = f"http://{http}"
+        facts = {"store": root, "namesrv": namesrv_addr or None, "brokers": [server.address], "http": http}
         _say_ready(options.json, "rucola broker", lines, facts)
-        return server.shutdown
+        return servers.stop
 
     run_servers(start, LogOptions.of(options), stop_at_end_of_input=options.under_up)
     return ExitCode.CLEAN

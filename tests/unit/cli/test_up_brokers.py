@@ -74,7 +74,13 @@ def test_a_topic_is_spread_and_all_stop_together(tmp_path):
         assert sorted(path.name for path in store.iterdir()) == ["broker-0", "broker-1"]
         assert run(spread(facts["namesrv"], "T", 20)) == {"broker-0", "broker-1"}
         assert get(facts, "/readyz") == (200, "ok\n")
-        assert 'rucola_broker_up{broker="broker-1"} 1.0' in get(facts, "/metrics")[1]
+        figures = get(facts, "/metrics")[1]
+        assert 'rucola_broker_up{broker="broker-1"} 1.0' in figures
+        assert 'rucola_ready{broker="broker-0"} 1.0' in figures and 'rucola_ready{broker="broker-1"} 1.0' in figures
+        put = [
+            line for line in figures.splitlines() if line.startswith("rocketmq_messages_in_total{") and '"T"' in line
+        ]
+        assert sum(float(line.rpartition(" ")[2]) for line in put) == 20 and len(put) == 2
         children = children_of(process.pid)
         assert len(children) == 2
         process.send_signal(signal.SIGINT)

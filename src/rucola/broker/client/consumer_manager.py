@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,10 @@ class ConsumerManager:
     def group(self, group: str) -> ConsumerGroup | None:
         """The group, None when no client of it is alive."""
         return self._groups.get(group)
+
+    def groups(self) -> Collection[ConsumerGroup]:
+        """All groups with a live client."""
+        return self._groups.values()
 
     def find_client(self, group: str, client_id: str) -> ClientChannel | None:
         """A live client of the group by its id."""

@@ -1,0 +1,57 @@
+"""The figures of several broker processes at one endpoint: each is asked, its figures get the label ``broker``."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from rucola.common.hosts import split_address
+
+_TIMEOUT_S = 2.0
+
+
+class MergedCollector(Collector):
+    """Asks the brokers at each collection.
+
+    Args:
+        addresses: where each broker answers ``/metrics``, ``host:port`` by its name; None for one that ended.
+    """
+
+    def __init__(self, addresses: Mapping[str, str | None]) -> None:
+        self._addresses = addresses
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics; of a broker that ended or does not answer only that it is down."""
+        asked = {name: address for name, address in self._addresses.items() if address is not None}
+        with ThreadPoolExecutor(max(len(asked), 1)) as pool:
+            texts = dict(zip(asked, pool.map(_metrics_of, asked.values()), strict=True))
+        up = GaugeMetricFamily("rucola_broker_up", "1 while the broker's process answers.", labels=["broker"])
+        merged: dict[str, Metric] = {}
+        for name in self._addresses:
+            text = texts.get(name)
+            up.add_metric([name], int(text is not None))
+            for family in text_string_to_metric_families(text or ""):
+                into = merged.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    into.add_sample(sample.name, {**sample.labels, "broker": name}, sample.value)
+        yield up
+        yield from merged.values()
+
+
+def _metrics_of(address: str) -> str | None:
+    """The text of ``/metrics``, None when there is none."""
+    host, port = split_address(address)
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        return answer.read().decode() if answer.status == http.client.OK else None
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()

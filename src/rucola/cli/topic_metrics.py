@@ -1,0 +1,114 @@
+"""Figures by topic and consumer group under the names of RocketMQ 5.x (its ``BrokerMetricsManager``), so that
+dashboards made for its brokers read ours.
+
+A broker may have very many topics: only those with the most messages since the start are listed, and how many are left
+out is a figure of its own. Groups are listed while one of their consumers is connected, as in RocketMQ. Queues of
+groups without consumers are not looked at: that would open their files at each scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nlargest
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from rucola.broker import Broker
+from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+
+TOPICS_MAX = 1000
+"""Topics, and pairs of group and topic, listed at most."""
+
+_NODE = ("cluster", "node_type", "node_id")
+
+
+def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metric]:
+    """Messages stored by topic since the start."""
+    counts = {topic: count for topic, count in broker.store.appended_counts().items() if count}
+    listed = nlargest(topics_max, counts.items(), key=lambda entry: entry[1])
+    family = CounterMetricFamily(
+        "rocketmq_messages_in",
+        "Messages stored since the start.",
+        labels=(*_NODE, "topic", "is_system"),
+    )
+    node = _node(broker)
+    for name, count in listed:
+        topic = name.decode("utf-8", "replace")
+        family.add_metric((*node, topic, _bool(is_system_topic(topic))), count)
+    yield family
+    yield GaugeMetricFamily(
+        "rucola_topics_not_listed", "Topics with messages that are not listed here.", len(counts) - len(listed)
+    )
+
+
+def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metric]:
+    """Members, lag and messages under way of the groups that have a consumer connected."""
+    node, services = _node(broker), broker.services
+    connections = GaugeMetricFamily(
+        "rocketmq_consumer_connections",
+        "Connected consumers.",
+        labels=(*_NODE, "consumer_group", "consume_mode"),
+    )
+    labels = (*_NODE, "consumer_group", "topic", "is_retry")
+    lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages not consumed yet.", labels=labels)
+    inflight = GaugeMetricFamily(
+        "rocketmq_consumer_inflight_messages", "Messages handed out and not consumed yet.", labels=labels
+    )
+    left_out = pairs = 0
+    for group in services.consumers.groups():
+        mode = "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull"
+        connections.add_metric((*node, group.group, mode), len(group.clients))
+        for topic in group.subscriptions:
+            if pairs >= pairs_max:
+                left_out += 1
+                continue
+            pairs += 1
+            behind, handed_out = _behind(broker, group.group, topic)
+            retry = _bool(topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)))
+            lag.add_metric((*node, group.group, topic, retry), behind)
+            inflight.add_metric((*node, group.group, topic, retry), handed_out)
+    yield from (connections, lag, inflight)
+    yield GaugeMetricFamily(
+        "rucola_subscriptions_not_listed", "Subscriptions of connected groups that are not listed here.", left_out
+    )
+
+
+def broker_metrics(broker: Broker) -> Iterator[Metric]:
+    """RocketMQ's figures of a broker as a whole."""
+    node, store = _node(broker), broker.store
+    for name, text, value in (
+        ("rocketmq_broker_permission", "4 readable, 2 writable, 6 both.", broker.config.broker_permission),
+        ("rocketmq_topic_number", "Topics.", len(broker.topics.table)),
+        ("rocketmq_consumer_group_number", "Configured consumer groups.", len(broker.groups.table)),
+        ("rocketmq_half_messages", "Half messages without an outcome.", len(broker.services.halves.pending)),
+        ("rocketmq_storage_size", "Bytes of the commit log.", store.max_offset - store.min_offset),
+        ("rocketmq_storage_flush_behind_bytes", "Stored, not synced.", max(store.max_offset - store.flushed_offset, 0)),
+        ("rocketmq_storage_dispatch_behind_bytes", "Stored, not visible to consumers.", store.dispatch_behind_bytes),
+    ):
+        family = GaugeMetricFamily(name, text, labels=_NODE)
+        family.add_metric(node, value)
+        yield family
+
+
+def _behind(broker: Broker, group: str, topic: str) -> tuple[int, int]:
+    """Messages of the topic that the group has not consumed, and those of them that it was given."""
+    config = broker.topics.get(topic)
+    if config is None:
+        return 0, 0
+    offsets, name = broker.offsets, topic.encode("utf-8", "surrogateescape")
+    behind = handed_out = 0
+    for queue_id in range(config.read_queue_nums):
+        consumed = offsets.query(group, topic, queue_id)
+        if consumed is None:
+            consumed = broker.store.min_queue_offset(name, queue_id)
+        behind += max(broker.store.max_queue_offset(name, queue_id) - consumed, 0)
+        handed_out += max(offsets.query_pulled(group, topic, queue_id) - consumed, 0)
+    return behind, handed_out
+
+
+def _node(broker: Broker) -> tuple[str, str, str]:
+    return broker.config.broker_cluster_name, "broker", broker.config.broker_name
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,105 @@
+"""Figures: by topic and group under RocketMQ's names, bounded, and over HTTP that nobody can occupy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.brokers import run
+from tests.unit.broker.administered import Administered, administered
+from tests.unit.cli.test_cli import SMALL, get, running
+
+from rucola.cli import http
+from rucola.cli.http import Health, HttpServer
+from rucola.cli.metrics import BrokerCollector, metrics_of
+from rucola.cli.topic_metrics import group_metrics, topic_metrics
+
+NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+
+
+def figure(there: Administered, name: str, **labels: str) -> float:
+    """The one figure of that name that has these labels, and those of the node."""
+    text, _ = metrics_of(BrokerCollector(there.cluster.broker))
+    (value,) = (
+        sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+        if sample.name == name and sample.labels == {**(NODE if name.startswith("rocketmq_") else {}), **labels}
+    )
+    return value
+
+
+def test_topics_and_groups_have_rocketmq_s_names(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with administered(tmp_path) as there:
+            there.cluster.broker.store.dispatch()
+            pair = {"consumer_group": "G_live", "topic": "T_live", "is_retry": "false"}
+            assert figure(there, "rocketmq_messages_in_total", topic="T_live", is_system="false") == 8
+            assert figure(there, "rocketmq_consumer_lag_messages", **pair) == 4
+            assert figure(there, "rocketmq_consumer_inflight_messages", **pair) == 0
+            assert figure(there, "rocketmq_consumer_connections", consumer_group="G_live", consume_mode="push") == 1
+            assert figure(there, "rocketmq_topic_number") == len(there.cluster.broker.topics.table)
+            assert figure(there, "rucola_topics_not_listed") == figure(there, "rucola_subscriptions_not_listed") == 0
+
+    run(play())
+
+
+def test_what_is_listed_is_bounded_and_the_rest_counted(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with administered(tmp_path) as there:
+            broker = there.cluster.broker
+            await there.cluster.send("T_small", b"one", "")
+            listed, left_out = topic_metrics(broker, topics_max=1)
+            assert [sample.labels["topic"] for sample in listed.samples] == ["T_live"]
+            assert left_out.samples[0].value == 1
+            *_, lag, _, left_out = group_metrics(broker, pairs_max=1)
+            assert len(lag.samples) == 1 and left_out.samples[0].value == 1
+
+    run(play())
+
+
+def test_a_broker_alone_answers_over_http(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{SMALL}storePathRootDir={tmp_path}/store\nlistenPort=0\n")
+    with running("broker", "-c", str(conf), "--http-port", "0", "--log-level", "WARNING") as facts:
+        assert get(f"http://{facts['http']}/readyz") == (200, "ok\n")
+        status, text = get(f"http://{facts['http']}/metrics")
+        assert status == 200 and "rucola_ready 1.0" in text.splitlines()
+
+
+def test_http_takes_no_more_connections_than_it_says_and_closes_half_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S", 0.2)
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 8)
+
+    def ask(address: tuple[str, int]) -> tuple[int, float]:
+        """How many of 40 half requests are closed, and after how many seconds the last one."""
+        began = time.monotonic()
+        half = [socket.create_connection(address, timeout=10) for _ in range(40)]
+        for connection in half:
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n")
+        closed = []
+        for connection in half:
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+            closed.append(time.monotonic() - began)
+            connection.close()
+        return len(closed), max(closed)
+
+    async def play() -> None:
+        server = HttpServer("127.0.0.1", 0)
+        server.bind()
+        server.start(Health(lambda: "", lambda: (b"", "text/plain")))
+        url = f"http://{server.address}/livez"
+        assert await asyncio.to_thread(get, url) == (200, "ok\n")
+        host, _, port = server.address.rpartition(":")
+        closed, last_s = await asyncio.to_thread(ask, (host, int(port)))
+        assert closed == 40 and last_s < 5
+        assert await asyncio.to_thread(get, url) == (200, "ok\n")
+        await server.stop()
+
+    run(play())
