@@ -102,7 +102,7 @@ class Broker:
     @property
     def address(self) -> str:
         """What clients are told, ``host:port``."""
-        return join_address(self.config.broker_ip1 or self.config.bind_address, self._server.port)
+        return join_address(self.config.client_host, self._server.port)
 
     @property
     def ready(self) -> bool:

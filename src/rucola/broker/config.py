@@ -305,6 +305,11 @@ class BrokerConfig(TlsConfig):
         return self.acl_enable or self.authentication_enabled
 
     @property
+    def client_host(self) -> str:
+        """The host that clients are told."""
+        return self.broker_ip1 or self.bind_address
+
+    @property
     def namesrv_addresses(self) -> list[str]:
         """The name servers, one by one."""
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]

@@ -150,7 +150,7 @@ def command_line() -> argparse.ArgumentParser:
     _port(up, "--broker-port", "Port of the broker; 0: any free one. [default: 10911]")
     _port(up, "--http-port", "Port of /livez, /readyz and /metrics; 0: any free one. [default: 8088]", 8088)
     up("--flush", metavar="sync|async", help="Answer sends after the disk sync or before.")
-    up("--config", metavar="FILE", help="A broker.conf of RocketMQ.")
+    up("-c", "--config", metavar="FILE", help="A broker.conf of RocketMQ.")
     up(
         "--brokers",
         type=_count,

@@ -499,6 +499,18 @@ class MappedSegment:
             # Not in memory, not told by this file system, or unreadable: ``read`` finds out.
             return False
 
+    def is_resident(self, position: int, length: int) -> bool:
+        """Whether the system has the bytes in memory; also where it cannot tell, and there is no use in waiting."""
+        if _NO_WAIT is None:
+            return True
+        length = min(length, self.size - position)
+        try:
+            return os.preadv(self._descriptor, [bytearray(length)], position, _NO_WAIT) == length
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno != errno.EIO
+
     def sync(self) -> None:
         """Returns when everything stored so far is on the disk; other threads go on meanwhile.
 

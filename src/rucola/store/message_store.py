@@ -318,6 +318,10 @@ class MessageStore:
         """
         return self._reader.store_time_at(topic, queue_id, queue_offset, cold)
 
+    def in_memory(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Whether there is a message at ``queue_offset`` that can be read without the disk."""
+        return self._reader.in_memory(topic, queue_id, queue_offset)
+
     def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
         """Offset behind the newest visible message of a queue, 0 for an unknown one."""
         queue = self._queues.find(topic, queue_id)

@@ -17,7 +17,7 @@ from rucola.formats.consume_queue import UNIT_BYTES, join_slices, merge_neighbou
 from rucola.formats.index_file import ChainBudget
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
-from rucola.store.log.cold_read import ColdRecords, Copies, FindPart
+from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
 from rucola.store.log.log_reader import CHECK_ALL, HEAD_BYTES, Gap, LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
@@ -155,6 +155,19 @@ class MessageReader:
         physical_offset = queue.unit(queue_offset)[0]
         return self._log.store_timestamp(physical_offset) if self._readable(physical_offset, cold, HEAD_BYTES) else -1
 
+    def in_memory(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """See ``MessageStore.in_memory``."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return False
+        physical_offset, size, _ = queue.unit(queue_offset)
+        if not self._may_be_cold(physical_offset):
+            return True
+        file = self._log.queue.find(physical_offset)
+        if file is None or size <= 0:
+            return False
+        return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
+
     def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
         """Store time of a record that a search has to know: it would go astray without."""
         if not self._readable(physical_offset, cold, HEAD_BYTES):
@@ -283,10 +296,14 @@ class MessageReader:
 
     def _waits(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
         """Whether a record may not be looked at now: the disk must be asked first, which ``cold`` notes, or cannot."""
-        if cold is None or physical_offset >= max(self._written_from, self._log.max_offset - self._in_memory_bytes):
+        if cold is None or not self._may_be_cold(physical_offset):
             return False
         file = self._log.queue.find(physical_offset)
         return file is not None and cold.waits(file, physical_offset, length)
+
+    def _may_be_cold(self, physical_offset: int) -> bool:
+        """Whether a record was written before the start, or so long ago that its page may be gone from memory."""
+        return physical_offset < max(self._written_from, self._log.max_offset - self._in_memory_bytes)
 
     def _compare_key(
         self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int

@@ -263,6 +263,8 @@ def test_a_damaged_table(store):
         (["up", "--broker-port", "70000"], "listenPort"),
         (["up", "--host", "0.0.0.0"], "0.0.0.0"),
         (["up", "--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
+        (["up", "-c", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
+        (["broker", "-c", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
         (["up", "--ephemeral", "--store", "x"], "--store"),
         (["broker", "-n", "nonsense"], "nonsense"),
         (["namesrv", "--port", "-1"], "-1"),

@@ -247,3 +247,25 @@ def test_a_file_that_goes_while_a_directory_is_listed_is_left_out(tmp_path: Path
     for name in ("a", "gone", "z"):
         (tmp_path / name).write_bytes(name.encode())
     assert Listing().list_sizes(str(tmp_path)) == {"a": 1, "z": 1}
+
+
+def test_whether_bytes_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(100))
+    segment = Files().open_segment(str(path))
+    if not hasattr(os, "RWF_NOWAIT"):
+        assert segment.is_resident(90, 20)
+        return
+    answers: dict[int, bool] = {errno.EAGAIN: False, errno.EIO: False, errno.EOPNOTSUPP: True}
+    for number, resident in answers.items():
+
+        def refuse(*_: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "preadv", refuse)
+        assert segment.is_resident(0, 50) is resident
+    monkeypatch.setattr(os, "preadv", lambda _descriptor, buffers, _position, _flags: len(buffers[0]) - 1)
+    assert not segment.is_resident(0, 50)
+    monkeypatch.setattr(os, "preadv", lambda _descriptor, buffers, position, _flags: 10 * (position == 90))
+    assert segment.is_resident(90, 20)
+    segment.close()

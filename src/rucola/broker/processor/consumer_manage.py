@@ -52,7 +52,11 @@ class ConsumerManageProcessor:
         return success(command)
 
     def query_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """14. A group without progress starts at 0 while the queue still has its first message."""
+        """14. A group without progress starts at 0 while the first message of the queue is in memory.
+
+        Else its clients start where their ``consumeFromWhere`` says: a backlog that only the disk has is not for a
+        group that just came.
+        """
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is None or offset < 0:  # some clients commit -1 for a queue they have not read
@@ -61,8 +65,7 @@ class ConsumerManageProcessor:
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
                 )
             topic = header.topic.encode()
-            minimum = self._store.min_queue_offset(topic, header.queue_id)
-            if minimum > 0 or self._store.max_queue_offset(topic, header.queue_id) == 0:
+            if not self._store.in_memory(topic, header.queue_id, 0):
                 raise BrokerError(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 )

@@ -46,8 +46,7 @@ class GroupManageProcessor:
         configs = SubscriptionGroupList.decode(command.body).group_config_list
         for config in configs:
             _check(config)
-        for config in configs:
-            self._groups.update(config)
+        self._groups.update_all(configs)
         return success(command)
 
     def delete_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

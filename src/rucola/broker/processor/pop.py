@@ -99,7 +99,7 @@ class PopMessageProcessor:
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
         """Refuse what may not be popped, in the reference's order."""
-        broker = f"the broker[{self._config.broker_ip1}]"
+        broker = f"the broker[{self._config.client_host}]"
         if self._wall_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
         if not self._config.broker_permission & PermName.READ:

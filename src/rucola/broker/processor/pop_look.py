@@ -84,7 +84,7 @@ class PopLookProcessor:
 
     def _check(self, channel: Channel, topic: str, queue_id: int, group: str) -> None:
         if not self._config.broker_permission & PermName.READ:
-            broker = f"the broker[{self._config.broker_ip1}]"
+            broker = f"the broker[{self._config.client_host}]"
             raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} peeking message is forbidden")
         check_place(self._topics, self._groups, topic, queue_id, group, channel.remote_address)
 

@@ -134,11 +134,11 @@ class PullAdmissions:
         config = self._config
         if not config.broker_permission & _READ:
             raise PullForbiddenError(
-                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
+                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.client_host}] pulling message is forbidden"
             )
         if asked.code == _LITE and not config.lite_pull_message_enable:
             raise PullForbiddenError(
-                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
+                ForbiddenType.BROKER_FORBIDDEN, f"the broker[{config.client_host}] for lite pull consumer is forbidden"
             )
         group_config = self._groups.find(group)
         if group_config is None:

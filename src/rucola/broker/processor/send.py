@@ -177,7 +177,7 @@ class SendMessageProcessor:
         known = self._topics.get(topic)
         if not self._config.broker_permission & PermName.WRITE and known is not None and known.order:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.client_host}] sending message is forbidden"
             )
         validate_topic(topic)
         if topic in NOT_ALLOWED_TO_SEND:

@@ -54,7 +54,7 @@ class SendBackProcessor:
             raise group_missing(header.group)
         if not self._config.broker_permission & PermName.WRITE:
             raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.client_host}] sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
             return success(command)

@@ -15,6 +15,11 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import (
     CLUSTER,
+    DUP_INFO,
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
     MSG_REGION,
     POP_CK,
     REAL_QID,
@@ -33,8 +38,8 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
 """The last is the checksum of a record; a client that sends a message it consumed sends it along."""
-_UNSUPPORTED_PREFIX = "INNER_"
-_UNSUPPORTED = frozenset({"DUP_INFO"})
+_UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
+"""Stored as they come, they would give a record another place in its queue, or one in other queues."""
 
 
 class MadeRow(NamedTuple):
@@ -176,7 +181,7 @@ class Rewriter:
 
 def _refuse_unsupported(properties: dict[str, str]) -> None:
     for name in properties:
-        if name in _UNSUPPORTED or name.startswith(_UNSUPPORTED_PREFIX):
+        if name in _UNSUPPORTED:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"this broker does not serve messages with the property {name}"
             )

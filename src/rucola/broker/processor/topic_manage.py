@@ -130,15 +130,11 @@ class TopicManageProcessor:
             )
 
     async def _store_topics(self, configs: list[TopicConfig]) -> None:
-        registrations = []
         for config in configs:
             if config.attributes.get("message.type") == MIXED:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-        for config in configs:
-            if config != self._topics.get(config.topic_name):
-                registration = self._topics.update(config)
-                registrations += [registration] if registration is not None else []
-        if registrations:
+        changed = [config for config in configs if config != self._topics.get(config.topic_name)]
+        if changed and (registrations := self._topics.update_all(changed)):
             await asyncio.wait(registrations)
 
     def _is_system_topic(self, topic: str) -> bool:

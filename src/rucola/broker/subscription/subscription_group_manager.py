@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName
+from rucola.errors import DiskError
 from rucola.formats.tables import decode_subscription_groups, encode_subscription_groups
 
 _READ = int(PermName.READ)
@@ -85,9 +86,22 @@ class SubscriptionGroupManager:
         return config
 
     def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create or change a group."""
-        self.table[config.group_name] = config
-        self._changed()
+        """Create or change a group; see ``update_all``."""
+        self.update_all([config])
+
+    def update_all(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create or change groups.
+
+        Raises:
+            DiskError: they cannot be written; nothing has changed.
+        """
+        before = self.table
+        self.table = before | {config.group_name: config for config in configs}
+        try:
+            self._changed()
+        except DiskError:
+            self.table = before
+            raise
 
     def is_readable(self, group: str, topic: str) -> bool:
         """Whether nothing keeps the group from reading the topic."""

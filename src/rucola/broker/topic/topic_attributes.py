@@ -10,6 +10,11 @@ from rucola.protocol.codes import ResponseCode
 
 MIXED = "MIXED"
 _LONG_MAX = (1 << 63) - 1
+_NOT_SERVED = {
+    "cleanup.policy": ("DELETE", "this broker keeps all messages of a topic until they expire"),
+    "reserve.time": ("-1", "messages of all topics are kept for fileReservedTime"),
+}
+"""The one value that this broker acts upon, and why."""
 
 
 class _Attribute(NamedTuple):
@@ -73,8 +78,23 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
         problem = attribute.check(value)
         if problem is not None:
             raise _refusal(problem)
+        _refuse_without_effect(key, value)
         attributes[key] = value
     return attributes
+
+
+def without_effect(attributes: Mapping[str, str]) -> list[str]:
+    """The attributes that say what this broker does not do; a topic of RocketMQ's may have them."""
+    return [key for key, (served, _) in _NOT_SERVED.items() if attributes.get(key, served) != served]
+
+
+def _refuse_without_effect(key: str, value: str) -> None:
+    """An attribute that is taken and ignored would be a promise."""
+    served, reason = _NOT_SERVED.get(key, (value, ""))
+    if value != served:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER, f"{key}={value} is not supported: {reason}; {served} is allowed"
+        )
 
 
 def _refusal(text: str) -> BrokerError:

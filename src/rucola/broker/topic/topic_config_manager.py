@@ -7,10 +7,12 @@ listeners: the caches of the processors and the registration with the name serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from rucola.broker.config import BrokerConfig
+from rucola.broker.topic.topic_attributes import without_effect
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
@@ -26,7 +28,9 @@ from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import DiskError
 from rucola.formats.tables import decode_topics, encode_topics
+from rucola.runtime.logs import event
 
+_log = logging.getLogger(__name__)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 _INHERIT = int(PermName.INHERIT)
 
@@ -64,6 +68,9 @@ class TopicConfigManager:
             return
         version, table = decode_topics(text)
         self.data_version = version
+        for name, topic in table.items():
+            if without := without_effect(topic.attributes):
+                event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
         # Whether topics make themselves is this start's choice, not that of the start that wrote the file.
@@ -85,22 +92,28 @@ class TopicConfigManager:
         return self.table.get(topic)
 
     def update(self, config: TopicConfig) -> asyncio.Future[None] | None:
-        """Create or change a topic; returns the running registration.
+        """Create or change a topic; returns the running registration. See ``update_all``."""
+        registrations = self.update_all([config])
+        return registrations[0] if registrations else None
+
+    def update_all(self, configs: Sequence[TopicConfig]) -> list[asyncio.Future[None]]:
+        """Create or change topics; returns the running registrations.
 
         Raises:
-            DiskError: it cannot be written; nothing has changed, else a crash would take away a topic with messages.
+            DiskError: they cannot be written; nothing has changed, else a crash would take away a topic with messages.
         """
-        before = self.table.get(config.topic_name)
-        self.table[config.topic_name] = config
+        before = {config.topic_name: self.table.get(config.topic_name) for config in configs}
+        self.table.update({config.topic_name: config for config in configs})
         try:
             self._changed()
         except DiskError:
-            if before is None:
-                del self.table[config.topic_name]
-            else:
-                self.table[config.topic_name] = before
+            for name, config in before.items():
+                if config is None:
+                    del self.table[name]
+                else:
+                    self.table[name] = config
             raise
-        return self._registration(config) if self._registration is not None else None
+        return [self._registration(config) for config in configs] if self._registration is not None else []
 
     def delete(self, topic: str) -> bool:
         """Remove a topic; returns whether there was one. Name servers learn of it with the next registration."""
