@@ -173,7 +173,7 @@ class MessageAppender:
             return PutMessageResult(_ILLEGAL)
         result = self._put([assigned])[0]
         if result.status is _OK:
-            self._assigner.stored(assigned)
+            self._stats.put_messages += self._assigner.stored(assigned)
         return result
 
     def _is_too_long(self, message: StoreMessage) -> bool:

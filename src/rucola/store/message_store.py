@@ -332,6 +332,10 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
+    def first_queue_offset(self, topic: bytes, queue_id: int) -> int:
+        """``min_queue_offset`` as clients are told: -1 for an empty queue of type BatchCQ."""
+        return self._queues.first_offset(topic, queue_id)
+
     def queue_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tags code at ``queue_offset``; zeros when there is no such message."""
         queue = self._queues.find(topic, queue_id)

@@ -89,7 +89,8 @@ class MessageReader:
         """See ``MessageStore.get_message``."""
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.max_offset == 0:
-            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+            first = self._queues.first_offset(topic, queue_id)
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, first, 0)
         low, high = queue.min_offset, queue.max_offset
         if queue_offset < low:
             return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)

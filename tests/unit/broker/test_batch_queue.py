@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.brokers import Cluster, run
+from tests.brokers import Cluster, properties_text, run
 
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import StoreDamagedError
+from rucola.formats.message import decode_messages
+from rucola.protocol.bodies.statistics import QueryConsumeQueueResponseBody, TopicStatsTable
 from rucola.protocol.codes import RequestCode, ResponseCode
 
 
@@ -58,3 +61,126 @@ def test_a_batch_topic_is_one_after_a_restart_too(lost: bool, tmp_path: Path) ->
     table.write_text(table.read_text().replace("BatchCQ", "SimpleCQ"))
     with pytest.raises(StoreDamagedError, match="type is not BatchCQ"):
         run(second())
+
+
+def member(body: bytes, **properties: str) -> bytes:
+    """A message of a batch, as clients encode it."""
+    text = properties_text(**properties).encode()
+    rest = bytes(8) + bytes(4) + len(body).to_bytes(4) + body + len(text).to_bytes(2) + text
+    return (len(rest) + 4).to_bytes(4) + rest
+
+
+BATCH = member(b"one", UNIQ_KEY="U1", TAGS="a") + member(b"two", UNIQ_KEY="U2") + member(b"three", UNIQ_KEY="U3")
+
+
+async def make_batch_topic(cluster: Cluster) -> None:
+    create = RequestCode.UPDATE_AND_CREATE_TOPIC
+    assert (await cluster.ask(create, topic_fields("+queue.type=BatchCQ"))).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("sync_flush", [False, True])
+def test_a_batch_is_one_record(sync_flush: bool, tmp_path: Path) -> None:
+    """One record with one id, three places in the queue; as RocketMQ stores what a producer calls a batch."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path, sync_flush=sync_flush) as cluster:
+            await make_batch_topic(cluster)
+            text = properties_text(UNIQ_KEY="BATCH", WAIT="true")
+            for first in (0, 3):
+                answer = await cluster.send("B", BATCH, text, batch=True)
+                fields = answer.ext_fields
+                assert (answer.code, fields["queueOffset"], fields["queueId"]) == (0, str(first), "0")
+                assert (fields["batchUniqId"], fields["transactionId"]) == ("BATCH", "BATCH")
+                assert len(fields["msgId"]) == 32
+            for code, expected in ((RequestCode.GET_MIN_OFFSET, "0"), (RequestCode.GET_MAX_OFFSET, "6")):
+                assert (await cluster.ask(code, {"topic": "B", "queueId": "0"})).ext_fields["offset"] == expected
+            view = {"offset": str(int(fields["msgId"][16:], 16))}
+            (record,) = decode_messages((await cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, view)).body)
+            assert (record.body, record.queue_offset, record.sys_flag & 0xC0) == (BATCH, 3, 0xC0)
+            names = {"UNIQ_KEY": "BATCH", "WAIT": "true", "CLUSTER": "DefaultCluster"}
+            stored = {name: value for name, value in record.properties.items() if name != "__CRC32#"}
+            assert stored == {**names, "INNER_NUM": "3", "INNER_BASE": "3"}
+            pulled = await cluster.pull("B", 0, 0)
+            assert pulled.ext_fields["nextBeginOffset"] == "6"
+            assert cluster.broker.store.stats.put_messages == 6
+            assert cluster.broker.store.appended_counts()[b"B"] == 6
+
+    run(scene())
+
+
+def test_a_batch_without_an_id_of_its_own_is_stored_message_by_message(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await make_batch_topic(cluster)
+            answer = await cluster.send("B", BATCH, "", batch=True)
+            assert (answer.code, answer.ext_fields["msgId"].count(","), "batchUniqId" in answer.ext_fields) == (0, 2, 0)
+            assert await cluster.bodies("B") == [b"one", b"two", b"three"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("body", "properties", "code"),
+    [
+        (BATCH[:-1], {}, ResponseCode.SYSTEM_ERROR),
+        (b"", {}, ResponseCode.SYSTEM_ERROR),
+        (BATCH, {"DELAY": "3"}, ResponseCode.MESSAGE_ILLEGAL),
+        (BATCH, {"TIMER_DELAY_MS": "3000"}, ResponseCode.MESSAGE_ILLEGAL),
+        (BATCH, {"INNER_BASE": "7"}, ResponseCode.MESSAGE_ILLEGAL),
+        (member(b"x") * 40_000, {}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+def test_batches_that_are_not_stored(body: bytes, properties: dict[str, str], code: int, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path, max_body=4 << 20) as cluster:
+            await make_batch_topic(cluster)
+            text = properties_text(UNIQ_KEY="BATCH", **properties)
+            assert (await cluster.send("B", body, text, batch=True)).code == code
+            assert cluster.broker.store.max_offset == 0
+            assert (await cluster.send("B", BATCH, properties_text(UNIQ_KEY="V"), batch=True)).ext_fields[
+                "queueOffset"
+            ] == "0"
+
+    run(scene())
+
+
+def test_an_oneway_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await make_batch_topic(cluster)
+            connection = await cluster.connect()
+            connection.send(cluster.send_command("B", BATCH, batch=True), 1, flag=2)
+            connection.send(cluster.send_command("B", b"single"), 2)
+            answer = await connection.receive()
+            assert (answer.opaque, answer.ext_fields["queueOffset"]) == (2, "3")
+            connection.close()
+
+    run(scene())
+
+
+def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
+    """As in RocketMQ, where topic statistics alone make a 0 of it; queues of the other kind begin with 0."""
+
+    async def told(cluster: Cluster, topic: str) -> tuple[str, str, int, int]:
+        await cluster.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')
+        where = {"topic": topic, "queueId": "0"}
+        minimum = await cluster.ask(RequestCode.GET_MIN_OFFSET, where)
+        pulled = await cluster.pull(topic)
+        assert (pulled.code, pulled.ext_fields["maxOffset"]) == (ResponseCode.PULL_NOT_FOUND, "0")
+        stats = TopicStatsTable.decode((await cluster.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})).body)
+        units = {**where, "index": "0", "count": "1"}
+        queue = QueryConsumeQueueResponseBody.decode((await cluster.ask(RequestCode.QUERY_CONSUME_QUEUE, units)).body)
+        (offset,) = {offset.min_offset for offset in stats.offset_table.values()}
+        return minimum.ext_fields["offset"], pulled.ext_fields["minOffset"], offset, queue.min_queue_index
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await make_batch_topic(cluster)
+            cluster.broker.topics.update(TopicConfig("S", 1, 1, 6))
+            assert await told(cluster, "B") == ("-1", "-1", 0, -1)
+            assert await told(cluster, "S") == ("0", "0", 0, 0)
+            await cluster.send("B", BATCH, batch=True)
+            minimum = await cluster.ask(RequestCode.GET_MIN_OFFSET, {"topic": "B", "queueId": "0"})
+            assert minimum.ext_fields["offset"] == "0"
+
+    run(scene())

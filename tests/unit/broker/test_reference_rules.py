@@ -18,6 +18,10 @@ from rucola.protocol.command import RemotingCommand
 from rucola.runtime.files import MappedSegment
 
 RESERVED = ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
+KEEPS_ALL = (
+    "cleanup.policy=COMPACTION is not supported: this broker keeps all messages of a topic until they expire; "
+    "DELETE is allowed"
+)
 SYNC = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
 
 
@@ -169,8 +173,7 @@ def test_topics_are_made_all_or_none(good, tmp_path):
     [
         (
             "cleanup.policy=COMPACTION",
-            "cleanup.policy=COMPACTION is not supported: "
-            "this broker keeps all messages of a topic until they expire; DELETE is allowed",
+            KEEPS_ALL,
         ),
         (
             "reserve.time=72",

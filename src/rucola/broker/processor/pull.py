@@ -214,7 +214,7 @@ class PullMessageProcessor:
     def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
         """Send the consumer to where it was reset to."""
         where = request.admission.queue
-        minimum, maximum = self._store.min_queue_offset(*where), self._store.max_queue_offset(*where)
+        minimum, maximum = self._store.first_queue_offset(*where), self._store.max_queue_offset(*where)
         result = GetMessageResult(GetMessageStatus.OFFSET_RESET, consumer_offset, minimum, maximum)
         _answer(request, ResponseCode.PULL_OFFSET_MOVED, result)
 

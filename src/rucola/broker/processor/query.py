@@ -89,7 +89,7 @@ class QueryProcessor:
         """31."""
         header = GetMinOffsetRequestHeader.from_ext_fields(command.ext_fields)
         return success(
-            command, OffsetResponseHeader(self._store.min_queue_offset(header.topic.encode(), header.queue_id))
+            command, OffsetResponseHeader(self._store.first_queue_offset(header.topic.encode(), header.queue_id))
         )
 
     def earliest_store_time(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:

@@ -13,6 +13,7 @@ from array import array
 from dataclasses import dataclass
 
 from rucola.broker.processor.dead_letter import DeadLetterRule
+from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.processor import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
@@ -37,6 +38,7 @@ _SYS_FLAG = int(FrameColumn.SYS_FLAG)
 _TRAITS = int(FrameColumn.TRAITS)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
+_UNIQ_KEY_LEN = int(FrameColumn.UNIQ_KEY_LEN)
 _NO_WAIT = int(SendTrait.NO_WAIT)
 _ILLEGAL = int(SendTrait.ILLEGAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
@@ -111,13 +113,17 @@ class SendMessageProcessor:
     def process_batch(self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int) -> None:
         """Take row ``row`` of kind BATCH: all of its messages are stored, next to each other, or none.
 
-        The members keep their own properties as they are (RocketMQ 5.x adds none to them).
+        The members keep their own properties as they are (RocketMQ 5.x adds none to them). A topic of type BatchCQ
+        gets one record for all of them.
         """
         target = self._find_target(channel, source, table, row, row + 1)
         if target is None:
             return
         try:
             members, count, wait = self._expand(channel, source, table, row, target)
+            if target.config.is_batch_queue and table[row * ROW_WIDTH + _UNIQ_KEY_LEN] > 0:
+                self._append_inner_batch(channel, source, table, row, count, wait, target)
+                return
             status = self._store.append_rows(
                 source, view, members, 0, count, target.name, channel.host, suffix=b"", together=True
             )
@@ -281,6 +287,27 @@ class SendMessageProcessor:
             self._responses.refuse(channel, table, row, refusal)
             return
         self._append(channel, source, view, table, row, row + 1, target, not traits & _NO_WAIT, detour)
+
+    def _append_inner_batch(
+        self,
+        channel: Channel,
+        source: bytearray,
+        table: array[int],
+        row: int,
+        count: int,
+        wait: bool,
+        target: SendTarget,
+    ) -> None:
+        """Store batch ``row`` as one record that holds ``count`` messages, and answer it."""
+        cluster = self._config.broker_cluster_name
+        result = self._store.put_message(inner_batch(source, table, row, count, target.name, cluster, channel.host))
+        if result.status is not PutMessageStatus.PUT_OK:
+            raise self._refusal(result.status)
+        base = row * ROW_WIDTH
+        table[base + _PHYSICAL_OFFSET], table[base + _RECORD_SIZE] = result.physical_offset, result.size
+        table[base + FrameColumn.QUEUE_OFFSET] = result.queue_offset
+        answer = self._responses.encode_inner_batch(source, table, row)
+        self._deliver(channel, answer, _end_of(table, row), wait, target)
 
     def _append(
         self,

@@ -40,27 +40,38 @@ class SendResponses:
             fields["transactionId"] = str(source[position : position + key_length], "utf-8", "replace")
         return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
 
+    def encode_inner_batch(self, source: bytearray, table: array[int], row: int) -> bytes:
+        """The answer to batch ``row`` that was stored as one record; no bytes for a oneway request."""
+        base = row * ROW_WIDTH
+        if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
+            return b""
+        fields = self._stored_fields(source, table, base)
+        return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "batchUniqId": fields["transactionId"]})
+
     def encode_recallable(self, source: bytearray, table: array[int], row: int, handle: str) -> bytes:
         """The answer to a message that its producer may withdraw with ``handle``; no bytes for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
-        key = table[base + FrameColumn.UNIQ_KEY_POS]
-        fields = {
-            **self._fields,
-            "msgId": f"{self._host_text}{table[base + FrameColumn.PHYSICAL_OFFSET]:016X}",
-            "queueId": str(table[base + FrameColumn.QUEUE_ID]),
-            "queueOffset": str(table[base + FrameColumn.QUEUE_OFFSET]),
-            "transactionId": str(source[key : key + table[base + FrameColumn.UNIQ_KEY_LEN]], "utf-8", "replace"),
-            "recallHandle": handle,
-        }
-        return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
+        fields = self._stored_fields(source, table, base)
+        return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "recallHandle": handle})
 
     def refuse(self, channel: Channel, table: array[int], row: int, refusal: BrokerError) -> None:
         """Tell the producer of row ``row`` why its message was not stored."""
         base = row * ROW_WIDTH
         if not table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             channel.send(self._answer(table, base, refusal.code, refusal.remark, self._fields))
+
+    def _stored_fields(self, source: bytearray, table: array[int], base: int) -> dict[str, str]:
+        """What the answer says of one record."""
+        key = table[base + FrameColumn.UNIQ_KEY_POS]
+        return {
+            **self._fields,
+            "msgId": f"{self._host_text}{table[base + FrameColumn.PHYSICAL_OFFSET]:016X}",
+            "queueId": str(table[base + FrameColumn.QUEUE_ID]),
+            "queueOffset": str(table[base + FrameColumn.QUEUE_OFFSET]),
+            "transactionId": str(source[key : key + table[base + FrameColumn.UNIQ_KEY_LEN]], "utf-8", "replace"),
+        }
 
     @staticmethod
     def _answer(table: array[int], base: int, code: int, remark: str, fields: dict[str, str]) -> bytes:

@@ -144,7 +144,7 @@ class Rewriter:
             properties[UNIQ_KEY] = self._unique_id()
         made = table[base : base + ROW_WIDTH]
         detour = self._send_on_detour(str(topic, "utf-8", "replace"), made, properties)
-        _refuse_unsupported(properties)
+        refuse_unsupported(properties)
         if detour is not None:
             properties = java_order([*properties.items(), *self._broker_properties.items()], PARSED_MAP_CAPACITY)
         texts = {
@@ -179,7 +179,12 @@ class Rewriter:
         return None
 
 
-def _refuse_unsupported(properties: dict[str, str]) -> None:
+def refuse_unsupported(properties: dict[str, str]) -> None:
+    """Refuse a message that would be stored as what it is not.
+
+    Raises:
+        BrokerError: MESSAGE_ILLEGAL for a reserved property.
+    """
     for name in properties:
         if name in _UNSUPPORTED:
             raise BrokerError(

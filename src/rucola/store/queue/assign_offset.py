@@ -68,15 +68,18 @@ class OffsetAssigner:
         ordered = java_order(values.items(), message.properties_capacity)
         return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
 
-    def stored(self, message: StoreMessage) -> None:
-        """The message is in the log, and its queue's next offset one higher."""
+    def stored(self, message: StoreMessage) -> int:
+        """The message is in the log, and its queue's next offset one higher; how many more it holds than that one."""
+        more = 0
         if message.sys_flag & _INNER_BATCH:
             offsets = self._queues.next_offsets(message.topic, message.queue_id + 1)
-            offsets[message.queue_id] += batch_size(message) - 1
+            more = batch_size(message) - 1
+            offsets[message.queue_id] += more
         names = self._names(message.topic, decode_properties(message.properties))
         for name in dict.fromkeys(names):
             if name is not None:
                 self._queues.next_offsets(name)[0] += 1
+        return more
 
     def _names(self, topic: bytes, values: Mapping[str, str]) -> list[bytes | None]:
         if not self._light or not allows_light_queues(topic):

@@ -138,6 +138,13 @@ class ConsumeQueueStore:
             return None
         return self.get(topic, queue_id)
 
+    def first_offset(self, topic: bytes, queue_id: int) -> int:
+        """Offset of the oldest message of a queue, as clients are told: -1 for an empty one of type BatchCQ, else 0."""
+        queue = self.find(topic, queue_id)
+        if queue is not None and queue.max_offset > 0:
+            return queue.min_offset
+        return -1 if self.factory.is_batch(topic) else 0
+
     def next_offsets(self, topic: bytes, queue_count: int = 0) -> array[int]:
         """Next queue offset of each queue of ``topic``, by queue id; the append advances it.
 

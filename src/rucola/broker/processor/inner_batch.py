@@ -1,0 +1,59 @@
+"""A batch to a topic of type BatchCQ is stored as one record (RocketMQ 5.3.3, ``sendBatchMessage`` with a UNIQ_KEY).
+
+Its body is that of the request: consumers find the messages in it. So its flags say, its property ``INNER_NUM`` says
+how many there are, and the store adds ``INNER_BASE``, the queue offset of the first.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.broker.processor.send_rewrite import refuse_unsupported
+from rucola.broker.schedule.delay_rewrite import delay_level
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.message import StoreMessage
+from rucola.common.message_const import CLUSTER, INNER_NUM, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import BrokerError
+from rucola.formats.properties import decode_properties, encode_properties
+from rucola.protocol.codes import ResponseCode
+
+_FLAGS = int(MessageSysFlag.NEED_UNWRAP | MessageSysFlag.INNER_BATCH)
+_TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+
+
+def inner_batch(
+    source: bytearray, table: array[int], row: int, count: int, topic: bytes, cluster: str, born_host: bytes
+) -> StoreMessage:
+    """The record of batch ``row``, which holds ``count`` messages.
+
+    Args:
+        cluster: the broker's, stored with the record.
+        born_host: of the sender, 8 or 20 bytes.
+
+    Raises:
+        BrokerError: MESSAGE_ILLEGAL for a property that asks for what is not done with a batch.
+    """
+    base = row * ROW_WIDTH
+
+    def text(position: FrameColumn, length: FrameColumn) -> bytes:
+        start = table[base + position]
+        return bytes(source[start : start + max(table[base + length], 0)])
+
+    properties = decode_properties(text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN))
+    refuse_unsupported(properties)
+    if delay_level(properties) > 0 or any(name in properties for name in _TIMES):
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch is delivered at once, its messages have no delay")
+    properties[CLUSTER] = cluster
+    properties[INNER_NUM] = str(count)
+    return StoreMessage(
+        topic,
+        table[base + FrameColumn.QUEUE_ID],
+        text(FrameColumn.BODY_POS, FrameColumn.BODY_LEN),
+        encode_properties(properties),
+        table[base + FrameColumn.BORN_TIMESTAMP],
+        born_host,
+        table[base + FrameColumn.MESSAGE_FLAG],
+        table[base + FrameColumn.SYS_FLAG] | _FLAGS,
+        table[base + FrameColumn.RECONSUME_TIMES],
+    )
