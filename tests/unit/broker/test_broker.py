@@ -490,7 +490,7 @@ def test_one_failing_handler_costs_nobody_else_anything(tmp_path, monkeypatch):
             def fail(*_: object, **__: object) -> None:
                 raise ZeroDivisionError("planted")
 
-            monkeypatch.setattr(cluster.broker.store, "min_queue_offset", fail)
+            monkeypatch.setattr(cluster.broker.store, "first_queue_offset", fail)
             monkeypatch.setattr(cluster.broker.store, "get_message", fail)
             answers = await asyncio.gather(
                 cluster.send(), cluster.ask(31, {"topic": "T", "queueId": "0"}), cluster.pull(), cluster.send()
