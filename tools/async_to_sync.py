@@ -23,6 +23,7 @@ TARGETS = ROOT / "src" / "rucola" / "sync"
 FACES = {"producer": "Producer", "pull_consumer": "PullConsumer"}
 VALUES = {
     "rucola.client.config": ["ProducerConfig", "PullConsumerConfig"],
+    "rucola.client.message_selector": ["MessageSelector"],
     "rucola.client.pull_result": ["PullResult", "PullStatus", "RawPullResult"],
     "rucola.client.send_result": ["SendResult", "SendStatus"],
     "rucola.common.message": ["Message", "MessageExt"],

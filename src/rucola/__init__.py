@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rucola.client.config import ProducerConfig, PullConsumerConfig
+    from rucola.client.message_selector import MessageSelector
     from rucola.client.producer import Producer
     from rucola.client.pull_consumer import PullConsumer
     from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
@@ -24,6 +25,7 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "MessageSelector",
     "Producer",
     "ProducerConfig",
     "PullConsumer",
@@ -40,6 +42,7 @@ _MODULES = {
     "MessageExt": "rucola.common.message",
     "MessageModel": "rucola.protocol.bodies.heartbeat",
     "MessageQueue": "rucola.common.message_queue",
+    "MessageSelector": "rucola.client.message_selector",
     "Producer": "rucola.client.producer",
     "ProducerConfig": "rucola.client.config",
     "PullConsumer": "rucola.client.pull_consumer",

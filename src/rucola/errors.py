@@ -144,18 +144,25 @@ class BrokerError(RucolaError):
         code: value of ``ResponseCode``.
         remark: the server's text.
         address: who answered.
+        code_name: what the code is called, empty for one that is not known.
+        broker_name: the broker's name, empty where only its address is known.
     """
 
     RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 
-    def __init__(self, code: int, remark: str, address: str = "") -> None:
-        super().__init__(code, remark, address)
+    def __init__(self, code: int, remark: str, address: str = "", code_name: str = "", broker_name: str = "") -> None:
+        super().__init__(code, remark, address, code_name, broker_name)
         self.code, self.remark, self.address = code, remark, address
+        self.code_name, self.broker_name = code_name, broker_name
         self.retriable = code in self.RETRIABLE_CODES
 
     def __str__(self) -> str:
-        place = f"{self.address} answered " if self.address else ""
-        return f"{place}code {self.code}: {self.remark}"
+        code = f"code {self.code} {self.code_name}".rstrip()
+        if not self.address:
+            return f"{code}: {self.remark}"
+        place = f"{self.broker_name} ({self.address})" if self.broker_name else self.address
+        advice = "another try may succeed" if self.retriable else "another try will not help"
+        return f"{place} answered {code}: {self.remark} ({advice})"
 
 
 class ClientError(RucolaError):

@@ -1,7 +1,7 @@
 """An event loop in a background thread: what the blocking clients of ``rucola.sync`` run on.
 
-All of them share one thread, started by the first and ended with the process. After a fork the child starts its own,
-because threads do not survive a fork.
+All of them share one thread, started by the first and ended with the process. Threads do not survive a fork: in the
+child a client that was made before says so, and a new one starts a thread of the child.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from rucola.errors import ClientError
 
 T = TypeVar("T")
 
@@ -26,7 +28,16 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the result of ``work``; interrupting the wait cancels it."""
+        """Wait for the result of ``work``; interrupting the wait cancels it.
+
+        Raises:
+            ClientError: the process is a fork of the one that the thread runs in.
+        """
+        try:
+            self._check_process()
+        except ClientError:
+            work.close()
+            raise
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -44,6 +55,7 @@ class LoopThread:
 
     def submit(self, function: Callable[..., asyncio.Future[T]], *arguments: Any, **options: Any) -> Future[T]:
         """Have a function called on the loop that gives a future there; gives one that any thread may wait for."""
+        self._check_process()
         handed: Future[T] = Future()
 
         def begin() -> None:
@@ -72,6 +84,13 @@ class LoopThread:
         self._loop.call_soon_threadsafe(begin)
         return handed
 
+    def _check_process(self) -> None:
+        if os.getpid() != self.pid:
+            raise ClientError(
+                f"this client was made in process {self.pid}, of which process {os.getpid()} is a fork: "
+                "its connections and its thread stayed there; make the client after the fork"
+            )
+
 
 _shared: list[LoopThread] = []
 _sharing = threading.Lock()
@@ -83,6 +102,16 @@ def shared_loop() -> LoopThread:
         if not _shared or _shared[0].pid != os.getpid():
             _shared[:] = [LoopThread()]
         return _shared[0]
+
+
+def _forked() -> None:
+    """In the child of a fork: another thread may have held the lock at that moment, and would for ever."""
+    global _sharing  # noqa: PLW0603
+    _sharing = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -12,8 +12,15 @@ from typing import Protocol
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import BrokerError, ClientError, FormatError, RemotingError, RucolaError
-from rucola.protocol.codes import ResponseCode
+from rucola.errors import (
+    BrokerError,
+    ClientError,
+    FormatError,
+    RemotingConnectError,
+    RemotingError,
+    RucolaError,
+)
+from rucola.protocol.codes import ResponseCode, response_name
 from rucola.protocol.frame import FrameBatch, SendAnswer
 from rucola.protocol.send_request import EncodedMessage, encode_send_head, send_answers
 from rucola.remoting.client import RemotingClient
@@ -121,6 +128,11 @@ class PendingSend(Waiter):
         self._stored: tuple[SendStatus, SendAnswer, SendTarget | None] | None = None  # of an attempt, but not safe yet
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
+    @property
+    def time_left_s(self) -> float:
+        """Until its deadline; not positive when nobody waits any more."""
+        return 0.0 if self.future.done() else self._expires_at - self._now()
+
     def ended(self) -> bool:
         """Whether it ends here, before its first attempt: it was cancelled, or its time is over."""
         if self.future.done():
@@ -176,7 +188,7 @@ class PendingSend(Waiter):
             return
         if code and self._rules.retry_when_not_flushed and self._retries_left > 0:
             self._stored = status, answer, self._target
-            self._retry(BrokerError(code, status.value, self._address()))
+            self._retry(self._refusal(code, status.value))
         else:
             self._succeed(status, answer)
 
@@ -238,22 +250,27 @@ class PendingSend(Waiter):
         except FormatError as error:
             self.fail(error)
             return
-        refusal = BrokerError(answer.code, answer.remark, self._address())
+        refusal = self._refusal(answer.code, answer.remark)
         if refusal.retriable:
             self._retry(refusal)
         else:
             self.fail(refusal)
 
     def _retry(self, error: RucolaError) -> None:
-        """The first further attempt is made at once, as the reference does; the later ones after a growing pause."""
+        """The first further attempt is made at once, as the reference does; the later ones after a growing pause.
+
+        Where nobody could be connected to, nothing was sent: that is tried until the time is over, and counts as no
+        attempt. The reference gives up within milliseconds, long before a broker that is restarted is back.
+        """
         rules = self._rules
         pause_s = 0.0
         if self._attempts > 1:
             pause_s = min(rules.backoff_ms << min(self._attempts - 2, 16), rules.backoff_max_ms) / 1000
-        if self._retries_left <= 0 or self._now() + pause_s >= self._expires_at or self.future.done():
+        sent = not isinstance(error, RemotingConnectError)
+        if (sent and self._retries_left <= 0) or self._now() + pause_s >= self._expires_at or self.future.done():
             self.fail(error)
             return
-        self._retries_left -= 1
+        self._retries_left -= sent
         if pause_s:
             self.future.get_loop().call_later(pause_s, self._again, error)
         else:
@@ -273,6 +290,10 @@ class PendingSend(Waiter):
 
     def _now(self) -> float:
         return self.future.get_loop().time()
+
+    def _refusal(self, code: int, remark: str) -> BrokerError:
+        broker = self._target.queue.broker_name if self._target is not None else ""
+        return BrokerError(code, remark, self._address(), response_name(code), broker)
 
     def _address(self) -> str:
         return self._target.address if self._target is not None else ""

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import fields
 from ipaddress import ip_address
 
+from rucola.client.checks import check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.instance import ClientInstance, check_group, check_topic
 from rucola.client.send_pipeline import SendPipeline
@@ -133,7 +134,7 @@ class Producer:
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Raises:
@@ -153,7 +154,7 @@ class Producer:
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
@@ -180,7 +181,7 @@ class Producer:
         Args:
             messages: what to send; each gets a UNIQ_KEY unless it has one. None may be delayed or a retry, and all
                 must agree in ``wait_store_ok``.
-            queue: where to; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
@@ -191,6 +192,11 @@ class Producer:
         """
         first = self._check_batch(messages)
         self._check_running()
+        if queue is not None:
+            check_queue_of(queue, first.topic)
+        if timeout_ms is None:
+            timeout_ms = self._config.send_msg_timeout_ms
+        check_number("timeout_ms", timeout_ms, 1)
         members = [(self._checked_body(message), message.flag, self._identified(message)) for message in messages]
         body = batch_body(members)
         if len(body) > self._config.max_message_size:
@@ -203,7 +209,7 @@ class Producer:
             queue,
             ",".join(message.uniq_key or "" for message in messages),
             (body, 0, 0, properties_json(properties_text(properties))),
-            timeout_ms or self._config.send_msg_timeout_ms,
+            timeout_ms,
             self._config.retry_times_when_send_failed,
             True,
             None if self._trace is None else self._trace.sending(messages),
@@ -218,6 +224,8 @@ class Producer:
             RemotingError: no name server answers.
         """
         self._check_running()
+        if queue is not None:
+            check_queue_of(queue, message.topic)
         encoded = self._encode(message, self._wall_ms())
         await self._pipeline.send_oneway(message.topic, queue, encoded)
 
@@ -226,6 +234,12 @@ class Producer:
     ) -> asyncio.Future[SendResult]:
         if not self._instance.running:
             self._check_running()
+        if queue is not None:
+            check_queue_of(queue, message.topic)
+        if timeout_ms is None:
+            timeout_ms = self._config.send_msg_timeout_ms
+        else:
+            check_number("timeout_ms", timeout_ms, 1)
         now_ms = self._wall_ms()
         encoded = self._encode(message, now_ms)
         return self._pipeline.submit(
@@ -233,7 +247,7 @@ class Producer:
             queue,
             message.properties[_UNIQ_KEY],
             encoded,
-            timeout_ms or self._config.send_msg_timeout_ms,
+            timeout_ms,
             retries,
             False,
             None if self._trace is None else self._trace.sending([message]),

@@ -9,9 +9,11 @@ import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from rucola.client.checks import check_number, check_queue
 from rucola.client.config import PullConsumerConfig
 from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
 from rucola.client.local_offset_store import LocalFileOffsetStore
+from rucola.client.message_selector import MessageSelector, message_selector
 from rucola.client.producer import tracing
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.common import message_const
@@ -19,7 +21,7 @@ from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import MessageSysFlag, PullSysFlag
-from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
+from rucola.errors import BrokerError, ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.compression import decompress
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
@@ -43,6 +45,7 @@ logger = logging.getLogger(__name__)
 _OFFSET_ID_BYTES = (16, 28)
 """Address, port and physical offset: of IPv4 and IPv6."""
 _FOREVER_MS = (1 << 63) - 1
+_INT_MAX = (1 << 31) - 1
 
 
 class PullConsumer:
@@ -130,7 +133,7 @@ class PullConsumer:
         queue: MessageQueue,
         queue_offset: int,
         max_messages: int = 32,
-        expression: str = "*",
+        expression: str | MessageSelector = "*",
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
@@ -140,20 +143,22 @@ class PullConsumer:
             queue: which queue.
             queue_offset: where to begin.
             max_messages: how many at most; the broker may give fewer.
-            expression: tags, ``A || B``, or ``*`` for all.
+            expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
             suspend_timeout_ms: how long the broker may hold the answer back while there is no message; 0 for not.
 
         Raises:
+            ClientError: an argument is not what it must be; the message says which and why.
             FormatError: a record does not follow its format or fails its checksum. A compressed body that cannot be
                 unpacked is none: it comes as stored, and the log says so.
         """
-        raw = await self.pull_raw(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)
+        selector = message_selector(expression)
+        raw = await self.pull_raw(queue, queue_offset, max_messages, selector, suspend_timeout_ms=suspend_timeout_ms)
         messages = decode_messages(raw.body, unpack=False)
         for message in messages:
             _unpack(message)
             message.broker_name = queue.broker_name
-        if "*" not in expression:
-            wanted = {tag.strip() for tag in expression.split("||")}
+        wanted = selector.tags
+        if wanted:
             messages = [message for message in messages if message.tags in wanted]  # brokers compare hashes only
         if self._trace is not None:
             self._trace.consumed(messages)
@@ -164,12 +169,17 @@ class PullConsumer:
         queue: MessageQueue,
         queue_offset: int,
         max_messages: int = 32,
-        expression: str = "*",
+        expression: str | MessageSelector = "*",
         *,
         suspend_timeout_ms: int = 0,
     ) -> RawPullResult:
         """Like ``pull``, with the records as they are stored: not decoded, not checked, tags compared by hash only."""
         self._check_running()
+        check_queue(queue)
+        check_number("queue_offset", queue_offset, 0)
+        check_number("max_messages", max_messages, 1, _INT_MAX)
+        check_number("suspend_timeout_ms", suspend_timeout_ms, 0)
+        selector = message_selector(expression)
         sys_flag, timeout_ms = int(PullSysFlag.SUBSCRIPTION), self._config.consumer_pull_timeout_ms
         if suspend_timeout_ms > 0:
             sys_flag |= PullSysFlag.SUSPEND
@@ -184,8 +194,8 @@ class PullConsumer:
             commit_offset=0,
             suspend_timeout_millis=suspend_timeout_ms,
             sub_version=0,
-            subscription=expression,
-            expression_type="TAG",
+            subscription=selector.expression,
+            expression_type=selector.expression_type.value,
             broker_name=queue.broker_name,
         )
         await self._instance.routes.route(queue.topic)
@@ -207,6 +217,7 @@ class PullConsumer:
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum when there is none."""
+        check_number("timestamp_ms", timestamp_ms, 0)
         return await self._told(queue, self._instance.api.search_offset(await self._master(queue), queue, timestamp_ms))
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
@@ -222,6 +233,7 @@ class PullConsumer:
             FormatError: the file is damaged, and there is no spare that reads.
             DiskError: the file cannot be read.
         """
+        check_queue(queue)
         if self._local is not None:
             self._check_running()
             return (await asyncio.to_thread(self._local.load)).get(queue)
@@ -232,9 +244,12 @@ class PullConsumer:
         """Store the group's progress on ``queue`` and wait until the broker has it, with BROADCASTING the disk.
 
         Raises:
+            ClientError: it is no queue offset, or not a queue.
             FormatError: the client's file is damaged, and there is no spare that reads.
             DiskError: the client's file cannot be written.
         """
+        check_queue(queue)
+        check_number("consumer_offset", consumer_offset, 0)
         if self._local is not None:
             self._check_running()
             await asyncio.to_thread(self._local.commit, {queue: consumer_offset})
@@ -310,6 +325,7 @@ class PullConsumer:
 
     async def _master(self, queue: MessageQueue) -> str:
         self._check_running()
+        check_queue(queue)
         await self._instance.routes.route(queue.topic)
         return self._instance.routes.master(queue.broker_name)
 
@@ -317,6 +333,9 @@ class PullConsumer:
         """The result of ``call``; when the broker fails, its address is asked for again before the next one."""
         try:
             return await call
+        except BrokerError as error:
+            error.broker_name = queue.broker_name
+            raise
         except RemotingError:
             self._suggested.pop(queue, None)
             if self._instance.routes.refresh_wanted(queue.topic):

@@ -17,11 +17,12 @@ from rucola.client.pending_send import PendingSend, SendTarget
 from rucola.client.send_result import SendResult
 from rucola.client.trace import SentTrace, TracedSend
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError, RucolaError
+from rucola.errors import ClientError, RemotingError, RucolaError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_ONEWAY
 from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
 
+_ROUTE_PAUSE_MS_MIN = 10
 _TURN_MESSAGES = 64
 """Submissions after which ``ready`` lets the event loop write and read, so that sending and answering overlap."""
 
@@ -227,10 +228,19 @@ class SendPipeline:
         self._instance.keep(self._find_route(send.topic))
 
     async def _find_route(self, topic: str) -> None:
+        """Ask until a name server answers, with growing pauses, for as long as a message has time left."""
         failure: RucolaError | None = ClientError("the producer was shut down")  # should this be cancelled
+        pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
-            await self._routes.route(topic)
-            failure = None
+            while failure is not None:
+                try:
+                    await self._routes.route(topic)
+                    failure = None
+                except RemotingError as error:
+                    if not self._keep_patient(topic, pause_s, error):
+                        return
+                    await asyncio.sleep(pause_s)
+                    pause_s = max(pause_s, min(pause_s * 2, self.backoff_max_ms / 1000))
         except RucolaError as error:
             failure = error
         finally:
@@ -239,6 +249,17 @@ class SendPipeline:
                     send.fail(copy.copy(failure))  # whoever gets it may raise it: one traceback each
                 elif not send.ended():
                     self._send_routed(send)
+
+    def _keep_patient(self, topic: str, pause_s: float, error: RemotingError) -> bool:
+        """Fail the messages without a route that have no more than ``pause_s`` left; whether others are there."""
+        patient: list[PendingSend] = []
+        waiting, self._unrouted[topic] = self._unrouted[topic], patient
+        for send in waiting:
+            if send.time_left_s > pause_s:
+                patient.append(send)
+            else:
+                send.fail(copy.copy(error))
+        return bool(patient)
 
     async def _refresh(self, topic: str) -> None:
         try:

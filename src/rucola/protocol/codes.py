@@ -198,6 +198,14 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
+def response_name(code: int) -> str:
+    """What a response code is called, empty for one that is not in the table."""
+    return ResponseCode(code).name if code in _RESPONSE_CODES else ""
+
+
+_RESPONSE_CODES = frozenset(map(int, ResponseCode))
+
+
 class LanguageCode(IntEnum):
     """What a peer is written in."""
 

@@ -108,13 +108,27 @@ def properties_text(properties: Mapping[str, str]) -> str:
     """Properties as one text: ``name U+0001 value U+0002`` for each.
 
     Raises:
-        ClientError: a name or value holds one of the separators, or a name is empty.
+        ClientError: a name or value is no text or holds one of the separators, or a name is empty.
     """
     count = len(properties)
-    text = "\x02".join(map("\x01".join, properties.items())) + "\x02" if count else ""
+    try:
+        text = "\x02".join(map("\x01".join, properties.items())) + "\x02" if count else ""
+    except TypeError:
+        raise ClientError(_not_text(properties)) from None
     if text.count("\x01") != count or text.count("\x02") != count or "" in properties:
         raise ClientError("a property name is empty, or a name or value holds U+0001 or U+0002")
     return text
+
+
+def _not_text(properties: Mapping[str, str]) -> str:
+    """What is wrong with properties of which a name or a value is no text."""
+    pairs: Iterable[tuple[object, object]] = properties.items()
+    for name, value in pairs:
+        if not isinstance(name, str):
+            return f"property {name!r}: its name must be a str, not {type(name).__name__}"
+        if not isinstance(value, str):
+            return f"property {name!r}: its value must be a str, not {type(value).__name__} ({value!r})"
+    raise AssertionError("one of them is no text")
 
 
 def properties_json(text: str) -> bytes:

@@ -13,6 +13,7 @@ import asyncio
 import inspect
 import itertools
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ssl import SSLContext
@@ -51,12 +52,16 @@ class ClientOptions:
     Attributes:
         connect_timeout_ms: how long a connection attempt may take (connectTimeoutMillis, 3 s).
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
+        silence_ms: a connection is given up when requests expire on it and for so long nothing at all has arrived.
+        closing_ms: how long ``close`` waits for a peer to take what is still unsent.
         signer: signs every request, None for none.
         tls: encrypts every connection and verifies who answers there, None for plain connections.
     """
 
     connect_timeout_ms: int = 3_000
     receive_bytes: int = 256 * 1024
+    silence_ms: int = 3_000
+    closing_ms: int = 1_000
     signer: RequestSigner | None = None
     tls: SSLContext | None = None
 
@@ -174,8 +179,12 @@ class RemotingClient:
         for task in list(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        for connection in connections:
-            await connection.gone.wait()
+        if connections:
+            gone = [asyncio.ensure_future(connection.gone.wait()) for connection in connections]
+            await asyncio.wait(gone, timeout=self.options.closing_ms / 1000)
+            for connection in connections:
+                connection.abort()  # a peer that takes nothing would keep us for as long as the system tries
+            await asyncio.gather(*gone)
 
     def lost(self, connection: Connection) -> None:
         """Called by a connection that ended: the next request to its address opens another."""
@@ -205,10 +214,13 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_client",
         "_closing",
+        "_connected_at",
         "_gathered",
+        "_heard_at",
         "_loop",
         "_parts",
         "_reader",
+        "_silent_since",
         "_transport",
         "address",
         "gone",
@@ -225,7 +237,10 @@ class Connection(asyncio.BufferedProtocol):
         self._gathered = -1  # bytes in _parts; -1: no flush is scheduled
         self.address = address
         self.gone = asyncio.Event()
-        self.table = ResponseTable(loop, address)
+        self.table = ResponseTable(loop, address, self._expired)
+        self._connected_at = math.inf
+        self._heard_at = -math.inf
+        self._silent_since = math.inf  # when the first of the latest requests was sent that all had no answer in time
 
     async def open(self) -> None:
         """Connect; on failure everything that waits here fails with ``RemotingConnectError``."""
@@ -271,10 +286,39 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close without sending what is still unsent; nothing happens when it is closed."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _expired(self, late: list[Waiter]) -> None:
+        """Leave a connection that swallows everything: the next request opens another, also one that is made again.
+
+        A short timeout tells little, and a connection that answers others is only slow. So it is given up when nothing
+        at all has arrived for ``silence_ms`` since a request was sent that expired, the first of several in a row.
+        Silence before that counts for nothing: nobody waited, or pulls were held as they had asked for.
+        """
+        transport = self._transport
+        if transport is None:
+            return  # still being opened, or gone already
+        if self._silent_since < self._heard_at:
+            self._silent_since = math.inf
+        for waiter in late:
+            since = max(waiter.deadline - waiter.timeout_ms / 1000, self._connected_at)
+            if since >= self._heard_at:
+                self._silent_since = min(self._silent_since, since)
+        silent_s = self._loop.time() - self._silent_since
+        if silent_s * 1000 >= self._client.options.silence_ms:
+            reason = f"nothing was received for {silent_s:.1f} s while requests expired"
+            event(logger, logging.WARNING, "connection closed", peer=self.address, reason=reason)
+            self._client.lost(self)
+            transport.abort()
+
     # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
+        self._connected_at = self._loop.time()
         self._transport = cast(asyncio.Transport, transport)
         self._flush()
         if self._closing:
@@ -288,6 +332,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the event loop: ``nbytes`` arrived."""
+        self._heard_at = self._loop.time()
         try:
             batch = self._reader.received(nbytes)
             if batch is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.route import TopicRouteData
-from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.codes import RequestCode, ResponseCode, response_name
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.route import (
@@ -69,5 +69,5 @@ class NameServerApi:
         ext_fields = header.to_ext_fields() if header is not None else {}
         answer = await self.client.invoke(address, RemotingCommand(code, ext_fields=ext_fields, body=body), timeout_ms)
         if answer.code not in expected:
-            raise BrokerError(answer.code, answer.remark, address)
+            raise BrokerError(answer.code, answer.remark, address, response_name(answer.code))
         return answer

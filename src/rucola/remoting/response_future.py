@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rucola.errors import FormatError, RemotingClosedError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from rucola.protocol.command import RemotingCommand
@@ -71,6 +71,7 @@ class ResponseTable:
     Args:
         loop: the connection's event loop.
         address: the peer as ``host:port``, for the errors.
+        on_expired: called with those that had no answer in time, before they are told.
 
     Attributes:
         waiting: who waits, by ``opaque``; one dictionary for the whole life. Who enters a waiter there calls
@@ -78,11 +79,17 @@ class ResponseTable:
         timer_at: when late ones are looked for next.
     """
 
-    __slots__ = ("_address", "_loop", "_timer", "timer_at", "waiting")
+    __slots__ = ("_address", "_loop", "_on_expired", "_timer", "timer_at", "waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        address: str,
+        on_expired: Callable[[list[Waiter]], None] | None = None,
+    ) -> None:
         self._loop = loop
         self._address = address
+        self._on_expired = on_expired
         self.waiting: dict[int, Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.timer_at = math.inf
@@ -124,8 +131,10 @@ class ResponseTable:
     def _sweep(self) -> None:
         now = self._loop.time()
         late = [opaque for opaque, waiter in self.waiting.items() if waiter.deadline <= now]
-        for opaque in late:
-            waiter = self.waiting.pop(opaque)
+        expired = [self.waiting.pop(opaque) for opaque in late]
+        if expired and self._on_expired is not None:
+            self._on_expired(expired)
+        for waiter in expired:
             waiter.failed(RemotingTimeoutError(self._address, waiter.timeout_ms))
         self._timer, self.timer_at = None, math.inf
         if self.waiting:

@@ -6,6 +6,7 @@ Generated from rucola/client/ by tools/async_to_sync.py: change that file and ru
 from __future__ import annotations
 
 from rucola.client.config import ProducerConfig, PullConsumerConfig
+from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.message import Message, MessageExt
@@ -19,6 +20,7 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "MessageSelector",
     "Producer",
     "ProducerConfig",
     "PullConsumer",

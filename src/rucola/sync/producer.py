@@ -84,7 +84,7 @@ class Producer:
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Raises:
@@ -103,7 +103,7 @@ class Producer:
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
@@ -130,7 +130,7 @@ class Producer:
         Args:
             messages: what to send; each gets a UNIQ_KEY unless it has one. None may be delayed or a retry, and all
                 must agree in ``wait_store_ok``.
-            queue: where to; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rucola.client.config import PullConsumerConfig
 from rucola.client.loop_thread import shared_loop
+from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rucola.client.pull_result import PullResult, RawPullResult
 from rucola.common.message import MessageExt
@@ -76,7 +77,7 @@ class PullConsumer:
         queue: MessageQueue,
         queue_offset: int,
         max_messages: int = 32,
-        expression: str = "*",
+        expression: str | MessageSelector = "*",
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
@@ -86,10 +87,11 @@ class PullConsumer:
             queue: which queue.
             queue_offset: where to begin.
             max_messages: how many at most; the broker may give fewer.
-            expression: tags, ``A || B``, or ``*`` for all.
+            expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
             suspend_timeout_ms: how long the broker may hold the answer back while there is no message; 0 for not.
 
         Raises:
+            ClientError: an argument is not what it must be; the message says which and why.
             FormatError: a record does not follow its format or fails its checksum. A compressed body that cannot be
                 unpacked is none: it comes as stored, and the log says so.
         """
@@ -102,7 +104,7 @@ class PullConsumer:
         queue: MessageQueue,
         queue_offset: int,
         max_messages: int = 32,
-        expression: str = "*",
+        expression: str | MessageSelector = "*",
         *,
         suspend_timeout_ms: int = 0,
     ) -> RawPullResult:
@@ -142,6 +144,7 @@ class PullConsumer:
         """Store the group's progress on ``queue`` and wait until the broker has it, with BROADCASTING the disk.
 
         Raises:
+            ClientError: it is no queue offset, or not a queue.
             FormatError: the client's file is damaged, and there is no spare that reads.
             DiskError: the client's file cannot be written.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import zlib
 from collections import Counter
 
@@ -158,7 +159,7 @@ def test_second_name_server_is_asked_when_the_first_is_away(run, broker):
             assert (await producer.send(Message("T", b"x"))).status is SendStatus.SEND_OK
         async with Producer("pg", gone) as producer:
             with pytest.raises(RemotingError, match=gone):
-                await producer.send(Message("T", b"x"))
+                await producer.send(Message("T", b"x"), timeout_ms=20)
 
     run(scene())
 
@@ -450,6 +451,9 @@ def test_compression(run, broker):
         (Message("T", b"x", properties={"a": "b" * 32768}), "limit is 32767"),
         (Message("T", b"x", properties={"a": "ü" * 16400}), "limit is 32767"),
         (Message("T", b"x", flag=1 << 31), "32 bits"),
+        (Message("T", b"x", properties={"a": 1}), r"property 'a': its value must be a str, not int \(1\)"),
+        (Message("T", b"x", properties={2: "b"}), "property 2: its name must be a str, not int"),
+        (Message("T", b"x", tags=3), "property 'TAGS': its value must be a str, not int"),
     ],
 )
 def test_messages_that_cannot_be_sent(run, broker, message, problem):
@@ -692,6 +696,7 @@ def test_heartbeats_and_route_polling(broker):
             assert beat.client_id == producer.client_id
             assert [group.group_name for group in beat.producer_data_set] == ["pg"]
             one.topics["T"] = 2
+            await settle()  # the answer has come too
             advance(31)
             await one.until(lambda: len(one.heartbeats()) == 2 and one.codes().count(ROUTE) >= 3)
             while len(await producer.message_queues("T")) != 2:
@@ -753,3 +758,53 @@ def test_a_connection_that_came_back_gets_a_heartbeat_at_once(broker):
                 other.channels[-1].close()
 
     run_stepped(scene())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"queue": MessageQueue("U", "broker-a", 0)}, "to topic T cannot go to a queue of topic U"),
+        ({"queue": "T"}, "queue must be a MessageQueue, not 'T'"),
+        ({"timeout_ms": 0}, "timeout_ms must be at least 1, not 0"),
+        ({"timeout_ms": -5}, "timeout_ms must be at least 1, not -5"),
+        ({"timeout_ms": 0.5}, "timeout_ms must be a whole number, not 0.5"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_at_the_call(run, broker, arguments, problem):
+    async def scene() -> None:
+        async with broker(topics={"T": 1, "U": 1}) as one, Producer("pg", one.address) as producer:
+            message = Message("T", b"x")
+            with pytest.raises(ClientError, match=problem):
+                await producer.send(message, **arguments)
+            with pytest.raises(ClientError, match=problem):
+                producer.submit(message, **arguments)
+            with pytest.raises(ClientError, match=problem):
+                await producer.send_batch([message], **arguments)
+            if "queue" in arguments:
+                with pytest.raises(ClientError, match=problem):
+                    await producer.send_oneway(message, **arguments)
+            assert producer.in_flight == 0
+            assert not one.received  # nothing was asked or sent
+
+    run(scene())
+
+
+def test_a_refusal_names_code_broker_remark_and_whether_to_try_again(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
+            for code, name, advice in (
+                (13, "MESSAGE_ILLEGAL", "another try will not help"),
+                (2, "SYSTEM_BUSY", "another try may succeed"),
+            ):
+                one.scripts[SEND] = [refuse(code)] * 3
+                with pytest.raises(BrokerError) as caught:
+                    await producer.send(Message("T", b"x"))
+                text = f"broker-a ({one.address}) answered code {code} {name}: not now ({advice})"
+                assert str(caught.value) == text
+                assert str(pickle.loads(pickle.dumps(caught.value))) == text
+                assert (caught.value.code_name, caught.value.broker_name) == (name, "broker-a")
+            one.scripts[SEND] = [refuse(4711)]
+            with pytest.raises(BrokerError, match=r"answered code 4711: not now"):
+                await producer.send(Message("T", b"x"))
+
+    run(scene())

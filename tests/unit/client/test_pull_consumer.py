@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rucola import MessageQueue, PullConsumer, PullConsumerConfig, PullStatus
+from rucola import MessageQueue, MessageSelector, PullConsumer, PullConsumerConfig, PullStatus
 from rucola.common.message import StoreMessage
 from rucola.errors import BrokerError, ClientError, FormatError, RemotingClosedError, RemotingTimeoutError
 from rucola.formats.message import encode_message
@@ -305,3 +305,74 @@ def test_settings():
     with pytest.raises(ClientError, match="group"):
         PullConsumer("", "127.0.0.1:1")
     assert PullConsumerConfig().consumer_pull_timeout_ms == 10_000
+
+
+def test_an_expression_has_a_kind(run, broker):
+    """A condition goes out as SQL92, and what the broker found is not compared with tags."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
+            body = record(3, b"1", TAGS="A") + record(4, b"2", TAGS="a > 3")
+            for selector, kind, bodies in (
+                (MessageSelector.by_sql("a > 3"), "SQL92", [b"1", b"2"]),
+                (MessageSelector.by_tag("a > 3"), "TAG", [b"2"]),
+                (MessageSelector.by_tag("A || a > 3"), "TAG", [b"1", b"2"]),
+                (MessageSelector.by_tag("*"), "TAG", [b"1", b"2"]),
+                ("A", "TAG", [b"1"]),
+                ("not a", "TAG", []),
+            ):
+                one.scripts[PULL] = [pull_answer(0, 5, body)]
+                result = await consumer.pull(QUEUE, 3, expression=selector)
+                assert [message.body for message in result.messages] == bodies
+                fields = one.received[-1].ext_fields
+                text = selector if isinstance(selector, str) else selector.expression
+                assert (fields["expressionType"], fields["subscription"]) == (kind, text)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda c: c.pull(QUEUE, 3, expression="a > 3"), r"'a > 3' looks like SQL92.*MessageSelector.by_sql"),
+        (lambda c: c.pull(QUEUE, 3, expression="a in ('x')"), "looks like SQL92"),
+        (lambda c: c.pull_raw(QUEUE, 3, expression="a is not null"), "looks like SQL92"),
+        (lambda c: c.pull(QUEUE, 3, expression=None), "must be a str or a MessageSelector, not None"),
+        (lambda c: c.pull(QUEUE, 3, expression=" || "), "at least one tag"),
+        (lambda c: c.pull(QUEUE, 3, expression=MessageSelector.by_sql(" ")), "must not be empty"),
+        (lambda c: c.pull("T", 3), "queue must be a MessageQueue, not 'T'"),
+        (lambda c: c.pull(QUEUE, "x"), "queue_offset must be a whole number, not 'x'"),
+        (lambda c: c.pull(QUEUE, -1), "queue_offset must be at least 0, not -1"),
+        (lambda c: c.pull(QUEUE, 1 << 63), "queue_offset must be at most"),
+        (lambda c: c.pull(QUEUE, 3, 0), "max_messages must be at least 1, not 0"),
+        (lambda c: c.pull(QUEUE, 3, suspend_timeout_ms=-1), "suspend_timeout_ms must be at least 0"),
+        (lambda c: c.commit(QUEUE, "x"), "consumer_offset must be a whole number, not 'x'"),
+        (lambda c: c.commit(QUEUE, True), "consumer_offset must be a whole number, not True"),
+        (lambda c: c.commit(QUEUE, -1), "consumer_offset must be at least 0"),
+        (lambda c: c.commit("T", 1), "queue must be a MessageQueue"),
+        (lambda c: c.committed("T"), "queue must be a MessageQueue"),
+        (lambda c: c.max_offset("T"), "queue must be a MessageQueue"),
+        (lambda c: c.offset_for_time(QUEUE, "x"), "timestamp_ms must be a whole number, not 'x'"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_at_the_call(run, broker, call, problem):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
+            with pytest.raises(ClientError, match=problem):
+                await call(consumer)
+            assert not one.received  # nothing was asked
+
+    run(scene())
+
+
+def test_a_refusal_names_code_broker_remark_and_whether_to_try_again(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
+            one.scripts[PULL] = [lambda command: command.answer(26, "no such group")]
+            with pytest.raises(BrokerError) as caught:
+                await consumer.pull(QUEUE, 3)
+            place = f"broker-a ({one.address})"
+            code = "code 26 SUBSCRIPTION_GROUP_NOT_EXIST"
+            assert str(caught.value) == f"{place} answered {code}: no such group (another try will not help)"
+
+    run(scene())

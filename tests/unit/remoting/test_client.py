@@ -406,3 +406,113 @@ def test_disconnect_while_connecting(run):
             await client.close()
 
     run(scene())
+
+
+def test_a_connection_that_swallows_everything_is_left(caplog):
+    """After 3 s without a byte while requests expire; one short timeout does not end it. What still waits fails."""
+
+    async def scene() -> None:
+        async with ScriptedServer(never_answer, echo_all) as server:
+            client = RemotingClient()
+            held = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(11), HOUR_MS))
+            await settle()
+            for expired in range(1, 4):
+                short = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(34), 1_000))
+                await settle()
+                advance(1.001)
+                with pytest.raises(RemotingTimeoutError):
+                    await short
+                assert client.addresses == ([server.address] if expired < 3 else [])
+            with pytest.raises(RemotingClosedError):
+                await held
+            assert (await client.invoke(server.address, RemotingCommand(34, body=b"anew"), HOUR_MS)).body == b"anew"
+            assert server.connections == 2
+            await client.close()
+
+    run_stepped(scene())
+    assert caplog.records[0].rucola_fields["reason"] == "nothing was received for 3.0 s while requests expired"
+
+
+def test_a_request_that_is_made_again_finds_the_new_connection():
+    """Whoever tries again when told of the timeout does so on a connection of its own already."""
+
+    async def scene() -> None:
+        async with ScriptedServer(never_answer, echo_all) as server:
+            client = RemotingClient()
+
+            async def persistent() -> bytes:
+                try:
+                    answer = await client.invoke(server.address, RemotingCommand(34, body=b"x"), 3_000)
+                except RemotingTimeoutError:
+                    answer = await client.invoke(server.address, RemotingCommand(34, body=b"y"), HOUR_MS)
+                return bytes(answer.body)
+
+            asking = asyncio.ensure_future(persistent())
+            await settle()
+            advance(3.001)
+            assert await asking == b"y"
+            await client.close()
+
+    run_stepped(scene())
+
+
+def test_a_slow_or_idle_connection_is_kept():
+    """Some answers come, and some are late; or nothing is asked for hours; or pulls are held for long."""
+
+    async def scene() -> None:
+        async def answers_every_other(peer: Peer) -> None:
+            while True:
+                command = await peer.take()
+                if command.code == 34:
+                    peer.give(command.answer(0))
+
+        async with ScriptedServer(answers_every_other) as server:
+            client = RemotingClient()
+            held = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(11), 2 * HOUR_MS))
+            for _ in range(3):
+                late = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(12), 5_000))
+                await settle()
+                advance(2)
+                await client.invoke(server.address, RemotingCommand(34), HOUR_MS)
+                advance(3.001)
+                with pytest.raises(RemotingTimeoutError):
+                    await late
+            advance(3_600)
+            short = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(12), 2_900))
+            await settle()
+            advance(2.901)
+            with pytest.raises(RemotingTimeoutError):
+                await short
+            assert (await client.invoke(server.address, RemotingCommand(34), HOUR_MS)).code == 0
+            assert server.connections == 1
+            assert not held.done()
+            held.cancel()
+            await client.close()
+
+    run_stepped(scene())
+
+
+def test_close_does_not_wait_for_a_peer_that_takes_nothing():
+    async def scene() -> None:
+        release = asyncio.Event()
+
+        async def takes_nothing(peer: Peer) -> None:
+            peer.reader._transport.pause_reading()  # the peer's buffers fill up
+            await release.wait()
+
+        async with ScriptedServer(takes_nothing) as server:
+            client = RemotingClient()
+            commands = [RemotingCommand(10, body=bytes(15 << 20)) for _ in range(3)]
+            asking = asyncio.gather(*(client.invoke(server.address, command) for command in commands))
+            await settle(100)
+            closing = asyncio.ensure_future(client.close())
+            await settle()
+            assert not closing.done()
+            advance(1.001)
+            await settle()
+            assert closing.done()
+            with pytest.raises(RemotingClosedError):
+                await asking
+            release.set()
+
+    run_stepped(scene())

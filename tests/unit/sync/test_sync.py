@@ -131,6 +131,36 @@ def test_a_forked_child_gets_a_loop_of_its_own():
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_client_made_before_a_fork_says_so_in_the_child():
+    """Also when the thread of another client is being started at the moment of the fork."""
+    code = (
+        "import os, threading\n"
+        "import rucola.sync\n"
+        "from rucola.client import loop_thread\n"
+        "from rucola.errors import ClientError\n"
+        "producer = rucola.sync.Producer('pg', '127.0.0.1:1')\n"
+        "producer.start()\n"
+        "loop_thread._sharing.acquire()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    said = []\n"
+        "    for call in (producer.shutdown, lambda: producer.submit(rucola.sync.Message('T', b'x'))):\n"
+        "        try:\n"
+        "            call()\n"
+        "        except ClientError as error:\n"
+        "            said.append('make the client after the fork' in str(error))\n"
+        "    fresh = rucola.sync.Producer('pg', '127.0.0.1:1')\n"
+        "    fresh.start()\n"
+        "    fresh.shutdown()\n"
+        "    os._exit(0 if said == [True, True] else 1)\n"
+        "loop_thread._sharing.release()\n"
+        "producer.shutdown()\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert subprocess.run([sys.executable, "-W", "error", "-c", code], timeout=60, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("name", ["Producer", "PullConsumer"])
 def test_same_names_and_parameters(name):
     there, here = getattr(rucola, name), getattr(rucola.sync, name)

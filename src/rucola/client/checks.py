@@ -1,0 +1,30 @@
+"""What is wrong with the arguments of a call, said at the call."""
+
+from __future__ import annotations
+
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ClientError
+
+LONG_MAX = (1 << 63) - 1
+
+
+def check_number(name: str, value: object, minimum: int, maximum: int = LONG_MAX) -> None:
+    """Raises ``ClientError`` unless ``value`` is a whole number in these bounds."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ClientError(f"{name} must be a whole number, not {value!r}")
+    if not minimum <= value <= maximum:
+        upper = f"at most {maximum}" if value > maximum else f"at least {minimum}"
+        raise ClientError(f"{name} must be {upper}, not {value}")
+
+
+def check_queue(queue: object) -> None:
+    """Raises ``ClientError`` unless ``queue`` is a ``MessageQueue``."""
+    if not isinstance(queue, MessageQueue):
+        raise ClientError(f"queue must be a MessageQueue, not {queue!r}")
+
+
+def check_queue_of(queue: object, topic: str) -> None:
+    """Raises ``ClientError`` unless ``queue`` is one of ``topic``: a message sent there would be stored in another."""
+    check_queue(queue)
+    if isinstance(queue, MessageQueue) and queue.topic != topic:
+        raise ClientError(f"a message to topic {topic} cannot go to a queue of topic {queue.topic}: {queue}")

@@ -1,0 +1,210 @@
+"""Clients whose broker is gone, refuses connections, or swallows everything, on a clock that the tests step."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rucola import Message, MessageQueue, Producer, ProducerConfig, PullConsumer, PullConsumerConfig
+from rucola.errors import RemotingConnectError, RemotingTimeoutError
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+SEND, PULL, BEAT = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.PULL_MESSAGE), int(RequestCode.HEART_BEAT)
+QUEUE = MessageQueue("T", "broker-a", 0)
+RARELY = {"heartbeat_broker_interval_ms": 36_000_000, "poll_name_server_interval_ms": 36_000_000}
+
+
+def swallow(command: RemotingCommand) -> None:
+    return None
+
+
+async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | None:
+    """How ``work`` ends when that time passes with it under way."""
+    await settle()
+    assert not work.done()
+    advance(seconds)
+    return (await asyncio.gather(work, return_exceptions=True))[0]
+
+
+def blackhole(broker) -> int:
+    """Have every connection that is open swallow everything; new ones work. Gives the number of requests so far."""
+    for channel in broker.channels:
+        channel._frames_received = lambda channel, batch: None
+    return len(broker.received)
+
+
+def test_a_producer_leaves_a_connection_that_swallows_everything(broker):
+    async def scene() -> None:
+        async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
+            names.peers = [one]
+            config = ProducerConfig(send_msg_timeout_ms=3_000, **RARELY)
+            async with Producer("pg", names.address, config) as producer:
+                await producer.send(Message("T", b"first"))
+                await settle()
+                beats = len(one.heartbeats())
+                blackhole(one)
+                lost = asyncio.ensure_future(producer.send(Message("T", b"lost")))
+                assert isinstance(await fail_after(lost, 3.001), RemotingTimeoutError)
+                await producer.send(Message("T", b"second"))
+                await settle()
+                assert [body for _, body in one.stored] == [b"first", b"second"]
+                assert len(one.channels) == 2
+                assert len(one.heartbeats()) == beats + 1  # the broker may have lost us
+
+    run_stepped(scene())
+
+
+def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
+    """A message with time left does not wait for its own timeout."""
+
+    async def scene() -> None:
+        async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
+            names.peers = [one]
+            async with Producer("pg", names.address, ProducerConfig(**RARELY)) as producer:
+                await producer.send(Message("T", b"first"))
+                blackhole(one)
+                patient = producer.submit(Message("T", b"patient"), timeout_ms=3_600_000)
+                short = producer.submit(Message("T", b"short"), timeout_ms=3_000)
+                assert isinstance(await fail_after(short, 3.001), RemotingTimeoutError)
+                await patient
+                assert [body for _, body in one.stored] == [b"first", b"patient"]
+
+    run_stepped(scene())
+
+
+def test_a_pull_consumer_leaves_a_connection_that_swallows_everything(broker):
+    async def scene() -> None:
+        async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
+            names.peers = [one]
+            async with PullConsumer("cg", names.address, PullConsumerConfig(**RARELY)) as consumer:
+                await consumer.message_queues("T")
+                await one.until(lambda: bool(one.heartbeats()))
+                await settle()
+                blackhole(one)
+                held = asyncio.ensure_future(consumer.pull(QUEUE, 0, suspend_timeout_ms=15_000))
+                assert isinstance(await fail_after(held, 30.001), RemotingTimeoutError)
+                fields = {"nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1", "suggestWhichBrokerId": "0"}
+                one.scripts[PULL] = [lambda command: command.answer(19, ext_fields=fields)]
+                assert (await consumer.pull(QUEUE, 0)).max_offset == 1
+                await settle()
+                assert len(one.heartbeats()) == 2
+
+    run_stepped(scene())
+
+
+def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
+    """Also a client that does nothing is known to its broker again within two rounds."""
+
+    async def scene() -> None:
+        async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
+            names.peers = [one]
+            async with Producer("pg", names.address, ProducerConfig()) as producer:
+                await producer.message_queues("T")
+                await one.until(lambda: len(one.heartbeats()) == 1)
+                await settle()
+                received = blackhole(one)
+                for seconds in (30.001, 3.001, 30.001):
+                    assert len(one.received) == received
+                    advance(seconds)
+                    await settle()
+                assert len(one.heartbeats()) == 2
+                assert producer.client_id == one.heartbeats()[-1].client_id
+
+    run_stepped(scene())
+
+
+async def until_sent(work: asyncio.Future, seconds: float, step: float = 0.05) -> float:
+    """Let time pass in steps until ``work`` is done; how much was needed, at most ``seconds``."""
+    passed = 0.0
+    while not work.done() and passed < seconds:
+        await settle(60)
+        advance(step)
+        passed += step
+    await settle(60)
+    return passed
+
+
+def test_a_refused_connection_is_tried_until_the_time_is_over(broker):
+    async def scene() -> None:
+        async with broker("names", {}) as names:
+            names.peers = [one := broker(topics={"T": 1})]
+            async with one:
+                port = one.server.port
+                producer = Producer("pg", names.address, ProducerConfig(**RARELY))
+                await producer.start()
+                await producer.send(Message("T", b"first"))
+            await settle()
+            sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+            assert 2.0 < await until_sent(sending, 10) <= 3.05
+            with pytest.raises(RemotingConnectError, match="cannot connect") as caught:
+                await sending
+            assert "attempt 8" in caught.value.__notes__[0]  # at 0, 0, 50, 150, 350, 750, 1550 and 2550 ms
+
+            sending = asyncio.ensure_future(producer.send(Message("T", b"y")))
+            await until_sent(sending, 1)
+            assert not sending.done()
+            async with broker(topics={"T": 1}, port=port) as back:
+                assert await until_sent(sending, 3) <= 1.05
+                await sending
+                assert [body for _, body in back.stored] == [b"y"]
+                await producer.shutdown()
+
+    run_stepped(scene())
+
+
+def test_refused_connections_do_not_use_up_the_attempts(broker):
+    """Two attempts in all: the broker is away five times, refuses once, and takes the second."""
+
+    async def scene() -> None:
+        async with broker("names", {}) as names:
+            names.peers = [one := broker(topics={"T": 1})]
+            async with one:
+                port = one.server.port
+                config = ProducerConfig(retry_times_when_send_failed=1, **RARELY)
+                producer = Producer("pg", names.address, config)
+                await producer.start()
+                await producer.send(Message("T", b"first"))
+            await settle()
+            sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+            await until_sent(sending, 0.5)
+            async with broker(topics={"T": 1}, port=port) as back:
+                back.scripts[SEND] = [lambda command: command.answer(2, "busy")]
+                await until_sent(sending, 2.5)
+                await sending
+                assert [body for _, body in back.stored] == [b"x"]
+                await producer.shutdown()
+
+    run_stepped(scene())
+
+
+def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
+    async def scene() -> None:
+        async with broker() as away:
+            port = away.server.port
+        producer = Producer("pg", f"127.0.0.1:{port}", ProducerConfig(**RARELY))
+        await producer.start()
+        sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        hasty = asyncio.ensure_future(producer.send(Message("T", b"y"), timeout_ms=200))
+        cancelled = producer.submit(Message("T", b"z"))
+        cancelled.cancel()
+        assert await until_sent(hasty, 3) <= 0.25
+        with pytest.raises(RemotingConnectError, match=str(port)):
+            await hasty
+        assert producer.in_flight == 1
+        async with broker(topics={"T": 1}, port=port) as back:
+            assert await until_sent(sending, 3) <= 1.05
+            await sending
+            assert [body for _, body in back.stored] == [b"x"]
+            await producer.shutdown()
+        patient = Producer("pg", f"127.0.0.1:{port}", ProducerConfig(**RARELY))
+        await patient.start()
+        sending = asyncio.ensure_future(patient.send(Message("T", b"x")))
+        assert 2.0 < await until_sent(sending, 10) <= 3.05
+        with pytest.raises(RemotingConnectError):
+            await sending
+        await patient.shutdown()
+
+    run_stepped(scene())
