@@ -237,7 +237,7 @@ class Broker:
             services.waiters = FlushWaiters(
                 services.clock.monotonic, store.config.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later
             )
-        services.outer_api = BrokerOuterApi(config, self.address)
+        services.outer_api = BrokerOuterApi(config, self.address, services.clock.wall_ms)
         self._registration = Registration(config, loop, services.outer_api, services.topics)
         self._wire_transactions(loop)
         pull = PullMessageProcessor(services)

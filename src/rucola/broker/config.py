@@ -10,6 +10,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import orjson
+
 from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
 from rucola.common.hosts import check_bind_address
 from rucola.common.key_builder import TRACE_TOPIC
@@ -71,6 +73,12 @@ class BrokerConfig(TlsConfig):
         "initAuthenticationUser",
         "",
         'A super user that is made when it is not there: `{"username": "...", "password": "..."}`.',
+        secret=True,
+    )
+    inner_client_authentication_credentials: str = option(
+        "innerClientAuthenticationCredentials",
+        "",
+        'How the broker signs what it sends to name servers: `{"accessKey": "...", "secretKey": "..."}`.',
         secret=True,
     )
     acl_require_v2: bool = option(
@@ -272,7 +280,7 @@ class BrokerConfig(TlsConfig):
     )
 
     def __post_init__(self) -> None:
-        checks = (self._check_names, self._check_addresses, self._check_access)
+        checks = (self._check_names, self._check_addresses, self._check_access, self._check_credentials)
         check_options(self, self.check_tls, self._check_trust, *checks)
 
     def _check_trust(self) -> None:
@@ -289,6 +297,13 @@ class BrokerConfig(TlsConfig):
             raise ConfigError("authenticationEnabled", "true", "either this or aclEnable")
         if self.authorization_enabled and not self.authentication_enabled:
             raise ConfigError("authorizationEnabled", "true", "authenticationEnabled=true beside it")
+
+    def _check_credentials(self) -> None:
+        text = self.inner_client_authentication_credentials
+        if text and credentials(text) is None:
+            raise ConfigError(
+                "innerClientAuthenticationCredentials", "******", '{"accessKey": "...", "secretKey": "..."}'
+            )
 
     def _check_addresses(self) -> None:
         check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
@@ -313,6 +328,20 @@ class BrokerConfig(TlsConfig):
     def namesrv_addresses(self) -> list[str]:
         """The name servers, one by one."""
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+
+
+def credentials(text: str) -> tuple[str, str] | None:
+    """Access key and secret key of ``innerClientAuthenticationCredentials``; None when they are not both there."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    access_key, secret_key = found.get("accessKey"), found.get("secretKey")
+    if isinstance(access_key, str) and isinstance(secret_key, str) and access_key and secret_key:
+        return access_key, secret_key
+    return None
 
 
 def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStoreConfig]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from ssl import SSLContext
+from typing import TYPE_CHECKING
 
-from rucola.broker.config import BrokerConfig
+from rucola.broker.config import BrokerConfig, credentials
 from rucola.common.data_version import DataVersion
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PermName
@@ -26,6 +27,9 @@ from rucola.remoting.name_server_api import NameServerApi
 from rucola.runtime.logs import event
 from rucola.runtime.tls import client_context, pinned_context
 
+if TYPE_CHECKING:
+    from rucola.remoting.signer import RequestSigner
+
 _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
 """How long the answer to a send that made a topic may wait for a name server."""
@@ -38,14 +42,15 @@ class BrokerOuterApi:
     Args:
         config: names of the broker and addresses of the name servers.
         address: what clients are told, ``host:port``.
+        wall_ms: the time in signatures.
     """
 
-    def __init__(self, config: BrokerConfig, address: str) -> None:
+    def __init__(self, config: BrokerConfig, address: str, wall_ms: Callable[[], int]) -> None:
         self._config = config
         self._address = address
         host, _, port = address.rpartition(":")
         self._ha_address = f"{host}:{int(port) + 1}"
-        self._client = RemotingClient(ClientOptions(tls=_tls(config)))
+        self._client = RemotingClient(ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config)))
         self._api = NameServerApi(self._client)
         self._failing: set[str] = set()
 
@@ -129,6 +134,16 @@ class BrokerOuterApi:
             self._failing.discard(name_server)
             event(_log, logging.INFO, "name server takes the registration again", address=name_server)
         return True
+
+
+def _signer(config: BrokerConfig, wall_ms: Callable[[], int]) -> RequestSigner | None:
+    keys = credentials(config.inner_client_authentication_credentials)
+    if keys is None:
+        return None
+    # Imported by who needs it, as the start waits for it.
+    from rucola.remoting.signer import RequestSigner
+
+    return RequestSigner(*keys, security_token="", version=1, wall_ms=wall_ms)
 
 
 def _tls(config: BrokerConfig) -> SSLContext | None:

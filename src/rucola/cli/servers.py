@@ -1,26 +1,30 @@
-"""What ``up``, ``namesrv`` and ``broker`` start, and in which order.
+"""What ``up`` starts, and in which order.
 
 Every port is taken before the store is opened: a start that finds a port taken has touched nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
+from rucola.cli.broker_server import health_of
+from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
 from rucola.cli.serve import LogOptions
-from rucola.common.java import parse_properties
-from rucola.common.options import ConfigProblems, options_of, parse_options, unknown_keys
+from rucola.common.options import parse_options
 from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 
 if TYPE_CHECKING:
+    from rucola.broker.acl.permission import AclSnapshot
     from rucola.cli.broker_processes import BrokerProcesses
+    from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess
 
 _FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
 _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
@@ -61,11 +65,11 @@ class UpServers:
 
     def __init__(self, options: UpOptions) -> None:
         values = read_broker_conf(options.config)
-        _put(values, "storePathRootDir", options.store)
-        _put(values, "bindAddress", options.host)
-        _put(values, "listenPort", options.broker_port)
-        _put(values, "flushDiskType", _flush_type(options))
-        _put(values, "quarantine", "true" if options.quarantine else None)
+        put(values, "storePathRootDir", options.store)
+        put(values, "bindAddress", options.host)
+        put(values, "listenPort", options.broker_port)
+        put(values, "flushDiskType", _flush_type(options))
+        put(values, "quarantine", "true" if options.quarantine else None)
         if options.ephemeral:
             values.setdefault("mappedFileSizeCommitLog", str(_EPHEMERAL_SEGMENT_BYTES))
         self._values = values
@@ -79,17 +83,45 @@ class UpServers:
                 "--brokers", str(options.brokers), "1 when storePathCommitLog is set: they would share it"
             )
         host = self._config.bind_address
+        self._access: NamesrvAccess | None = None
+        self._account_files: AccountFiles | None = None
+        self._reload: asyncio.Task[None] | None = None
+        if self._config.guarded:
+            self._guard_namesrv()
         self._namesrv = NameServer(
             replace(
                 parse_options(NamesrvConfig, {key: text for key, text in values.items() if key.startswith("tls")}),
                 bind_address=host,
                 listen_port=options.namesrv_port,
                 insecure=self._config.insecure,
-            )
+            ),
+            judge=self._access.judge if self._access is not None else None,
         )
         self._http = HttpServer(host, options.http_port)
         self._broker: Broker | None = None
         self._processes: BrokerProcesses | None = None
+
+    def _guard_namesrv(self) -> None:
+        """With accounts, only administrators and the brokers of this ``up`` may change what the name server says."""
+        # Imported by who wants it: with its YAML reader it costs a tenth of the start.
+        from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
+
+        own = own_brokers()
+        key = "innerClientAuthenticationCredentials"
+        if not self._config.inner_client_authentication_credentials:
+            self._values[key] = credentials_of(own)
+            self._config = replace(self._config, inner_client_authentication_credentials=self._values[key])
+        if self._config.acl_enable and self._brokers_wanted > 1:
+            home = self._config.rocketmq_home or self._store_config.store_path_root_dir
+            self._account_files = AccountFiles(home, self._config.insecure, SystemClock())
+        self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
+
+    def _accounts(self) -> AclSnapshot | None:
+        """Those of the broker in this process, or of the files that several share; of their users none are known."""
+        if self._account_files is not None:
+            return self._account_files.snapshot()
+        access = self._broker.services.access if self._broker is not None else None
+        return access.snapshot() if access is not None else None
 
     async def start(self) -> Addresses:
         """Start everything.
@@ -100,6 +132,8 @@ class UpServers:
         self._http.bind()
         try:
             await self._namesrv.start()
+            if self._account_files is not None:
+                self._reload = asyncio.create_task(self._account_files.reload_periodically())
             start = self._start_broker if self._brokers_wanted == 1 else self._start_processes
             store, brokers = await start(_reachable(self._namesrv.address))
         except BaseException:
@@ -140,101 +174,14 @@ class UpServers:
 
     async def stop(self) -> None:
         """Stop everything, the brokers before the name server."""
+        if self._reload is not None:
+            self._reload.cancel()
         await self._http.stop()
         if self._broker is not None:
             await self._broker.shutdown()
         if self._processes is not None:
             await self._processes.stop()
         await self._namesrv.shutdown()
-
-
-def health_of(broker: Broker) -> Health:
-    """What ``/readyz`` and ``/metrics`` say of one broker of this process."""
-
-    def metrics() -> tuple[bytes, str]:
-        from rucola.cli.metrics import BrokerCollector, metrics_of
-
-        return metrics_of(BrokerCollector(broker))
-
-    def trouble() -> str:
-        return "" if broker.ready else f"store {broker.store.state.value}"
-
-    return Health(trouble, metrics)
-
-
-class BrokerServers:
-    """A broker and its HTTP of ``rucola broker``. ``start`` once; ``stop`` once afterwards.
-
-    Args:
-        http_port: of ``/livez``, ``/readyz`` and ``/metrics``, on the broker's address; None without them.
-    """
-
-    def __init__(self, broker: Broker, http_port: int | None) -> None:
-        self.broker = broker
-        self.http = None if http_port is None else HttpServer(broker.config.bind_address, http_port)
-
-    async def start(self) -> None:
-        """Raises what ``Broker.start`` raises; nothing is left running then."""
-        if self.http is not None:
-            self.http.bind()
-        try:
-            await self.broker.start()
-        except BaseException:
-            if self.http is not None:
-                self.http.close()
-            raise
-        if self.http is not None:
-            self.http.start(health_of(self.broker))
-
-    async def stop(self) -> None:
-        """Stop both."""
-        if self.http is not None:
-            await self.http.stop()
-        await self.broker.shutdown()
-
-
-def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> Broker:
-    """The broker of ``rucola broker``."""
-    values = read_broker_conf(config_path)
-    if config_path is None:
-        values["flushDiskType"] = "SYNC_FLUSH"
-    _put(values, "namesrvAddr", namesrv)
-    _put(values, "quarantine", "true" if quarantine else None)
-    return Broker(*broker_options(values))
-
-
-def namesrv_of(config_path: str | None, host: str | None, port: int | None) -> NameServer:
-    """The name server of ``rucola namesrv``."""
-    values = _read_properties(config_path) if config_path is not None else {}
-    _put(values, "bindAddress", host)
-    _put(values, "listenPort", port)
-    problems = ConfigProblems()
-    for key in unknown_keys(values, NamesrvConfig):
-        allowed = ", ".join(entry.key for entry in options_of(NamesrvConfig))
-        problems.add(ConfigError(key, values[key], f"a key of the name server: {allowed}"))
-    with problems:
-        config = parse_options(NamesrvConfig, values)
-    problems.report()
-    return NameServer(config)
-
-
-def read_broker_conf(path: str | None) -> dict[str, str]:
-    """The entries of a ``broker.conf``, none without a file.
-
-    Raises:
-        ConfigError: no such file, or not such a file.
-    """
-    return _read_properties(path) if path is not None else {}
-
-
-def _read_properties(path: str) -> dict[str, str]:
-    content = None if Path(path).is_dir() else Files().read_file(path)
-    if content is None:
-        raise ConfigError("--config", path, "an existing file")
-    try:
-        return parse_properties(content.decode())
-    except ValueError as error:  # not UTF-8, or an escape that is none
-        raise ConfigError("--config", path, f"a Java properties file in UTF-8 ({error})") from None
 
 
 def _flush_type(options: UpOptions) -> str | None:
@@ -244,11 +191,6 @@ def _flush_type(options: UpOptions) -> str | None:
     if options.flush not in _FLUSH_TYPES:
         raise ConfigError("--flush", options.flush, ", ".join(_FLUSH_TYPES))
     return _FLUSH_TYPES[options.flush]
-
-
-def _put(values: dict[str, str], key: str, value: str | int | None) -> None:
-    if value is not None:
-        values[key] = str(value)
 
 
 def _reachable(address: str) -> str:

@@ -8,10 +8,12 @@ from contextlib import nullcontext
 
 import orjson
 
+from rucola.cli.broker_server import BrokerServers, broker_of
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import BrokerStartError, ExitCode
+from rucola.cli.namesrv_server import NamesrvServer, namesrv_config
 from rucola.cli.serve import LogOptions, Stop, run_servers, temporary_store
-from rucola.cli.servers import BrokerServers, UpOptions, UpServers, broker_of, namesrv_of
+from rucola.cli.servers import UpOptions, UpServers
 from rucola.errors import ConfigError
 from rucola.runtime.machine import process_id
 
@@ -66,10 +68,11 @@ def namesrv(options: Namespace) -> int:
     """A name server alone."""
 
     async def start() -> Stop:
-        server = namesrv_of(options.config, options.host, options.port)
-        await server.start()
-        _say_ready(options.json, "rucola namesrv", {"name server": server.address}, {"namesrv": server.address})
-        return server.shutdown
+        one = NamesrvServer(namesrv_config(options.config, options.host, options.port))
+        await one.start()
+        address = one.server.address
+        _say_ready(options.json, "rucola namesrv", {"name server": address}, {"namesrv": address})
+        return one.stop
 
     run_servers(start, LogOptions.of(options))
     return ExitCode.CLEAN

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import check_bind_address, is_loopback
 from rucola.common.options import check_options, option
 from rucola.common.tls_config import TlsConfig
+from rucola.errors import ConfigError
 from rucola.namesrv.administration import register_administration
 from rucola.namesrv.config_processor import NamesrvConfigProcessor
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
 from rucola.namesrv.route_info import RouteInfoManager
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE
+from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
@@ -61,19 +63,43 @@ class NamesrvConfig(TlsConfig):
         minimum=10,
         maximum=600_000,
     )
+    acl_enable: bool = option(
+        "aclEnable",
+        False,
+        "Whether only administrators of `conf/plain_acl.yml` may change what the name server says, and brokers must "
+        "sign their registrations (`innerClientAuthenticationCredentials`); this machine is no exception then.",
+    )
+    rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`; needed with aclEnable.")
     kv_config_path: str = option("kvConfigPath", "", "File of the key-value configuration; empty = in memory only.")
 
     def __post_init__(self) -> None:
         check_options(self)
         self.check_tls()
         check_bind_address(self.bind_address, self.insecure or self.tls_mode != "disabled")
+        if self.acl_enable and not self.rocketmq_home:
+            raise ConfigError("rocketmqHome", "", "a directory, with aclEnable=true")
+
+
+Judge = Callable[[Channel, RemotingCommand], str]
+"""Says why a request that changes something is refused; no text when it is not."""
 
 
 class NameServer:
-    """One name server. Started and stopped on an event loop, once each."""
+    """One name server. Started and stopped on an event loop, once each.
 
-    def __init__(self, config: NamesrvConfig, files: Files | None = None, clock: Clock | None = None) -> None:
+    Args:
+        judge: of requests that are not for everybody; None trusts this machine and peers with a certificate.
+    """
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        judge: Judge | None = None,
+    ) -> None:
         self._config = config
+        self._judge = judge or self._judge_by_place
         self._files = files or Files()
         self.routes = RouteInfoManager((clock or SystemClock()).monotonic)
         self._kv_config = KVConfigManager()
@@ -119,16 +145,22 @@ class NameServer:
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue
-            if table[base + _CODE] in _READING or self._config.insecure or _trusted(channel):
-                self._processors.process_row(channel, batch, row)
-            elif not table[base + _FLAG] & FLAG_ONEWAY:
-                remark = "only this machine, or a peer with a certificate, may change what the name server says"
-                channel.send(batch.command(row).answer(ResponseCode.NO_PERMISSION, remark).encode())
+            command = batch.command(row)
+            refusal = "" if table[base + _CODE] in _READING else self._judge(channel, command)
+            if not refusal:
+                self._processors.process(channel, command)
+            elif not command.is_oneway:
+                channel.send(command.answer(ResponseCode.NO_PERMISSION, refusal).encode())
 
     def channel_closed(self, channel: Channel) -> None:
         """Brokers registered over ``channel`` are gone."""
         for address in self.routes.channel_closed(channel):
             event(_log, logging.WARNING, "broker lost, its connection closed", address=address)
+
+    def _judge_by_place(self, channel: Channel, _command: RemotingCommand) -> str:
+        if self._config.insecure or _trusted(channel):
+            return ""
+        return "only this machine, or a peer with a certificate, may change what the name server says"
 
     def _persist(self) -> None:
         if self._config.kv_config_path:

@@ -293,13 +293,15 @@ def test_it_serves_also_when_nobody_reads_that_it_is_ready(tmp_path, monkeypatch
         served.append(True)
 
     class Server:
+        address = "127.0.0.1:1"
+
         def __init__(self, *_: object) -> None:
-            self.address = self.shutdown = "127.0.0.1:1"
+            self.server = self.stop = self
 
         async def start(self) -> None:
             pass
 
-    monkeypatch.setattr("rucola.cli.start.namesrv_of", Server)
+    monkeypatch.setattr("rucola.cli.start.NamesrvServer", Server)
     monkeypatch.setattr("rucola.cli.start.run_servers", serve_and_stop)
     assert (main(["namesrv", *arguments]), served) == (0, [True])
     output.close()

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from rucola.broker.config import broker_options
+from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.main import main
-from rucola.cli.servers import namesrv_of, read_broker_conf
+from rucola.cli.namesrv_server import namesrv_config
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGING = ROOT / "packaging"
@@ -66,7 +67,7 @@ def test_the_configurations_are_good_ones() -> None:
     broker, store = broker_options(read_broker_conf(str(PACKAGING / "broker.conf")))
     assert broker.namesrv_addresses == ["127.0.0.1:9876"]
     assert store.store_path_root_dir == "/var/lib/rucola/store"
-    namesrv_of(str(PACKAGING / "namesrv.conf"), None, None)
+    namesrv_config(str(PACKAGING / "namesrv.conf"), None, None)
 
 
 def test_a_server_says_when_it_is_ready_and_when_it_ends(tmp_path: Path) -> None:

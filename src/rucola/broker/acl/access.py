@@ -42,7 +42,7 @@ class BrokerAccess:
             self.users = AuthManager(files, store.root, config.authorization_enabled, config.insecure)
         self.quota = NameQuota(config.auto_create_per_account_max)
         self.guard = AccessGuard(
-            self._snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2, self.quota
+            self.snapshot, self._topic_at, clock, config.insecure, config.acl_require_v2, self.quota
         )
 
     def load(self) -> None:
@@ -72,7 +72,8 @@ class BrokerAccess:
             await asyncio.sleep(RELOAD_INTERVAL_S)
             await asyncio.to_thread(self.accounts.reload)
 
-    def _snapshot(self) -> AclSnapshot:
+    def snapshot(self) -> AclSnapshot:
+        """The accounts or users now."""
         return self.accounts.snapshot if self.users is None else self.users.snapshot
 
     def _topic_at(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:

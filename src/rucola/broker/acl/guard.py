@@ -175,8 +175,8 @@ class AccessGuard:
         judged: Sender = account if account is not None and known else self._nobody
         good = _signature_matches(judged, command)
         if not known or not good:
+            # A good signature always counts: whoever guesses must not lock the owner out. It is the guesser who goes.
             self._failures.failed(peer.host, name, now_s)
-        if not known or not good or self._failures.locked(peer.host, name, now_s):
             self.unknown_senders += 1
             return UNKNOWN_SENDER
         self._failures.succeeded(peer.host, name)
@@ -252,6 +252,10 @@ class AccessGuard:
         if not command.is_oneway:
             channel.send(command.answer(ResponseCode.NO_PERMISSION, reason[:_REMARK_CHARACTERS_MAX]).encode())
         now_s = self._clock.monotonic()
+        if reason is UNKNOWN_SENDER and self._failures.locked(
+            _remember(channel).host, command.ext_fields.get(ACCESS_KEY, ""), now_s
+        ):
+            channel.close()
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now_s
             event(

@@ -59,14 +59,15 @@ class NonceTable:
 
     def _forget(self, now_s: float) -> None:
         """Sessions whose requests are all too old by now."""
-        for key, (_, _, used_s) in list(self._sessions.items()):
+        while self._sessions:
+            key, (_, _, used_s) = next(iter(self._sessions.items()))
             if now_s - used_s <= 2 * WINDOW_S:
                 return
             del self._sessions[key]
 
 
 class FailureTable:
-    """Counts failed attempts by peer and account, and locks out for a time that doubles."""
+    """Counts failed attempts by peer and account; each beyond the first few locks their connections for longer."""
 
     def __init__(self) -> None:
         self._failing: dict[tuple[str, str], tuple[int, float]] = {}  # failures, last one
@@ -80,7 +81,7 @@ class FailureTable:
         self._failing[key] = (1 if now_s - last_s > _FORGET_S else count + 1, now_s)
 
     def locked(self, host: str, access_key: str, now_s: float) -> bool:
-        """Whether attempts are refused unseen."""
+        """Whether so many failed lately that the connection of one more is closed."""
         if not self._failing:
             return False
         count, last_s = self._failing.get((host, access_key[:64]), (0, 0.0))

@@ -1,0 +1,39 @@
+"""Configuration files of the servers: Java properties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rucola.common.java import parse_properties
+from rucola.errors import ConfigError
+from rucola.runtime.files import Files
+
+
+def read_broker_conf(path: str | None) -> dict[str, str]:
+    """The entries of a ``broker.conf``, none without a file.
+
+    Raises:
+        ConfigError: no such file, or not such a file.
+    """
+    return read_properties(path) if path is not None else {}
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The entries of a properties file.
+
+    Raises:
+        ConfigError: no such file, or not such a file.
+    """
+    content = None if Path(path).is_dir() else Files().read_file(path)
+    if content is None:
+        raise ConfigError("--config", path, "an existing file")
+    try:
+        return parse_properties(content.decode())
+    except ValueError as error:  # not UTF-8, or an escape that is none
+        raise ConfigError("--config", path, f"a Java properties file in UTF-8 ({error})") from None
+
+
+def put(values: dict[str, str], key: str, value: str | int | None) -> None:
+    """Set ``key`` unless there is no value for it."""
+    if value is not None:
+        values[key] = str(value)
