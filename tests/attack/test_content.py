@@ -389,7 +389,8 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
             for code in sorted(int(code) for code in RequestCode):
                 names = ("topic", "b", "group", "consumerGroup", "clientID", "brokerName", "key", "recallHandle")
                 fields = dict.fromkeys(names, hostile) | {"queueId": hostile, "offset": hostile}
-                for account in (ALICE, ("unknown" + hostile, "planted-secret-of-nobody")):
+                # A name of its own each time: a name that fails again and again costs its sender the connection.
+                for account in (ALICE, (f"unknown{code}{hostile}", "planted-secret-of-nobody")):
                     command = RemotingCommand(code, ext_fields=dict(fields), body=b"planted body " * 20)
                     answer = await cluster.as_account(account, command)
                     assert "planted body" not in answer.remark
