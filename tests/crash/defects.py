@@ -79,10 +79,6 @@ def _record_ahead(self: StoreKeeper, watermark: Watermark) -> None:
     self._marks.watermark.write(replace(watermark, flushed_offset=self._flush._log.max_offset))
 
 
-def _forget_dirty_queues(self: ConsumeQueueStore) -> None:
-    self._dirty = set()
-
-
 def _dispatch_raises(self: MessageStore) -> int:
     return self._dispatcher.dispatch(self.confirm_offset)
 
@@ -134,7 +130,7 @@ PLANTED: dict[str, tuple[str, Defect]] = {
     ),
     "visible before the sync": ("put", plant(MessageStore, "confirm_offset", property(lambda self: self.max_offset))),
     "watermark ahead of the sync": ("put", plant(StoreKeeper, "_record", _record_ahead)),
-    "queues recorded, not synced": ("queues", plant(ConsumeQueueStore, "sync", _forget_dirty_queues)),
+    "queues recorded, not synced": ("queues", plant(ConsumeQueueStore, "sync", lambda self, queues: None)),
     "tail not zeroed": ("put", plant(MappedFile, "zero", lambda self, position: False)),
     "tail not kept aside": ("batch", plant(Recovery, "_set_aside", lambda self, file, position, end: None)),
     "log cut too early": ("put", plant(recovery, "scan", _scan_stops_early)),

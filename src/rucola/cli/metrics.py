@@ -61,6 +61,11 @@ class BrokerCollector(Collector):
             ("rucola_commitlog_flushed_offset_bytes", "End of what is on the disk.", store.flushed_offset),
             ("rucola_dispatch_behind_bytes", "Stored, but not visible to consumers yet.", store.dispatch_behind_bytes),
             ("rucola_index_behind_bytes", "Stored, but not found by key yet.", store.index_behind_bytes),
+            (
+                "rucola_queue_sync_failed",
+                "1 after a failed sync of queues or index: nothing expires until a restart.",
+                int(store.queue_sync_failed),
+            ),
             ("rucola_commitlog_gaps", "Damaged parts of the commit log that are served around.", len(store.gaps)),
             ("rucola_topics", "Topics.", len(broker.topics.table)),
             ("rucola_consumer_groups", "Configured consumer groups.", len(broker.groups.table)),

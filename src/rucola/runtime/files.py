@@ -19,6 +19,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
@@ -200,19 +201,6 @@ class Files:
             if not isinstance(error.__cause__, PermissionError):
                 raise
 
-    def sync_file(self, path: str) -> None:
-        """What any process stored in the file so far is on the disk when it returns.
-
-        Raises:
-            DiskError: it may not be there.
-        """
-        with _disk(path, "sync"):
-            descriptor = os.open(path, os.O_RDWR | _BINARY | _NO_FOLLOW)
-            try:
-                self.data_sync(descriptor)
-            finally:
-                os.close(descriptor)
-
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
         with _disk(path, "sync directory"):
@@ -286,8 +274,7 @@ class Files:
             descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _BINARY | _NO_FOLLOW)
             try:
                 length = size if size is not None else os.fstat(descriptor).st_size
-                access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-                return MappedSegment(self, path, descriptor, mmap.mmap(descriptor, length, access=access))
+                return MappedSegment(self, path, descriptor, length, writable)
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -354,10 +341,14 @@ class Files:
                 if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
                     raise StoreLockedError(path) from error
                 raise
+            try:
+                if os.pread(descriptor, 5, 0) != b"lock":
+                    _write_all(descriptor, b"lock", 0)
+                    os.fsync(descriptor)
+            except OSError:
+                os.close(descriptor)  # and the lock with it
+                raise
             _locked_here.add(identity)
-            if os.pread(descriptor, 5, 0) != b"lock":
-                _write_all(descriptor, b"lock", 0)
-                os.fsync(descriptor)
         return DirectoryLock(path, descriptor, identity)
 
     def lock_held(self, path: str) -> bool:
@@ -396,20 +387,68 @@ class Files:
 
 
 class MappedSegment:
-    """One mapped file. Stores and reads go through ``buffer`` or ``view``; any thread may call ``sync``.
+    """One mapped file. Stores and reads go through ``buffer`` or ``view``, on the thread that maps, unmaps and closes.
+
+    Any thread may call ``sync``. It syncs the file that was opened, wherever its path leads by then; a descriptor that
+    is closed meanwhile is closed when the sync is over.
 
     Attributes:
         buffer: the map itself, for kernels.
         view: the map as a memoryview, for slices that outlive the call.
     """
 
-    def __init__(self, files: Files, path: str, descriptor: int, buffer: mmap.mmap) -> None:
+    def __init__(self, files: Files, path: str, descriptor: int, size: int, writable: bool) -> None:
         self.path = path
-        self.size = len(buffer)
-        self.buffer = buffer
-        self.view = memoryview(buffer)
+        self.size = size
+        self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self.buffer = mmap.mmap(descriptor, size, access=self._access)
+        self.view = memoryview(self.buffer)
         self._files = files
         self._descriptor = descriptor
+        self._guard = threading.Lock()
+        self._mapped = True
+        self._syncs = 0
+        self._closed = False
+
+    def map(self) -> bool:
+        """Maps once more what ``unmap`` left; False when it was closed meanwhile.
+
+        Raises:
+            DiskError: it cannot be mapped; it stays as it was.
+        """
+        with self._guard:
+            if self._closed:
+                return False
+            with _disk(self.path, "map"):
+                self.buffer = mmap.mmap(self._descriptor, self.size, access=self._access)
+            self.view = memoryview(self.buffer)
+            self._mapped = True
+        return True
+
+    def unmap(self) -> None:
+        """Gives up the map, not the file; slices that somebody holds keep it in memory."""
+        with self._guard:
+            self._mapped = False
+        self._release()
+
+    def close_unmapped(self) -> bool:
+        """Closes the file unless it is mapped; whether it is closed now."""
+        with self._guard:
+            if not self._mapped:
+                self._close()
+            return self._closed
+
+    def _release(self) -> None:
+        self.view.release()
+        with suppress(BufferError):  # slices are alive; the garbage collector unmaps it after them
+            self.buffer.close()
+
+    def _close(self) -> None:
+        """The guard is taken."""
+        self._closed = True
+        if not self._syncs and self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def allocate(self, position: int, length: int) -> None:
         """Gives blocks to a part of the file that holds no data yet; see ``Files.allocate``."""
@@ -514,25 +553,36 @@ class MappedSegment:
     def sync(self) -> None:
         """Returns when everything stored so far is on the disk; other threads go on meanwhile.
 
+        Does nothing after ``close``: whoever gives up a file that is not synced has no use for it any more.
+
         Raises:
             DiskError: it may not be there, and a later success says nothing about it (fsync reports an error once).
         """
+        with self._guard:
+            if self._closed:
+                return
+            self._syncs += 1
         try:
             self._files.data_sync(self._descriptor)
         except OSError as error:
             raise _disk_error(self.path, "sync", error) from error
+        finally:
+            self._end_sync()
+
+    def _end_sync(self) -> None:
+        with self._guard:
+            self._syncs -= 1
+            if self._closed:
+                self._close()
 
     def close(self) -> None:
         """Gives up file and map. While somebody still holds a slice, the map stays until the last slice is gone."""
-        if self._descriptor < 0:
-            return
-        os.close(self._descriptor)
-        self._descriptor = -1
-        self.view.release()
-        try:
-            self.buffer.close()
-        except BufferError:
-            return  # slices are alive; the garbage collector unmaps it after them
+        with self._guard:
+            closed, mapped = self._closed, self._mapped
+            self._mapped = False
+            self._close()
+        if mapped and not closed:
+            self._release()
 
 
 class DirectoryLock:

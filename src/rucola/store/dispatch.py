@@ -19,6 +19,7 @@ from rucola.store.index.index_service import IndexService
 from rucola.store.index_follower import IndexFollower
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.progress import Progress, PublishedProgress
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.multi_dispatch import MultiDispatch
@@ -48,12 +49,12 @@ _PREPARED_BIT = 4
 
 
 class Dispatcher:
-    """Holds how far queues and index have come.
+    """Holds how far queues and index have come. Other threads see of that what is published, and nothing else.
 
     Attributes:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
-        deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
+        progress: as it was published last, with what has to be synced for it.
         log: what is read.
         queues: get a unit per record.
         index_service: gets the keys; None = no index.
@@ -61,6 +62,7 @@ class Dispatcher:
 
     Args:
         log, queues, index: as the attributes ``log``, ``queues``, ``index_service``.
+        deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
         stats: counts what light queues could not take.
     """
 
@@ -71,10 +73,11 @@ class Dispatcher:
         index: IndexService | None,
         config: MessageStoreConfig,
         stats: StoreStats | None = None,
+        deleted: dict[bytes, int] | None = None,
     ) -> None:
         self.position = 0
         self.store_timestamp_ms = 0
-        self.deleted: dict[bytes, int] = {}
+        self.progress = PublishedProgress()
         self.log = log
         self.queues = queues
         self.index_service = index
@@ -82,6 +85,7 @@ class Dispatcher:
         self._levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
+        self._deleted = deleted if deleted is not None else {}
         self._touched: list[ConsumeQueue] = []
         self._arrived: dict[ConsumeQueue, int | None] = {}
         light = config.enable_multi_dispatch and config.enable_lmq
@@ -111,12 +115,46 @@ class Dispatcher:
                 if file is None:
                     raise StoreDamagedError(self.log.queue.path, self.position, "no such segment", "verify the store")
                 count += self._dispatch_batch(file, end, queues_from, index_from)
+            if self.index is not None and self.index.due:
+                self.index.catch_up(self.position)
         finally:
-            if self._touched:
-                self._record()
-        if self.index is not None and self.index.due:
-            self.index.catch_up(self.position)
+            # Also when it failed half-way: what was written has to be synced.
+            self.publish()
         return count
+
+    def publish(self) -> None:
+        """Says how far everything is, and what was written since the last call. Nobody is called here.
+
+        After a ``dispatch`` it is done. After queues have gone or lost files it is up to who did that.
+        """
+        written: dict[ConsumeQueue, None] = {}
+        if self._touched:
+            touched, self._touched = self._touched, []
+            arrived = self._arrived
+            for queue in touched:
+                queue.touched = False
+                tags_code = queue.tags_code
+                arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
+            self.queues.written(touched)
+            written = dict.fromkeys(touched)
+        index_files = {} if self.index_service is None else self.index_service.take_written()
+        queues = self.queues
+        progress = Progress(
+            self.position, self.store_timestamp_ms, self.index_position, queues.queue_count, queues.later_files
+        )
+        self.progress.publish(progress, written, index_files)
+
+    def sync(self) -> Progress:
+        """Brings to the disk what was published; the progress that holds on the disk now, too. One thread at a time.
+
+        Raises:
+            DiskError: a part may not be there; what a later sync says of it means nothing.
+        """
+        progress, queues, index_files = self.progress.take()
+        self.queues.sync(queues)
+        if self.index_service is not None:
+            self.index_service.sync(index_files)
+        return progress
 
     def take_arrivals(self) -> list[Arrival]:
         """The queues that got entries since the last call, each once."""
@@ -124,9 +162,11 @@ class Dispatcher:
         return [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """These queues are no part of the store any more: nobody waits for them."""
+        """These queues are no part of the store any more: nobody waits for them, and they need no sync."""
         for queue in queues:
             self._arrived.pop(queue, None)
+        self.progress.forget(queues)
+        self.publish()
 
     @property
     def index_position(self) -> int:
@@ -151,7 +191,7 @@ class Dispatcher:
             if start + position > queues_from:
                 self._put_units(file, table, rows)
                 if self._multi is not None:
-                    for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
+                    for queue, tags_code in self._multi.put(file, table, rows, self._deleted):
                         self._touch(queue, tags_code)
             if self.index is not None and start + position > index_from:
                 self.index.put(file, table, rows, self.position)
@@ -172,8 +212,8 @@ class Dispatcher:
                 last = rows
             position = table[first * ROW_WIDTH + _TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
-            if topic in self.deleted:
-                deleted_to = self.deleted[topic] - file.start
+            if topic in self._deleted:
+                deleted_to = self._deleted[topic] - file.start
                 while first < last and table[first * ROW_WIDTH] < deleted_to:
                     first += 1
                 if first == last:
@@ -253,16 +293,6 @@ class Dispatcher:
             self._touched.append(queue)
         elif queue.tags_code != tags_code:
             queue.tags_code = None
-
-    def _record(self) -> None:
-        """Notes which queues got entries, also when what follows in the batch failed. Nobody is called here."""
-        touched, self._touched = self._touched, []
-        arrived = self._arrived
-        for queue in touched:
-            queue.touched = False
-            tags_code = queue.tags_code
-            arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
-        self.queues.written(touched)
 
     def _due_time(self, view: memoryview, table: array[int], row: int) -> int:
         """Tags code in the schedule topic: store time plus the delay of the level.

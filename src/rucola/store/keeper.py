@@ -17,6 +17,7 @@ from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.log.flush import FlushService
+from rucola.store.progress import Progress
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.retention import Retention
@@ -51,23 +52,20 @@ class StoreKeeper:
         self._clock = clock
         self._flush = flush
         self._dispatcher = dispatcher
-        self._queues = dispatcher.queues
         self._index = dispatcher.index_service
         self._marks = marks
         self._retention = retention
         self._condition = condition
         self._thorough_s = config.flush_consume_queue_thorough_interval_ms / 1000
         self._thorough_at = 0.0
-        self._queues_offset = self._index_offset = 0
-        self._queues_timestamp_ms = 0
-        self._queue_count = self._later_files = 0
+        self._synced = Progress()
         self._worker = Worker("rucola-keeper", self._work, config.flush_interval_consume_queue_ms / 1000)
 
     def load(self) -> None:
         """Recovery is done: queues and index are on the disk up to the dispatch position."""
-        self._queues_offset, self._index_offset = self._dispatcher.position, self._dispatcher.index_position
-        self._queues_timestamp_ms = self._flush.flushed_timestamp_ms
-        self._queue_count, self._later_files = self._queues.queue_count, self._queues.later_files
+        self._dispatcher.publish()
+        published = self._dispatcher.progress.current
+        self._synced = published._replace(store_timestamp_ms=self._flush.flushed_timestamp_ms)
 
     def start(self) -> None:
         """Records the state that recovery left, not as a clean stop's any more, and starts the thread.
@@ -89,7 +87,7 @@ class StoreKeeper:
         self._retention.remove()
         self.sync_queues()
         offset = self._flush.flushed_offset
-        followed = self._queues_offset == self._index_offset == offset
+        followed = self._synced.position == self._synced.index_position == offset
         clean = not self.failed and not self._flush.failed and followed
         try:
             self._record(self._reached(offset if clean else -1))
@@ -103,30 +101,31 @@ class StoreKeeper:
         self._worker.stop()
 
     def sync_queues(self) -> None:
-        """Syncs queues and index; afterwards ``queues_offset`` is the dispatch position seen before. One at a time."""
+        """Syncs queues and index; afterwards what was published before is what is recorded. One at a time."""
         if self.failed:
+            self._dispatcher.progress.take()  # nobody syncs it
             return
-        offset, timestamp_ms = self._dispatcher.position, self._dispatcher.store_timestamp_ms
-        index_offset = self._dispatcher.index_position
-        counts = self._queues.queue_count, self._queues.later_files
         try:
-            self._queues.sync()
-            if self._index is not None:
-                self._index.sync()
+            synced = self._dispatcher.sync()
         except DiskError as error:
             self.failed = True
-            event(_log, logging.ERROR, "queues cannot be synced; the next start rebuilds them", error=error)
+            self._dispatcher.queues.fail(error)
+            event(
+                _log,
+                logging.CRITICAL,
+                "queues cannot be synced, nothing expires until a restart, which rebuilds them",
+                error=error,
+            )
             return
-        self._queues_offset, self._index_offset = offset, index_offset
-        self._queue_count, self._later_files = counts
-        self._queues_timestamp_ms = max(timestamp_ms, self._queues_timestamp_ms)
+        newest_ms = max(synced.store_timestamp_ms, self._synced.store_timestamp_ms)
+        self._synced = synced._replace(store_timestamp_ms=newest_ms)
 
     def _work(self) -> None:
         now = self._clock.monotonic()
-        dispatcher = self._dispatcher
-        waiting = max(dispatcher.position - self._queues_offset, dispatcher.index_position - self._index_offset)
+        published, synced = self._dispatcher.progress.current, self._synced
+        waiting = max(published.position - synced.position, published.index_position - synced.index_position)
         due = waiting >= _THOROUGH_BYTES or (waiting > 0 and now - self._thorough_at >= self._thorough_s)
-        if due or self._retention.wants_sync:
+        if due or self._retention.wants_sync or self._dispatcher.queues.wants_sync:
             self._retention.wants_sync = False
             self._thorough_at = now
             self.sync_queues()
@@ -134,7 +133,7 @@ class StoreKeeper:
             self._record(self._reached())
         except DiskError as error:
             event(_log, logging.ERROR, "watermark not written", error=error)
-        self._retention.look(min(self._flush.flushed_offset, self._queues_offset))
+        self._retention.look(min(self._flush.flushed_offset, self._synced.position))
         self._try_again()
 
     def _try_again(self) -> None:
@@ -146,8 +145,9 @@ class StoreKeeper:
 
     def _reached(self, end_offset: int = -1) -> Watermark:
         """How far everything has come; an index that is behind holds back neither expiry nor the syncs of queues."""
-        complete = min(self._queues_offset, self._index_offset)
-        return Watermark(self._flush.flushed_offset, complete, end_offset, self._queue_count, self._later_files)
+        synced = self._synced
+        complete = min(synced.position, synced.index_position)
+        return Watermark(self._flush.flushed_offset, complete, end_offset, synced.queue_count, synced.later_files)
 
     def _record(self, watermark: Watermark) -> None:
         self._marks.write_checkpoint(self._checkpoint(watermark))
@@ -160,7 +160,7 @@ class StoreKeeper:
         in it again unless the other times are as old. So they are, as long as the store is in use.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0
-        logics_ms = self._queues_timestamp_ms
+        logics_ms = self._synced.store_timestamp_ms
         if self._index is not None and not watermark.clean:
             logics_ms = min(logics_ms, index_ms)
         return StoreCheckpoint(

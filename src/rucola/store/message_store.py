@@ -84,11 +84,10 @@ class MessageStore:
         self._index = index = (
             IndexService(files, clock, f"{root}/index", config) if config.message_index_enable else None
         )
-        self._dispatcher = Dispatcher(log, queues, index, config, self.stats)
+        self._deletion = TopicDeletion(files, root)
+        self._dispatcher = Dispatcher(log, queues, index, config, self.stats, self._deletion.ends)
         self._flush = FlushService(log, clock, config, condition)
         self._appender = MessageAppender(config, log, queues, self._flush, condition, self.stats, on_append or _nothing)
-        self._deletion = TopicDeletion(files, root)
-        self._dispatcher.deleted = self._deletion.ends
         self._retention = Retention(files, clock, config, root, log, queues, index, self.stats, condition)
         self._marks = StoreMarks(files, root)
         self._keeper = StoreKeeper(
@@ -178,6 +177,7 @@ class MessageStore:
         """
         if self._retention.waiting:
             self._retention.hand_over()
+            self._dispatcher.publish()
         try:
             count = self._dispatcher.dispatch(self.confirm_offset)
         except DiskFullError as error:
@@ -403,6 +403,11 @@ class MessageStore:
     def index_behind_bytes(self) -> int:
         """Bytes of the log whose messages are not found by key yet, as there was no space for an index file."""
         return self._dispatcher.position - self._dispatcher.index_position
+
+    @property
+    def queue_sync_failed(self) -> bool:
+        """A sync of queues or index failed: messages are taken as ever, nothing expires, the next start recovers."""
+        return self._keeper.failed
 
     @property
     def store_host(self) -> bytes:

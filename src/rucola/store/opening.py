@@ -16,7 +16,6 @@ from rucola.runtime.machine import raise_file_limit
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
-from rucola.store.queue.consume_queue_store import MAPS_MAX
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.mend import mend_layout
 from rucola.store.recovery.quarantine import Quarantine
@@ -79,9 +78,8 @@ class StoreOpening:
             StoreDamagedError: a file is not what it must be; nothing was changed.
             DiskError: the operating system refused something.
         """
-        # Two descriptors a map; half of what there is stays for connections and the log.
         if limit := raise_file_limit():
-            self._queues.maps_max = max(min(MAPS_MAX, limit // 4), 1)
+            self._queues.limit_descriptors(limit)
         if self._mends:
             mend_layout(self._files, self._log.queue, self._quarantine)
         self._log.queue.load(remove_empty=False)

@@ -191,6 +191,25 @@ def locked_elsewhere(path: Path) -> bool:
     return subprocess.run([sys.executable, "-c", LOCKER, str(path)], timeout=60, check=False).returncode == 4
 
 
+def test_a_lock_file_that_cannot_be_written_is_given_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try met its own lock and blamed another process."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for operation in ("pwrite", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, operation, refuse)
+            with pytest.raises(DiskFullError):
+                Files().lock_directory(str(tmp_path))
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        (tmp_path / "lock").write_bytes(b"")
+    lock = Files().lock_directory(str(tmp_path))
+    assert locked_elsewhere(tmp_path)
+    lock.release()
+
+
 def test_the_lock_holds_within_and_between_processes(tmp_path: Path) -> None:
     files = Files()
     lock = files.lock_directory(str(tmp_path))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.unit.store.stores import crashed, everything, fill, message, opened, read
 
+from rucola.errors import DiskError
 from rucola.runtime.files import Files, MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
@@ -22,21 +25,50 @@ QUEUES = 50
 def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Paths of the queue segments that are mapped now."""
     paths: set[str] = set()
-    opening, closing = Files.open_segment, MappedSegment.close
+    opening, mapping = Files.open_segment, MappedSegment.map
+    unmapping, closing = MappedSegment.unmap, MappedSegment.close
 
     def open_segment(self: Files, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
         if "/consumequeue/" in path:
             paths.add(path)
         return opening(self, path, size, writable)
 
+    def map_again(self: MappedSegment) -> bool:
+        mapped = mapping(self)
+        paths.update([self.path] * mapped)
+        return mapped
+
+    def unmap(self: MappedSegment) -> None:
+        paths.discard(self.path)
+        unmapping(self)
+
     def close(self: MappedSegment) -> None:
         paths.discard(self.path)
         closing(self)
 
-    monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: MAPS_MAX * 4)
+    monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: MAPS_MAX * 6)
     monkeypatch.setattr(Files, "open_segment", open_segment)
+    monkeypatch.setattr(MappedSegment, "map", map_again)
+    monkeypatch.setattr(MappedSegment, "unmap", unmap)
     monkeypatch.setattr(MappedSegment, "close", close)
     return paths
+
+
+def open_files() -> list[str]:
+    """Where the descriptors of this process lead, but for the one of this list."""
+    return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+
+
+def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:
+    """``ConsumeQueue.sync`` that notes the queue's directory if there is something to sync."""
+    sync = ConsumeQueue.sync
+
+    def noted(self: ConsumeQueue) -> None:
+        if self.unsynced:
+            synced.append(self.files.path)
+        sync(self)
+
+    return noted
 
 
 def fill_all(store: MessageStore, rounds: int) -> None:
@@ -70,20 +102,27 @@ def test_few_are_mapped_and_all_are_served(how: str, mapped: set[str], tmp_path:
     assert verify(str(path)).clean
 
 
+@pytest.mark.parametrize("held_max", [3, 20, 60])
 def test_what_was_stored_through_a_map_given_up_is_synced(
-    mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    held_max: int, mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    open_before = len(open_files())
     synced: list[str] = []
-    monkeypatch.setattr(MappedSegment, "sync", lambda self: synced.append(self.path))
-    monkeypatch.setattr(Files, "sync_file", lambda self, path: synced.append(path))
     store = opened(tmp_path)
+    store._queues.held_max = held_max
+    monkeypatch.setattr(ConsumeQueue, "sync", noting(synced))
     fill_all(store, 1)
     assert len(mapped) <= MAPS_MAX
+    assert len(synced) == max(QUEUES - MAPS_MAX - held_max, 0)
+    assert store._queues._held_count == min(held_max, QUEUES - len(mapped))
+    assert store._queues.wants_sync
+    store._keeper.sync_queues()
+    assert set(synced) == set(map(str, tmp_path.glob("consumequeue/T/*")))
+    assert (store._queues._held_count, store._queues._held) == (0, {})
+    assert not store._queues.wants_sync
+    assert len(open_files()) < open_before + 2 * MAPS_MAX + 8
     synced.clear()
-    store._queues.sync()
-    assert sorted(synced) == sorted(map(str, tmp_path.glob("consumequeue/T/*/*")))
-    synced.clear()
-    store._queues.sync()
+    store._keeper.sync_queues()
     assert synced == []
     store.shutdown()
 
@@ -105,7 +144,7 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
         sync(self)
 
     monkeypatch.setattr(ConsumeQueue, "sync", slow)
-    thread = threading.Thread(target=store._queues.sync)
+    thread = threading.Thread(target=store._keeper.sync_queues)
     thread.start()
     assert reached.wait(10)
     fill_all(store, 2)
@@ -116,6 +155,59 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
     fill_all(store, 1)
     assert not any("/T0/" in path for path in mapped)
     assert len(read(store, b"T0", 0)) == 1
+    store.shutdown()
+
+
+def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syncs(
+    mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory has moved by then: there is no file at the paths of its queues."""
+    store = opened(tmp_path)
+    fill(store, 1, topics=1, queues=1)
+    fill_all(store, 1)
+    sync = ConsumeQueue.sync
+
+    def deleting(self: ConsumeQueue) -> None:
+        if self.topic == b"T0":
+            store.delete_topic(b"T")
+        sync(self)
+
+    monkeypatch.setattr(ConsumeQueue, "sync", deleting)
+    store._keeper.sync_queues()
+    assert not store.queue_sync_failed
+    store._keeper._retention.remove()
+    assert not list(tmp_path.glob("deleted-queues/*"))
+    assert (store._queues._held_count, store._queues._held) == (0, {})
+    assert not [path for path in open_files() if "deleted-queues" in path]
+    store.shutdown()
+    assert not (tmp_path / "abort").exists()
+
+
+def test_a_sync_that_fails_before_a_descriptor_is_given_up_is_told_by_the_keeper(
+    mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(tmp_path)
+    store._queues.held_max = 1
+    calls: list[str] = []
+
+    def refuse(self: MappedSegment) -> None:
+        calls.append(self.path)
+        raise DiskError(self.path, "sync", "bad sector")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedSegment, "sync", refuse)
+        fill_all(store, 2)
+    assert len(mapped) <= MAPS_MAX
+    assert len(calls) == 1, "it was tried again"
+    before = store._keeper._synced
+    store._keeper.sync_queues()
+    assert store.queue_sync_failed and store._keeper._synced == before
+    assert "nothing expires until a restart" in caplog.text
+    assert len(everything(store)) == QUEUES
+    store.shutdown()
+    assert (tmp_path / "abort").exists()
+    store = opened(tmp_path)
+    assert store.recovered and len(everything(store)) == QUEUES
     store.shutdown()
 
 
@@ -142,13 +234,53 @@ def test_only_queues_and_index_are_read_here_and_there(tmp_path: Path, monkeypat
     store.shutdown()
 
 
-def test_a_file_given_up_without_a_sync_is_opened_for_it_once(tmp_path: Path) -> None:
-    files, path = Files(), tmp_path / "file"
+def test_a_file_given_up_without_a_sync_is_synced_by_its_own_descriptor_once(tmp_path: Path) -> None:
+    synced: list[int] = []
+
+    class Noting(Files):
+        def data_sync(self, descriptor: int) -> None:  # type: ignore[override]
+            synced.append(os.fstat(descriptor).st_ino)
+
+    path = tmp_path / "file"
     path.write_bytes(bytes(4096))
-    file = MappedFile(files, str(path), 0, 4096, True, 4096)
+    inode = path.stat().st_ino
+    file = MappedFile(Noting(), str(path), 0, 4096, True, 4096)
     file.view[0] = 1
-    file.park()
+    assert file.park(unsynced=True) and file._segment is None
+    path.rename(tmp_path / "moved")
+    path.write_bytes(bytes(4096))
     file.sync()
+    assert synced == [inode]
+    file.sync()
+    assert synced == [inode] and not file.park(unsynced=False)
+
+
+def test_a_file_that_comes_back_before_its_sync_is_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4096))
+    file = MappedFile(Files(), str(path), 0, 4096, True, 4096)
+    file.view[0] = 1
+    segment = file.segment
+    file.park(unsynced=True)
     path.unlink()
-    file.sync()
-    assert file._segment is None
+    assert (file.view[0], file.segment) == (1, segment)
+    file.view[1] = 2
+    file.park(unsynced=False)
+    assert file._segment is None and segment._descriptor < 0
+
+
+def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_path: Path) -> None:
+    """Else the number may be another file's before the call is made."""
+    path, seen = tmp_path / "file", list[int]()
+    path.write_bytes(bytes(4096))
+
+    class Closing(Files):
+        def data_sync(self, descriptor: int) -> None:  # type: ignore[override]
+            segment.close()
+            seen.append(os.fstat(descriptor).st_ino)
+
+    segment = Closing().open_segment(str(path))
+    segment.sync()
+    assert seen == [path.stat().st_ino] and segment._descriptor < 0
+    segment.sync()
+    assert len(seen) == 1

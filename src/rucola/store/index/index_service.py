@@ -46,14 +46,16 @@ class IndexFile:
         name: 17 digits.
         slot_count, entry_max: its geometry.
         entries_at: length of header and slots.
+        on_disk: all of it was synced since it was full.
     """
 
-    __slots__ = ("_file", "entries_at", "entry_max", "name", "slot_count")
+    __slots__ = ("_file", "entries_at", "entry_max", "name", "on_disk", "slot_count")
 
     def __init__(self, files: Files, directory: str, name: str, config: MessageStoreConfig, writable: bool) -> None:
         self.name = name
         self.slot_count = config.max_hash_slot_num
         self.entry_max = config.max_index_num
+        self.on_disk = True
         self.entries_at = INDEX_HEADER.size + INDEX_SLOT.size * self.slot_count
         size = index_file_bytes(self.slot_count, self.entry_max)
         self._file = MappedFile(files, f"{directory}/{name}", 0, size, writable, 0, scattered=True)
@@ -148,7 +150,7 @@ class IndexService:
 
     Attributes:
         files: oldest first.
-        full_timestamp_ms: end time of the newest file that is full and synced, for the checkpoint.
+        full_timestamp_ms: end time of the newest file that is full and synced, for the checkpoint; the keeper's.
         sync_when_full: a file that is full is synced before the next one is made, as recovery needs it: another crash
             must be able to trust every file but the newest.
     """
@@ -166,8 +168,7 @@ class IndexService:
         self._writable = writable
         self._end_offset = 0
         self._keys_done = 0
-        self._dirty = False
-        self._unsynced: list[IndexFile] = []
+        self._written: dict[IndexFile, int] = {}
 
     def load(self) -> None:
         """Takes up the files; strange names are passed over.
@@ -296,8 +297,9 @@ class IndexService:
         row = self._first_row(table, rows, base_offset)
         file = self.files[-1] if self.files else self._next_file()
         config = self._config
-        self._dirty = True
         while True:
+            # Nobody syncs it before it is published, which is after the writes that follow.
+            self._written[file] = 0
             # Allocated for one key a record; more are asked for when they are met.
             limit = file.room(rows + 1)
             row, done = put_rows(
@@ -334,8 +336,8 @@ class IndexService:
 
         Never the last one, and none that is not on the disk yet (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
         """
-        count, unsynced = 0, list(self._unsynced)
-        while count < len(self.files) - 1 and self.files[count] not in unsynced:
+        count = 0
+        while count < len(self.files) - 1 and self.files[count].on_disk:
             if self.files[count].header().end_physical_offset >= min_offset:
                 break
             count += 1
@@ -364,17 +366,22 @@ class IndexService:
         header = self.files[-1].header()
         return header.end_physical_offset, header.end_timestamp_ms
 
-    def sync(self) -> None:
-        """Syncs what was written since the last call; called by the keeper's thread, or when it has ended."""
-        if not self._dirty:
-            return
-        self._dirty = False
-        unsynced, self._unsynced = self._unsynced, []
-        for file in unsynced:
+    def take_written(self) -> dict[IndexFile, int]:
+        """Files written since the last call, with the time that ``sync`` wants to know."""
+        written, self._written = self._written, {}
+        return written
+
+    def sync(self, files: dict[IndexFile, int]) -> None:
+        """Syncs files that were written; called by the keeper's thread, or when it has ended.
+
+        Args:
+            files: with the store time of the newest key of those that were full by then, 0 of others.
+        """
+        for file, full_timestamp_ms in files.items():
             file.sync()
-            self.full_timestamp_ms = file.header().end_timestamp_ms
-        if self.files:
-            self.files[-1].sync()
+            if full_timestamp_ms:
+                file.on_disk = True
+                self.full_timestamp_ms = full_timestamp_ms
 
     def close(self) -> None:
         """Gives up all maps."""
@@ -398,7 +405,10 @@ class IndexService:
                 self._files.remove(file.path)
             raise
         if self.files:
-            self._unsynced.append(self.files[-1])
-            file.inherit(self.files[-1])
+            full = self.files[-1]
+            full.on_disk = False
+            self._written[full] = full.header().end_timestamp_ms
+            file.inherit(full)
+        self._written[file] = 0
         self.files.append(file)
         return file

@@ -1,4 +1,7 @@
-"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. Mapped when it is needed."""
+"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. Mapped when it is needed.
+
+One thread maps, parks and closes; another may sync. Whatever it meets of the first, it syncs what was stored before.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class MappedFile:
         self._writable = writable
         self._scattered = scattered
         self._on_map = on_map
-        self._parked = False
+        self._parked: MappedSegment | None = None
         self._segment: MappedSegment | None = None
 
     @property
@@ -78,7 +81,11 @@ class MappedFile:
         """The map, made now if it is not there yet."""
         segment = self._segment
         if segment is None:
-            segment = self._segment = self._files.open_segment(self.path, self.size, self._writable)
+            segment = self._parked
+            if segment is None or not segment.map():
+                segment = self._files.open_segment(self.path, self.size, self._writable)
+            # In this order: whoever syncs looks for what is parked first.
+            self._segment, self._parked = segment, None
             if self._scattered:
                 segment.expect_scattered()
             if self._on_map is not None:
@@ -135,21 +142,34 @@ class MappedFile:
 
     def sync(self) -> None:
         """Syncs the file if it is mapped, or was until ``park``; another that is not mapped was not written."""
-        segment = self._segment
+        parked = self._parked
+        segment = parked or self._segment
         if segment is not None:
             segment.sync()
-        elif self._parked:
-            self._files.sync_file(self.path)
-        self._parked = False
+        if parked is not None and parked.close_unmapped():
+            self._parked = None
 
-    def park(self) -> None:
-        """Gives up the map for a while; what was stored and not synced yet still will be. Not during a ``sync``."""
-        if self._segment is not None:
-            self._parked = True
+    def park(self, unsynced: bool) -> bool:
+        """Gives up the map for a while. Not during a ``sync``.
+
+        Args:
+            unsynced: something was stored since the last sync: the descriptor is kept for the next one.
+
+        Returns:
+            Whether a descriptor is kept now, of this map or of an earlier one.
+        """
+        segment = self._segment
+        if segment is not None and unsynced:
+            segment.unmap()
+            self._parked, self._segment = segment, None
+        elif segment is not None:
             self.close()
+        return self._parked is not None
 
     def close(self) -> None:
-        """Gives up the map; it comes back when it is needed again."""
+        """Gives up the map, and the descriptor with it; both come back when they are needed again."""
         segment, self._segment = self._segment, None
-        if segment is not None:
-            segment.close()
+        parked, self._parked = self._parked, None
+        for mapped in (segment, parked):
+            if mapped is not None:
+                mapped.close()

@@ -360,18 +360,31 @@ class ConsumeQueue:
         self._sync_to(self.max_offset * UNIT_BYTES)
 
     def _sync_to(self, end: int) -> None:
+        # Set before: what is put again meanwhile lowers it, and is synced next time.
+        first, self._synced = self._synced, end
         for file in list(self.files.segments):
-            if file.end > self._synced and file.start < end:
+            if file.end > first and file.start < end:
                 file.sync()
-        self._synced = end
 
-    def park(self) -> None:
-        """Gives up the maps for a while; nothing else changes, and they come back one by one. Not in ``sync``."""
+    @property
+    def unsynced(self) -> bool:
+        """Whether units were put since the last ``sync`` began. Not during one."""
+        return self._synced < self.max_offset * UNIT_BYTES
+
+    def park(self, keep_unsynced: bool) -> int:
+        """Gives up the maps for a while; nothing else changes, and they come back one by one. Not in ``sync``.
+
+        Args:
+            keep_unsynced: False when no sync follows.
+
+        Returns:
+            The number of descriptors that are kept for the next ``sync``.
+        """
         self._file = None
         self._buffer = None
         self._position = self._allocated = 0
-        for file in self.files.segments:
-            file.park()
+        unsynced = keep_unsynced and self.unsynced
+        return sum(file.park(unsynced) for file in self.files.segments)
 
     def _mapped(self) -> None:
         if self.on_map is not None:

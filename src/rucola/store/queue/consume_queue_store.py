@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
@@ -22,12 +23,19 @@ QUEUE_ID_MAX = 1 << 16
 MAPS_MAX = 4096
 """Segments of queues that are mapped at a time: each takes two of the process's descriptors, and a map."""
 
+_HELD_MAX = 4096
+"""Segments whose map was given up before they were synced: each keeps a descriptor until then."""
+
 _INT32_MAX = 0x7FFFFFFF
 _PARKED_SHARE = 4
 
 
 class ConsumeQueueStore:
     """The queues of a store. Used from the event loop's thread; ``sync`` from the keeper's thread.
+
+    What is synced goes through the descriptor it was written with: a path may lead to another file by then, or to none,
+    and a file that is opened anew may not tell of an error that its pages had before. ``_lock`` keeps a queue from
+    being parked while it is synced, and guards the count of descriptors that are held.
 
     Attributes:
         factory: knows the kinds of queues.
@@ -37,6 +45,7 @@ class ConsumeQueueStore:
         next_offset_tables: what ``next_offsets`` has answered so far, by topic.
         first_counts: the sum of each of those tables when it was made.
         maps_max: when more segments are mapped, queues that have been mapped for long give up their maps.
+        held_max: so many descriptors of unsynced segments outlive their maps; beyond, a queue is synced on the spot.
 
     Args:
         files: door to the disk.
@@ -54,13 +63,20 @@ class ConsumeQueueStore:
         self._topics: dict[bytes, dict[int, ConsumeQueue]] = {}
         self.next_offset_tables: dict[bytes, array[int]] = {}
         self.first_counts: dict[bytes, int] = {}
-        # In the order of their first write: syncs then come in the same order in each run of a simulation.
-        self._dirty: dict[ConsumeQueue, None] = {}
-        self._dirty_lock = threading.Lock()
+        self._lock = threading.Lock()
         self._syncing: ConsumeQueue | None = None
+        self._error: DiskError | None = None
         self.maps_max = MAPS_MAX
+        self.held_max = _HELD_MAX
         self._maps: dict[ConsumeQueue, int] = {}
         self._map_count = 0
+        self._held: dict[ConsumeQueue, int] = {}
+        self._held_count = 0
+
+    def limit_descriptors(self, limit: int) -> None:
+        """Of ``limit`` descriptors that the process may have, half stay for connections and the log."""
+        self.maps_max = max(min(MAPS_MAX, limit // 6), 1)
+        self.held_max = max(limit // 2 - 2 * self.maps_max, 1)
 
     def names(self) -> Iterator[tuple[bytes, int]]:
         """Topic and queue id of every queue directory."""
@@ -186,10 +202,10 @@ class ConsumeQueueStore:
             if not known and (count := len(self._files.list_files(self.directory(topic, int(name))))):
                 self.queue_count -= 1
                 self.later_files -= count - 1
-        with self._dirty_lock:
+        with self._lock:
             for queue in opened.values():
-                self._dirty.pop(queue, None)
                 self._map_count -= self._maps.pop(queue, 0)
+                self._held_count -= self._held.pop(queue, 0)
         self.factory.forget(topic)
         return list(opened.values())
 
@@ -199,12 +215,10 @@ class ConsumeQueueStore:
             yield from list(queues.values())
 
     def written(self, queues: list[ConsumeQueue]) -> None:
-        """Says that units were put into ``queues``: they are synced next."""
+        """Says that units were put into ``queues``, which may have made files."""
         for queue in queues:
             if len(queue.files.segments) != queue.counted:
                 self.recount(queue)
-        with self._dirty_lock:
-            self._dirty.update(dict.fromkeys(queues))
 
     def recount(self, queue: ConsumeQueue) -> None:
         """Says that ``queue`` may have more files than before, or fewer."""
@@ -215,17 +229,33 @@ class ConsumeQueueStore:
         self.later_files += max(count - 1, 0) - max(queue.counted - 1, 0)
         queue.counted = count
 
-    def sync(self) -> None:
-        """Syncs all queues written since the last call; called by the keeper's thread, or when it has ended."""
-        with self._dirty_lock:
-            dirty, self._dirty = self._dirty, {}
+    def fail(self, error: DiskError) -> None:
+        """No sync follows any more, as nothing that it says would be believed: no descriptor is kept for one."""
+        self._error = error
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether so many descriptors wait for a sync that the next queues might have to wait for it themselves."""
+        return self._error is not None or self._held_count > self.held_max // 2
+
+    def sync(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Syncs queues that were written; called by the keeper's thread, or when it has ended.
+
+        Raises:
+            DiskError: units may not be on the disk.
+        """
         try:
-            for queue in dirty:
-                with self._dirty_lock:
+            for queue in queues:
+                with self._lock:
                     self._syncing = queue
                 queue.sync()
+                with self._lock:
+                    self._syncing = None
+                    self._held_count -= self._held.pop(queue, 0)
         finally:
             self._syncing = None
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         """Forgets all queues and gives up their maps; those that are asked for later are opened again."""
@@ -236,7 +266,8 @@ class ConsumeQueueStore:
         self.next_offset_tables.clear()
         self.first_counts.clear()
         self._maps.clear()
-        self._map_count = 0
+        self._held.clear()
+        self._map_count = self._held_count = 0
 
     def _mapped(self, queue: ConsumeQueue) -> None:
         self._maps[queue] = self._maps.get(queue, 0) + 1
@@ -245,16 +276,36 @@ class ConsumeQueueStore:
             self._park(queue)
 
     def _park(self, busy: ConsumeQueue) -> None:
-        """Those mapped first give up their maps, some at once; whichever is in use soon has them again."""
+        """Those mapped first give up their maps, some at once; whichever is in use soon has them again.
+
+        Descriptors of what is not synced are kept. When there are too many, no more queues than needed are parked, and
+        each waits for its sync first.
+        """
         enough = self.maps_max - self.maps_max // _PARKED_SHARE
         for queue in list(self._maps):
             if self._map_count <= enough:
                 break
-            if queue is not busy:
-                with self._dirty_lock:
-                    if queue is not self._syncing:
-                        queue.park()
-                        self._map_count -= self._maps.pop(queue)
+            if queue is busy:
+                continue
+            with self._lock:
+                if queue is self._syncing:
+                    continue
+                if self._error is None and queue.unsynced and self._held_count + self._maps[queue] > self.held_max:
+                    if self._map_count <= self.maps_max:
+                        break
+                    self._sync_now(queue)
+                before = self._held.pop(queue, 0)
+                if held := queue.park(keep_unsynced=self._error is None):
+                    self._held[queue] = held
+                self._held_count += held - before
+                self._map_count -= self._maps.pop(queue)
+
+    def _sync_now(self, queue: ConsumeQueue) -> None:
+        """In the loop's thread, the lock taken. A failure is the keeper's to tell: nothing is recorded any more."""
+        try:
+            queue.sync()
+        except DiskError as error:
+            self._error = error
 
     def _grow(self, offsets: array[int], queue_count: int) -> None:
         if queue_count > len(offsets):

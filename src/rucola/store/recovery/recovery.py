@@ -234,9 +234,8 @@ class Recovery:
                 if queue.cut(physical_end):
                     event(_log, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
                 queue.correct_min_offset()
-        self._queues.sync()
-        if self._index is not None:
-            self._index.sync()
+        self._dispatcher.publish()
+        self._dispatcher.sync()
         self._queues.close()
         return count
 

@@ -1,0 +1,137 @@
+"""What is recorded of queues and index is never ahead of what was synced, wherever the keeper comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.unit.store.stores import HOST
+
+from rucola.common.message import StoreMessage
+from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.testing.crash_states import crash_states
+from rucola.testing.simulated_disk import SimulatedDisk
+from rucola.testing.store_life import ROOT, StoreLife, empty_disk
+
+CONFIG = MessageStoreConfig(
+    store_path_root_dir=ROOT,
+    mapped_file_size_commit_log=1 << 18,
+    mapped_file_size_consume_queue=20 * 560,
+    max_hash_slot_num=1100,
+    max_index_num=9000,
+    flush_disk_type=FlushDiskType.SYNC_FLUSH,
+    flush_consume_queue_thorough_interval_ms=1,
+)
+
+
+def message(number: int, queue_id: int = 0) -> StoreMessage:
+    properties = b"KEYS\x01key%d\x02UNIQ_KEY\x01%010x\x02" % (number, number)
+    return StoreMessage(b"Topic", queue_id, b"body %d" % number, properties, number, HOST)
+
+
+def keeper_at(life: StoreLife, wanted: Callable[[str, str], bool]) -> list[str]:
+    """Lets the keeper make a pass at each step of the disk that is ``wanted``; what steps those were."""
+    seen: list[str] = []
+
+    def observe(kind: str, path: str) -> None:
+        if wanted(kind, path):
+            life.disk.observer = None
+            seen.append(f"{kind} {path}")
+            life.keep()
+            life.disk.observer = observe
+
+    life.disk.observer = observe
+    return seen
+
+
+def after_power_cut(life: StoreLife) -> StoreLife:
+    """The store on what was certain, compared with what was promised."""
+    life.disk.observer = None
+    for state in crash_states(life.disk, Random(1), 0):
+        again = StoreLife(SimulatedDisk.of(state.image), life.config, life.model)
+        again.open()
+    return again
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_units_of_a_dispatch_of_two_batches_are_recorded_after_their_sync(index: bool) -> None:
+    """The second batch makes a new file of the queue; the position had moved past the first batch by then."""
+    life = StoreLife(empty_disk(), replace(CONFIG, message_index_enable=index))
+    life.open()
+    for number in range(603):
+        life.put(message(number))
+    life.flush()
+    steps = keeper_at(life, lambda kind, path: "/consumequeue/" in path)
+    life.dispatch()
+    assert any(step.endswith("/00000000000000011200") for step in steps)
+    after_power_cut(life)
+
+
+def keyed(number: int, count: int) -> StoreMessage:
+    keys = b" ".join(b"k%d-%d" % (number, key) for key in range(count))
+    return replace(message(number), properties=b"KEYS\x01%b\x02" % keys)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_keys_put_after_the_keeper_passed_in_the_middle_are_synced(stop: bool) -> None:
+    """The pass came while blocks were allocated for the keys: the file counted as clean from then on."""
+    life = StoreLife(empty_disk(), CONFIG)
+    life.open()
+    for number in range(3):
+        life.put(keyed(number, 1000))
+    life.turn()
+    life.put(keyed(3, 100))
+    life.flush()
+    steps = keeper_at(life, lambda kind, path: kind == "allocate" and "/index/" in path)
+    life.dispatch()
+    life.disk.observer = None
+    assert len(steps) == 1
+    if stop:
+        life.stop()
+    again = after_power_cut(life)
+    assert again.store.recovered is not stop
+    assert len(again.store.query_by_key(b"Topic", b"k3-99").views) == 1
+
+
+def test_dispatch_that_fails_half_way_leaves_what_it_wrote_to_be_synced() -> None:
+    life = StoreLife(empty_disk(), CONFIG)
+    life.open()
+    for number in range(3):
+        life.put(message(number))
+    life.flush()
+    life.dispatch()
+    life.keep()
+    life.put(message(3))
+    life.put(message(4, queue_id=1))
+    life.flush()
+
+    def refuse(kind: str, path: str) -> None:
+        if "/Topic/1" in path:
+            raise OSError(28, "no space")
+
+    life.disk.faults = refuse
+    assert life.store.dispatch() == 0
+    published = life.store._dispatcher.progress
+    (queue,) = published._queues
+    assert (queue.queue_id, queue.max_offset, queue.touched) == (0, 4, False)
+    life.disk.faults = None
+    life.dispatch()
+    life.keep()
+    assert life.store._keeper._synced == published.current
+    after_power_cut(life)
+
+
+def test_queues_that_went_are_published_without_a_message() -> None:
+    """Else the next start looks for them, misses them, and rebuilds all queues."""
+    life = StoreLife(empty_disk(), CONFIG)
+    life.open()
+    for number in range(4):
+        life.put(message(number, queue_id=number))
+    life.turn()
+    life.keep()
+    assert life.store._keeper._synced.queue_count == 4
+    life.delete(b"Topic")
+    life.keep()
+    assert life.store._keeper._synced.queue_count == 0
