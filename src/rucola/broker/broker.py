@@ -243,7 +243,9 @@ class Broker:
         pull = PullMessageProcessor(services)
         services.cold_reads = pull.cold_reads
         self._delivery = DelayedDelivery(services.schedule, loop, services.cold_reads)
-        services.hold = pull.hold = PullRequestHold(store.max_queue_offset, pull.resume, loop.call_later)
+        services.hold = pull.hold = PullRequestHold(
+            store.max_queue_offset, pull.resume, services.clock.monotonic, loop.call_later
+        )
         services.send = SendMessageProcessor(services, self._rewriter())
         register_requests(services, self._processors)
         self._dispatching.wire(loop, services, self._delivery)

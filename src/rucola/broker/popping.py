@@ -60,7 +60,7 @@ class Popping:
         self._walk = QueueWalk(config, services.topics)
         self._revive: ReviveService
         self._reviving: asyncio.Task[None] | None = None
-        self.hold = PopHold(self._call_later, config.max_pop_polling_size, config.pop_polling_size)
+        self.hold = PopHold(clock.monotonic, self._call_later, config.max_pop_polling_size, config.pop_polling_size)
 
     def load(self, after_pops: bool) -> None:
         """The store and the consumer offsets are loaded.

@@ -15,6 +15,8 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
 from rucola.remoting.client import RemotingClient
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
 
 OVERLOAD = (2, "[OVERLOAD]system busy, start flow control for a while")
 HOLD = {"sys_flag": SUBSCRIPTION | SUSPEND, "suspend_ms": 60_000}
@@ -63,11 +65,8 @@ def test_more_pulls_than_may_wait_are_refused(tmp_path):
 def test_count_of_held_pulls() -> None:
     left: list[PullRequest] = []
 
-    class NoTimer:
-        def cancel(self) -> None:
-            """There is none."""
-
-    hold = PullRequestHold(lambda *_: 9, left.append, lambda *_: NoTimer())
+    clock = ManualClock()
+    hold = PullRequestHold(lambda *_: 9, left.append, clock.monotonic, ManualLoop(clock).call_later)
     one, other = object(), object()
     for number, channel in enumerate([one, one, other, other, other]):
         queue_id = number % 2

@@ -1,50 +1,62 @@
-"""Held pulls: who wakes whom, and that nobody is woken twice."""
+"""Held pulls: who wakes whom and when, that nobody is woken twice, and that it costs no more because more wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import time
 from typing import Any
 
 import pytest
 
+from rucola.broker.longpolling.deadlines import STEP_S
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
 
 
-class Timer:
-    def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.seconds, self.fire, self.cancelled = seconds, callback, False
-
-    def cancel(self) -> None:
-        self.cancelled = True
+class Connection:
+    remote_address = "10.0.0.1:2"
 
 
 class Scene:
     def __init__(self) -> None:
-        self.timers: list[Timer] = []
+        self.clock = ManualClock()
+        self.loop = ManualLoop(self.clock)
         self.resumed: list[PullRequest] = []
+        self.broken: set[PullRequest] = set()
         self.ends: dict[tuple[bytes, int], int] = {}
         self.hold = PullRequestHold(
-            lambda topic, queue_id: self.ends.get((topic, queue_id), 0), self.resumed.append, self._call_later
+            lambda topic, queue_id: self.ends.get((topic, queue_id), 0),
+            self._resume,
+            self.clock.monotonic,
+            self.loop.call_later,
         )
 
-    def _call_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> Timer:
-        self.timers.append(Timer(seconds, lambda: callback(*args)))
-        return self.timers[-1]
+    def _resume(self, request: PullRequest) -> None:
+        if request in self.broken:
+            raise ValueError("a defect")
+        self.resumed.append(request)
 
     def held(
-        self, queue_offset: int = 5, tags: set[int] | None = None, queue_id: int = 0, **options: Any
+        self,
+        queue_offset: int = 5,
+        tags: set[int] | None = None,
+        queue_id: int = 0,
+        timeout_ms: int = 15_000,
+        channel: Any = None,
     ) -> PullRequest:
-        request = PullRequest(
-            options.get("channel", object()),
-            1,
-            0,
-            Admission((), ("g", "T", queue_id), (b"T", queue_id), tags),
-            queue_offset,
-            32,
-            timeout_ms=15_000,
-        )
-        self.hold.hold(request)
+        wanted = None if tags is None else frozenset(tags)
+        admission = Admission((), ("g", "T", queue_id), (b"T", queue_id), wanted)
+        request = PullRequest(channel or Connection(), 1, 0, admission, queue_offset, 32, timeout_ms=timeout_ms)
+        assert self.hold.hold(request)
         return request
+
+    def passes(self, milliseconds: int) -> list[PullRequest]:
+        """Who is resumed in this time."""
+        before = len(self.resumed)
+        self.clock.advance(milliseconds)
+        self.loop.run()
+        return self.resumed[before:]
 
 
 @pytest.fixture
@@ -58,11 +70,11 @@ def test_a_message_wakes_those_who_wait_for_it(scene):
     elsewhere = scene.held(5, queue_id=1)
     scene.hold.arrived(b"T", 0, 6, 77)
     assert scene.resumed == [waiting]
-    assert scene.timers[0].cancelled
     scene.hold.arrived(b"T", 0, 10, None)
     scene.hold.arrived(b"T", 1, 6, None)
     assert scene.resumed == [waiting, ahead, elsewhere]
     assert len(scene.hold) == 0
+    assert scene.passes(60_000) == []
 
 
 def test_a_tag_that_is_not_wanted_wakes_nobody_but_mixed_tags_do(scene):
@@ -73,6 +85,14 @@ def test_a_tag_that_is_not_wanted_wakes_nobody_but_mixed_tags_do(scene):
     assert scene.resumed == [request]
 
 
+def test_a_tag_wakes_all_that_let_it_through_whatever_else_they_do(scene):
+    both, one, every = scene.held(5, {1, 2}), scene.held(5, {1}), scene.held(5)
+    scene.held(5, {2})
+    scene.hold.arrived(b"T", 0, 6, 1)
+    assert scene.resumed == [both, one, every]
+    assert len(scene.hold) == 1
+
+
 def test_the_recheck_moves_on_who_waits_behind_filtered_messages(scene):
     request = scene.held(5, {1})
     scene.ends[b"T", 0] = 5
@@ -80,30 +100,96 @@ def test_the_recheck_moves_on_who_waits_behind_filtered_messages(scene):
     assert scene.resumed == []
     scene.ends[b"T", 0] = 6
     scene.hold.recheck()
-    assert scene.resumed == [request]
+    assert (scene.resumed, request.timeout_ms) == ([request], 0)
 
 
-def test_a_deadline_resumes_once(scene):
-    request = scene.held()
-    assert scene.timers[0].seconds == 15
-    scene.timers[0].fire()
+def test_a_deadline_resumes_once_and_in_its_time(scene):
+    request = scene.held(timeout_ms=15_000)
+    assert scene.passes(14_999) == []
+    assert scene.passes(1) == [request]
+    assert request.timeout_ms == 0
     scene.hold.arrived(b"T", 0, 6, None)
-    scene.timers[0].fire()
+    assert scene.passes(60_000) == []
     assert scene.resumed == [request]
+
+
+def test_deadlines_come_in_their_order_whatever_the_order_of_the_requests(scene):
+    requests = [scene.held(timeout_ms=timeout_ms) for timeout_ms in (900, 300, 600, 301, 15)]
+    step_ms = round(STEP_S * 1000)
+    assert scene.passes(15 + step_ms) == [requests[4]]
+    assert scene.passes(300 - 15 - step_ms) == [requests[1]]
+    assert scene.passes(1 + step_ms) == [requests[3]]
+    scene.hold.arrived(b"T", 0, 6, None)
+    assert scene.passes(900) == []
+    late = scene.held(timeout_ms=40)
+    assert scene.passes(39) == []
+    assert scene.passes(1 + step_ms) == [late]
+
+
+def test_the_loop_has_one_timer_for_all_deadlines_and_none_when_nobody_waits(scene):
+    for timeout_ms in range(20_000, 10_000, -50):
+        scene.held(timeout_ms=timeout_ms)
+    assert len([call for call in scene.loop._calls if not call.cancelled]) == 1
+    scene.hold.arrived(b"T", 0, 6, None)
+    scene.passes(20_000)
+    assert scene.loop._calls == []
 
 
 def test_a_closed_connection_is_forgotten(scene):
-    channel = object()
+    channel = Connection()
     scene.held(channel=channel)
+    scene.held(channel=channel, queue_id=1)
     other = scene.held()
     scene.hold.channel_closed(channel)
-    assert scene.timers[0].cancelled
+    assert len(scene.hold) == 1
     scene.hold.arrived(b"T", 0, 6, None)
+    scene.hold.arrived(b"T", 1, 6, None)
     assert scene.resumed == [other]
+    assert scene.passes(60_000) == []
+    scene.hold.channel_closed(channel)
 
 
 def test_the_stop_releases_everybody(scene):
     requests = [scene.held(), scene.held(queue_id=3)]
     scene.hold.release_all()
     assert scene.resumed == requests
-    assert all(timer.cancelled for timer in scene.timers)
+    assert scene.passes(60_000) == []
+
+
+@pytest.mark.parametrize("reason", ["message", "deadline", "recheck", "stop", "wake"])
+def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, reason):
+    broken, sound, later = scene.held(), scene.held(), scene.held(queue_id=1)
+    scene.broken.add(broken)
+    scene.ends[b"T", 0] = scene.ends[b"T", 1] = 6
+    with caplog.at_level(logging.ERROR):
+        if reason == "message":
+            scene.hold.arrived(b"T", 0, 6, None)
+            scene.hold.arrived(b"T", 1, 6, None)
+        elif reason == "deadline":
+            scene.passes(15_000)
+        elif reason == "recheck":
+            scene.hold.recheck()
+        elif reason == "stop":
+            scene.hold.release_all()
+        else:
+            scene.hold.wake(b"T", 0, "g")
+            scene.hold.wake(b"T", 1, "g")
+    assert scene.resumed == [sound, later]
+    assert len(scene.hold) == 0
+    assert len(scene.hold._share) == 0
+    assert "pull of 10.0.0.1:2 was not resumed" in caplog.text
+
+
+def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
+    """Each search in a list of all made this quadratic: over 35 s, in which nobody was served."""
+    began = time.process_time()
+    channels = [Connection() for _ in range(24)]
+    for number in range(98_304):
+        scene.held(timeout_ms=98_304 * 2 - number, channel=channels[number // 4096])
+    for channel in channels[:12]:
+        scene.hold.channel_closed(channel)
+    assert len(scene.hold) == 49_152
+    assert len(scene.passes(98_304 + 24_576)) > 24_000
+    scene.hold.arrived(b"T", 0, 6, None)
+    assert (len(scene.hold), len(scene.resumed)) == (0, 49_152)
+    assert time.process_time() - began < 8

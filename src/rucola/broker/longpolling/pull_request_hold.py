@@ -8,22 +8,19 @@ and each wakes those who filter by properties. Everything happens on the event l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rucola.broker.longpolling.connection_share import ConnectionShare
+from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.filter import sql
+
+_log = logging.getLogger(__name__)
 
 RECHECK_INTERVAL_S = 5.0
 """Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
-
-
-class Timer(Protocol):
-    """What ``loop.call_later`` returns."""
-
-    def cancel(self) -> None:
-        """Forget the call."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +33,7 @@ class Admission:
     """Group, topic, queue id."""
     queue: tuple[bytes, int]
     """Topic, queue id."""
-    tag_codes: Collection[int] | None = None
+    tag_codes: frozenset[int] | None = None
     """Codes that may pass; None lets everything pass."""
     expression: sql.SqlExpression | None = None
     """Of an SQL92 subscription; ``tag_codes`` is None then."""
@@ -56,45 +53,57 @@ class PullRequest:
     max_messages: int
     timeout_ms: int = 0
     """How long it may wait; 0: it is answered whatever there is."""
-    timer: Timer | None = None
+    moment: int = 0
+    """Of its deadline."""
     until_s: float | None = None
     """Monotonic time at which it has waited long enough; None before it waits."""
     moved: bool = False
     """Whether ``queue_offset`` is behind messages that were not for it; its consumer has to hear of that."""
 
 
+_Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
+"""What waits for one queue, by the tag codes that it lets through, in the order it came."""
+
+
 class PullRequestHold:
-    """The waiting requests.
+    """The waiting requests. Holding, waking and ending one costs the same however many wait.
 
     Args:
         max_offset: ``(topic, queue id) -> next free queue offset``.
-        resume: runs a request again; called at most once each time that it was held.
-        call_later: ``(seconds, callback, *args) -> Timer``, the loop's.
+        resume: runs a request again and answers it, or holds it once more; called once each time that it was held.
+        monotonic: seconds.
+        call_later: ``(seconds, callback) -> Timer``, the loop's.
     """
 
     def __init__(
         self,
         max_offset: Callable[[bytes, int], int],
         resume: Callable[[PullRequest], None],
+        monotonic: Callable[[], float],
         call_later: Callable[..., Timer],
     ) -> None:
         self._max_offset = max_offset
         self._resume = resume
-        self._call_later = call_later
-        self._waiting: dict[tuple[bytes, int], list[PullRequest]] = {}
+        self._waiting: dict[tuple[bytes, int], _Waiting] = {}
         self._count = 0
-        self._share = ConnectionShare()
+        self._share = ConnectionShare[PullRequest]()
+        self._deadlines = Deadlines[PullRequest](monotonic, call_later, self._end)
 
     def __len__(self) -> int:
         return self._count
 
     def hold(self, request: PullRequest) -> bool:
         """Let ``request`` wait for at most its ``timeout_ms``; False when too many of its connection do."""
-        if not self._share.enter(request.channel):
+        if not self._share.enter(request.channel, request):
             return False
         self._count += 1
-        request.timer = self._call_later(request.timeout_ms / 1000, self._expired, request)
-        self._waiting.setdefault(request.admission.queue, []).append(request)
+        request.moment = self._deadlines.add(request, request.timeout_ms / 1000)
+        admission = request.admission
+        waiting = self._waiting.get(admission.queue)
+        if waiting is None:
+            self._waiting[admission.queue] = {admission.tag_codes: {request: None}}
+        else:
+            waiting.setdefault(admission.tag_codes, {})[request] = None
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None, final: bool = False) -> None:
@@ -103,31 +112,27 @@ class PullRequestHold:
         Args:
             final: whoever is resumed does not wait again.
         """
-        key = (topic, queue_id)
-        waiting = self._waiting.get(key)
+        waiting = self._waiting.get((topic, queue_id))
         if waiting is None:
             return
-        staying: list[PullRequest] = []
-        leaving: list[PullRequest] = []
-        for request in waiting:
-            wanted = request.admission.tag_codes
-            let_through = tags_code is None or wanted is None or tags_code in wanted
-            has_more = request.queue_offset < max_offset or (final and request.moved)
-            (leaving if let_through and has_more else staying).append(request)
-        if not leaving:
-            return
-        if staying:
-            self._waiting[key] = staying
-        else:
-            del self._waiting[key]
+        leaving = [
+            request
+            for wanted, requests in waiting.items()
+            if tags_code is None or wanted is None or tags_code in wanted
+            for request in requests
+            if request.queue_offset < max_offset or (final and request.moved)
+        ]
         for request in leaving:
-            self._leave(request, final)
+            self._remove(request)
+        for request in leaving:
+            self._run(request, final)
 
     def wake(self, topic: bytes, queue_id: int, group: str) -> None:
         """Resume what ``group`` waits for in a queue, whatever the queue holds."""
-        waiting = self._waiting.get((topic, queue_id), [])
-        for request in [request for request in waiting if request.admission.consumer[0] == group]:
-            self._expired(request)
+        waiting = self._waiting.get((topic, queue_id), {})
+        for request in [request for requests in waiting.values() for request in requests]:
+            if request.admission.consumer[0] == group:
+                self._end(request)
 
     def recheck(self) -> None:
         """Resume whatever the queue has grown beyond, tags aside: messages filtered out must move the consumer on."""
@@ -136,44 +141,37 @@ class PullRequestHold:
 
     def channel_closed(self, channel: Any) -> None:
         """Forget the requests of a connection that is gone."""
-        for key, waiting in list(self._waiting.items()):
-            staying = [request for request in waiting if request.channel is not channel]
-            if len(staying) == len(waiting):
-                continue
-            self._count -= len(waiting) - len(staying)
-            for request in waiting:
-                if request.channel is channel:
-                    self._share.leave(channel)
-                    if request.timer is not None:
-                        request.timer.cancel()
-            if staying:
-                self._waiting[key] = staying
-            else:
-                del self._waiting[key]
+        for request in self._share.of(channel):
+            self._remove(request)
 
     def release_all(self) -> None:
         """Resume every request: the broker stops."""
-        waiting, self._waiting = self._waiting, {}
-        for requests in waiting.values():
-            for request in requests:
-                self._leave(request, final=True)
+        for waiting in list(self._waiting.values()):
+            for request in [request for requests in waiting.values() for request in requests]:
+                self._end(request)
 
-    def _expired(self, request: PullRequest) -> None:
-        key = request.admission.queue
-        waiting = self._waiting.get(key)
-        if waiting is None or request not in waiting:
-            return
-        waiting.remove(request)
-        if not waiting:
-            del self._waiting[key]
-        self._leave(request, final=True)
+    def _end(self, request: PullRequest) -> None:
+        self._remove(request)
+        self._run(request, final=True)
 
-    def _leave(self, request: PullRequest, final: bool) -> None:
+    def _run(self, request: PullRequest, final: bool) -> None:
         if final:
             request.timeout_ms = 0
+        try:
+            self._resume(request)
+        except Exception:  # noqa: BLE001 - a defect in one request must not keep the others waiting
+            _log.exception("pull of %s was not resumed", request.channel.remote_address)
+
+    def _remove(self, request: PullRequest) -> None:
+        """It waits no more; nothing else is touched."""
         self._count -= 1
-        self._share.leave(request.channel)
-        if request.timer is not None:
-            request.timer.cancel()
-            request.timer = None
-        self._resume(request)
+        self._share.leave(request.channel, request)
+        self._deadlines.remove(request, request.moment)
+        admission = request.admission
+        waiting = self._waiting[admission.queue]
+        requests = waiting[admission.tag_codes]
+        del requests[request]
+        if not requests:
+            del waiting[admission.tag_codes]
+            if not waiting:
+                del self._waiting[admission.queue]

@@ -7,20 +7,28 @@ group, the one whose time is over first, since others would find nothing; and on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import heapq
+import itertools
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from rucola.broker.longpolling.connection_share import ConnectionShare
-from rucola.broker.longpolling.pull_request_hold import Timer
+from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.broker.pop.receipt import pop_retry_topic
-from rucola.common.key_builder import is_retry_topic
+
+_log = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
 """What waits is answered a little before its client gives up."""
-_Place = tuple[str, int, bool]
-"""Group, queue id, whether questions wait there."""
+_REMOVED_MIN = 16
+"""So many entries that were removed may stand in a heap whatever else is in it."""
+_Queue = tuple[str, int]
+"""Topic and queue id."""
+_Place = tuple[str, bool]
+"""Group, and whether questions wait there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +39,8 @@ class HeldPop:
         resume: runs it again.
         tag_codes: a message with another one does not concern it; None: every message does.
         question: whether it only asks.
+        moment: of its deadline.
+        waits: whether it does.
     """
 
     channel: Any
@@ -39,20 +49,48 @@ class HeldPop:
     queue_id: int
     deadline_ms: int
     resume: Callable[[], None]
-    tag_codes: Collection[int] | None = None
+    tag_codes: frozenset[int] | None = None
     question: bool = False
-    timer: Timer | None = None
+    moment: int = 0
+    waits: bool = False
 
-    @property
-    def place(self) -> _Place:
-        """Where it waits within its topic."""
-        return self.group, self.queue_id, self.question
+
+class _Waiting:
+    """What waits in one place: for each set of tag codes a heap by deadline, out of which removed entries fall."""
+
+    __slots__ = ("count", "heaps")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
+
+    def add(self, pop: HeldPop, number: int) -> None:
+        """``number`` grows: of two deadlines at one time the older request comes first."""
+        self.count += 1
+        heap = self.heaps.setdefault(pop.tag_codes, [])
+        heapq.heappush(heap, (pop.deadline_ms, number, pop))
+        if len(heap) > 2 * self.count + _REMOVED_MIN:
+            heap[:] = [entry for entry in heap if entry[2].waits]
+            heapq.heapify(heap)
+
+    def first(self, tags_code: int | None) -> HeldPop | None:
+        """Whose time is over first of those whom a message with the code concerns."""
+        found: tuple[int, int, HeldPop] | None = None
+        for wanted, heap in list(self.heaps.items()):
+            while heap and not heap[0][2].waits:
+                heapq.heappop(heap)
+            if not heap:
+                del self.heaps[wanted]
+            elif (tags_code is None or wanted is None or tags_code in wanted) and (found is None or heap[0] < found):
+                found = heap[0]
+        return None if found is None else found[2]
 
 
 class PopHold:
-    """See the module.
+    """See the module. Holding, waking and ending one costs the same however many wait.
 
     Args:
+        monotonic: seconds.
         call_later: ``(seconds, callback, *args)``, the loop's.
         waiting_max: so many of them at most, and ``queue_max`` of one group for one queue.
 
@@ -60,13 +98,19 @@ class PopHold:
         stopped: nothing may wait any more.
     """
 
-    def __init__(self, call_later: Callable[..., Timer], waiting_max: int, queue_max: int) -> None:
+    def __init__(
+        self, monotonic: Callable[[], float], call_later: Callable[..., Timer], waiting_max: int, queue_max: int
+    ) -> None:
         self._call_later = call_later
         self._waiting_max = waiting_max
         self._queue_max = queue_max
-        self._topics: dict[str, dict[_Place, list[HeldPop]]] = {}
+        self._queues: dict[_Queue, dict[_Place, _Waiting]] = {}
+        self._retry_queues: dict[str, dict[_Queue, dict[_Place, None]]] = {}
+        """Retry topic → who looks into it."""
         self._count = 0
-        self._share = ConnectionShare()
+        self._numbers = itertools.count()
+        self._share = ConnectionShare[HeldPop]()
+        self._deadlines = Deadlines[HeldPop](monotonic, call_later, self._leave)
         self.stopped = False
 
     def __len__(self) -> int:
@@ -74,87 +118,106 @@ class PopHold:
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
         """How many pops wait there."""
-        return len(self._topics.get(topic, {}).get((group, queue_id, False), ()))
+        waiting = self._queues.get((topic, queue_id), {}).get((group, False))
+        return 0 if waiting is None else waiting.count
 
     def hold(self, pop: HeldPop, now_ms: int) -> bool:
         """Let it wait until its deadline; False when too many do, or the broker stops."""
-        neighbours = self._topics.get(pop.topic, {}).get(pop.place, ())
-        if self.stopped or self._count >= self._waiting_max or len(neighbours) > self._queue_max:
+        queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)
+        waiting = self._queues.get(queue, {}).get(place)
+        if self.stopped or self._count >= self._waiting_max:
             return False
-        if not self._share.enter(pop.channel):
+        if waiting is not None and waiting.count > self._queue_max:
             return False
+        if not self._share.enter(pop.channel, pop):
+            return False
+        if waiting is None:
+            waiting = self._queues.setdefault(queue, {})[place] = _Waiting()
+            for retry_topic in _retry_topics(pop):
+                self._retry_queues.setdefault(retry_topic, {}).setdefault(queue, {})[place] = None
         self._count += 1
-        self._topics.setdefault(pop.topic, {}).setdefault(pop.place, []).append(pop)
-        pop.timer = self._call_later(max(pop.deadline_ms - now_ms, 0) / 1000, self._leave, pop)
+        pop.waits = True
+        waiting.add(pop, next(self._numbers))
+        pop.moment = self._deadlines.add(pop, max(pop.deadline_ms - now_ms, 0) / 1000)
         return True
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
         """A message came; ``tags_code`` is None when several did."""
         name = topic.decode("utf-8", "replace")
-        places = self._topics.get(name, {})
-        for place in list(places):
-            if place[1] in (ALL_QUEUES, queue_id):
-                self._resume_one(places, place, tags_code)
-        if is_retry_topic(name):
-            self._retry_arrived(name)
+        for queue in ((name, ALL_QUEUES), (name, queue_id)):
+            for place in list(self._queues.get(queue, ())):
+                self._resume_one(queue, place, tags_code)
+        for queue, places in list(self._retry_queues.get(name, {}).items()):
+            for place in list(places):
+                self._resume_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
         """Something of the group's can be had from a queue; -1: from whichever."""
-        places = self._topics.get(topic, {})
         for waiting_for in {ALL_QUEUES, queue_id}:
-            self._resume_one(places, (group, waiting_for, False), None)
-            self._resume_one(places, (group, waiting_for, True), None)
+            self._resume_one((topic, waiting_for), (group, False), None)
+            self._resume_one((topic, waiting_for), (group, True), None)
 
     def channel_closed(self, channel: Any) -> None:
         """Forget those of a connection that is gone."""
-        for pop in self._all():
-            if pop.channel is channel:
-                self._remove(pop)
+        for pop in self._share.of(channel):
+            self._remove(pop)
 
     def release_all(self) -> None:
         """Resume all: the broker stops."""
         self.stopped = True
-        for pop in self._all():
+        for pop in list(self._all()):
             self._remove(pop)
-            _resume(pop)
+            self._resume(pop)
 
-    def _retry_arrived(self, retry_topic: str) -> None:
-        """A message came into a retry topic, which pops of every queue of the topic and the group look into."""
-        for topic, places in list(self._topics.items()):
-            for place in list(places):
-                if retry_topic in (pop_retry_topic(topic, place[0], False), pop_retry_topic(topic, place[0], True)):
-                    self._resume_one(places, place, None)
+    def _resume_one(self, queue: _Queue, place: _Place, tags_code: int | None) -> None:
+        waiting = self._queues.get(queue, {}).get(place)
+        pop = None if waiting is None else waiting.first(tags_code)
+        if pop is not None:
+            self._leave(pop)
 
-    def _resume_one(self, places: dict[_Place, list[HeldPop]], place: _Place, tags_code: int | None) -> None:
-        waiting = places.get(place, ())
-        passing = [pop for pop in waiting if tags_code is None or pop.tag_codes is None or tags_code in pop.tag_codes]
-        if passing:
-            self._leave(min(passing, key=lambda pop: pop.deadline_ms))
-
-    def _all(self) -> list[HeldPop]:
-        return [pop for places in self._topics.values() for waiting in places.values() for pop in waiting]
+    def _all(self) -> Iterator[HeldPop]:
+        for places in self._queues.values():
+            for waiting in places.values():
+                for heap in waiting.heaps.values():
+                    yield from (pop for _, _, pop in heap if pop.waits)
 
     def _leave(self, pop: HeldPop) -> None:
-        if self._remove(pop):
-            self._call_later(0, _resume, pop)  # it appends to the log, which is just being read
+        """Resume it in a turn of its own: it appends to the log."""
+        self._remove(pop)
+        self._call_later(0, self._resume, pop)
 
-    def _remove(self, pop: HeldPop) -> bool:
-        places = self._topics.get(pop.topic, {})
-        waiting = places.get(pop.place, [])
-        if pop not in waiting:
-            return False
-        waiting.remove(pop)
+    def _resume(self, pop: HeldPop) -> None:
+        if pop.channel.closed:  # since it was woken: what it was woken for is there for another one
+            self._resume_one((pop.topic, pop.queue_id), (pop.group, pop.question), None)
+            return
+        try:
+            pop.resume()
+        except Exception:  # noqa: BLE001 - a defect in one request must not keep the others waiting
+            _log.exception("pop of %s was not resumed", pop.channel.remote_address)
+
+    def _remove(self, pop: HeldPop) -> None:
+        queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)
+        places = self._queues[queue]
+        waiting = places[place]
+        pop.waits = False
+        waiting.count -= 1
         self._count -= 1
-        self._share.leave(pop.channel)
-        if not waiting:
-            del places[pop.place]
-            if not places:
-                del self._topics[pop.topic]
-        if pop.timer is not None:
-            pop.timer.cancel()
-        return True
+        self._share.leave(pop.channel, pop)
+        self._deadlines.remove(pop, pop.moment)
+        if waiting.count:
+            return
+        del places[place]
+        if not places:
+            del self._queues[queue]
+        for retry_topic in _retry_topics(pop):
+            queues = self._retry_queues[retry_topic]
+            del queues[queue][place]
+            if not queues[queue]:
+                del queues[queue]
+                if not queues:
+                    del self._retry_queues[retry_topic]
 
 
-def _resume(pop: HeldPop) -> None:
-    if not pop.channel.closed:
-        pop.resume()
+def _retry_topics(pop: HeldPop) -> set[str]:
+    """Pops of every queue of a topic look into them."""
+    return {pop_retry_topic(pop.topic, pop.group, v2) for v2 in (False, True)}

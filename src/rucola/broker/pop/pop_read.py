@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rucola.broker.filter.filtered_read import read_filtered
@@ -50,7 +50,7 @@ class Pop:
     header: PopMessageRequestHeader
     pop_time_ms: int
     revive_queue: int
-    tag_codes: Collection[int] | None
+    tag_codes: frozenset[int] | None
     expression: SqlExpression | None
     begin: int = 0
     waited_for: set[PoppedQueue] = field(default_factory=set)

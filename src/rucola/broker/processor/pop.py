@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
 from functools import partial
 
 from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
@@ -25,7 +24,7 @@ from rucola.remoting.server import Channel
 
 _TOO_LATE_MS = 500
 _TAG = "TAG"
-_Filter = tuple[Collection[int] | None, SqlExpression | None]
+_Filter = tuple[frozenset[int] | None, SqlExpression | None]
 
 
 class PopMessageProcessor:

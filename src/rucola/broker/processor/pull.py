@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from rucola.broker.processor.pull_admission import TAG, Asked, PullAdmissions, P
 from rucola.broker.services import BrokerServices
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.sysflag import PullSysFlag
-from rucola.errors import BrokerError
+from rucola.errors import BrokerError, RucolaError
 from rucola.protocol.answers import encode_pull_header
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
@@ -23,6 +24,7 @@ from rucola.remoting.server import Channel
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
+_log = logging.getLogger(__name__)
 _CODE = int(FrameColumn.CODE)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _FLAG = int(FrameColumn.FLAG)
@@ -133,12 +135,15 @@ class PullMessageProcessor:
         channel = request.channel
         if channel.closed:
             return
-        if not self._admissions.stands(request.admission):
-            admission = self._admitted(channel, request.opaque, request.serialize, request.admission.asked)
-            if admission is None:
-                return
-            request.admission = admission
-        self._read(request, may_wait=False)
+        try:
+            if not self._admissions.stands(request.admission):
+                admission = self._admitted(channel, request.opaque, request.serialize, request.admission.asked)
+                if admission is None:
+                    return
+                request.admission = admission
+            self._read(request, may_wait=False)
+        except Exception as error:  # noqa: BLE001 - one failure costs one request, which is answered all the same
+            _fail(request, error)
 
     def _admitted(self, channel: Channel, opaque: int, serialize: int, asked: tuple[Any, ...]) -> Admission | None:
         """What a request may read; None when it was refused."""
@@ -149,8 +154,12 @@ class PullMessageProcessor:
             return None
 
     def _fetched(self, request: PullRequest, may_wait: bool) -> None:
-        if not request.channel.closed:
+        if request.channel.closed:
+            return
+        try:
             self._read(request, may_wait, fetched=True)
+        except Exception as error:  # noqa: BLE001 - see resume
+            _fail(request, error)
 
     def _begin(self, request: PullRequest, sys_flag: int, commit_offset: int, suspend_timeout_ms: int) -> None:
         offsets = self._offsets
@@ -231,6 +240,13 @@ def _refuse(channel: Channel, opaque: int, serialize: int, refusal: BrokerError)
 
 def _refuse_busy(request: PullRequest) -> None:
     _refuse(request.channel, request.opaque, request.serialize, BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+
+
+def _fail(request: PullRequest, error: Exception) -> None:
+    channel = request.channel
+    _log.error("pull of %s failed", channel.remote_address, exc_info=not isinstance(error, RucolaError))
+    refusal = BrokerError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+    _refuse(channel, request.opaque, request.serialize, refusal)
 
 
 def _answer(request: PullRequest, code: int, result: GetMessageResult) -> None:

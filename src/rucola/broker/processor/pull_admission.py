@@ -7,7 +7,6 @@ of their own.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -226,7 +225,7 @@ def _text(data: bytes) -> str:
     return str(data, "utf-8", "replace")
 
 
-def _tag_codes(expression: str) -> Collection[int] | None:
+def _tag_codes(expression: str) -> frozenset[int] | None:
     """Tag codes of an expression; None for all messages."""
     try:
         return parse_tags(expression)

@@ -1,0 +1,96 @@
+"""When what waits has waited long enough: a wheel of moments, each with what ends then. Event loop only.
+
+Adding and removing cost the same however much waits, and the loop has one timer for all of it. Moments are rounded up
+to ``STEP_S``. Removed entries leave nothing behind but an empty moment, which is dropped when its turn comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+_log = logging.getLogger(__name__)
+
+STEP_S = 0.01
+_PER_SECOND = round(1 / STEP_S)
+_ROUNDING = 1e-3
+"""Steps that sums of floating point numbers may be off by."""
+
+
+class Timer(Protocol):
+    """What ``loop.call_later`` returns."""
+
+    def cancel(self) -> None:
+        """Forget the call."""
+
+
+W = TypeVar("W")
+
+
+class Deadlines(Generic[W]):
+    """The moments.
+
+    Args:
+        monotonic: seconds.
+        call_later: ``(seconds, callback) -> Timer``, the loop's.
+        expired: called with each entry when its time is over; it was removed.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float], call_later: Callable[..., Timer], expired: Callable[[W], None]
+    ) -> None:
+        self._monotonic = monotonic
+        self._call_later = call_later
+        self._expired = expired
+        self._moments: dict[int, dict[W, None]] = {}
+        self._order: list[int] = []
+        """A heap of the keys of ``_moments``."""
+        self._timer: Timer | None = None
+        self._timer_moment = 0
+        self._turning = False
+
+    def add(self, entry: W, after_s: float) -> int:
+        """Let ``entry`` expire in ``after_s`` seconds; returns the moment, which ``remove`` takes."""
+        moment = math.ceil((self._monotonic() + after_s) * _PER_SECOND - _ROUNDING)
+        entries = self._moments.get(moment)
+        if entries is None:
+            entries = self._moments[moment] = {}
+            heapq.heappush(self._order, moment)
+            if not self._turning and (self._timer is None or moment < self._timer_moment):
+                self._arm()
+        entries[entry] = None
+        return moment
+
+    def remove(self, entry: W, moment: int) -> None:
+        """``entry`` ended before its time, or expires right now."""
+        self._moments[moment].pop(entry, None)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_moment = self._order[0]
+        self._timer = self._call_later(max(self._timer_moment / _PER_SECOND - self._monotonic(), 0), self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        self._turning = True
+        try:
+            now = self._monotonic() * _PER_SECOND + _ROUNDING
+            while self._order and (self._order[0] <= now or not self._moments[self._order[0]]):
+                moment = heapq.heappop(self._order)
+                entries = self._moments[moment]
+                while entries:
+                    entry = next(iter(entries))
+                    del entries[entry]
+                    try:
+                        self._expired(entry)
+                    except Exception:  # noqa: BLE001 - a defect costs one entry, not all that come after it
+                        _log.exception("what waited long enough was not resumed")
+                del self._moments[moment]  # not before: what expired may have removed others of this moment
+        finally:
+            self._turning = False
+            if self._order:
+                self._arm()

@@ -1,0 +1,171 @@
+"""Pops that wait: who is woken, one at a time, when, and that it costs no more because more wait."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+import pytest
+
+from rucola.broker.pop.pop_hold import ALL_QUEUES, HeldPop, PopHold
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
+
+
+class Connection:
+    remote_address = "10.0.0.1:2"
+    closed = False
+
+
+class Scene:
+    def __init__(self, waiting_max: int = 200_000) -> None:
+        self.clock = ManualClock(0)
+        self.loop = ManualLoop(self.clock)
+        self.resumed: list[HeldPop] = []
+        self.hold = PopHold(self.clock.monotonic, self.loop.call_later, waiting_max, waiting_max)
+
+    def held(
+        self,
+        group: str = "g",
+        queue_id: int = ALL_QUEUES,
+        after_ms: int = 10_000,
+        tags: set[int] | None = None,
+        question: bool = False,
+        channel: Connection | None = None,
+    ) -> HeldPop:
+        wanted = None if tags is None else frozenset(tags)
+        deadline_ms = self.clock.wall_ms() + after_ms
+        pop = HeldPop(channel or Connection(), "T", group, queue_id, deadline_ms, lambda: None, wanted, question)
+        pop.resume = lambda: self.resumed.append(pop)
+        assert self.hold.hold(pop, self.clock.wall_ms())
+        return pop
+
+    def passes(self, milliseconds: int = 0) -> list[HeldPop]:
+        """Who is resumed in this time."""
+        before = len(self.resumed)
+        self.clock.advance(milliseconds)
+        self.loop.run()
+        return self.resumed[before:]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_message_wakes_one_pop_of_each_group_the_one_whose_time_is_over_first(scene):
+    later, first, other = scene.held(after_ms=9000), scene.held(after_ms=3000), scene.held("h", queue_id=2)
+    scene.held("i", queue_id=1)
+    question = scene.held(question=True)
+    scene.hold.arrived(b"T", 2, None)
+    assert scene.passes() == [first, question, other]
+    scene.hold.arrived(b"T", 2, None)
+    assert scene.passes() == [later]
+    scene.hold.arrived(b"T", 0, None)
+    assert scene.passes() == []
+    assert len(scene.hold) == 1
+
+
+def test_a_tag_wakes_the_first_whom_it_concerns(scene):
+    scene.held(after_ms=1000, tags={2})
+    wanted, every = scene.held(after_ms=2000, tags={1, 2}), scene.held(after_ms=3000)
+    scene.hold.arrived(b"T", 0, 1)
+    assert scene.passes() == [wanted]
+    scene.hold.arrived(b"T", 0, 1)
+    assert scene.passes() == [every]
+    scene.hold.arrived(b"T", 0, 1)
+    assert scene.passes() == []
+
+
+@pytest.mark.parametrize("retry_topic", [b"%RETRY%g_T", b"%RETRY%g+T"])
+def test_a_message_of_a_retry_topic_wakes_a_pop_of_each_queue(scene, retry_topic):
+    pops = [scene.held(queue_id=queue_id, tags={7}) for queue_id in (ALL_QUEUES, 0, 5)]
+    scene.held("h")
+    scene.hold.arrived(retry_topic, 0, 1)
+    assert scene.passes() == pops
+    scene.hold.arrived(retry_topic, 0, 1)
+    assert scene.passes() == []
+
+
+def test_a_deadline_resumes_in_its_time(scene):
+    pop = scene.held(after_ms=3000)
+    assert scene.passes(2999) == []
+    assert scene.passes(1) == [pop]
+    assert scene.passes(60_000) == []
+
+
+def test_one_whose_connection_closed_after_it_was_woken_hands_the_message_on(scene):
+    gone, next_one = scene.held(after_ms=1000), scene.held(after_ms=2000)
+    scene.hold.arrived(b"T", 0, None)
+    gone.channel.closed = True
+    assert scene.passes() == [next_one]
+
+
+def test_a_closed_connection_is_forgotten(scene):
+    channel = Connection()
+    scene.held(channel=channel, after_ms=1000)
+    scene.held(channel=channel, group="h", question=True)
+    other = scene.held(after_ms=2000)
+    scene.hold.channel_closed(channel)
+    assert (len(scene.hold), scene.hold.count("T", "g", ALL_QUEUES)) == (1, 1)
+    scene.hold.arrived(b"T", 0, None)
+    assert scene.passes(60_000) == [other]
+    assert (scene.hold._queues, scene.hold._retry_queues, len(scene.hold._share)) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize("reason", ["message", "deadline", "stop"])
+def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, reason):
+    broken, sound = scene.held(after_ms=1000), scene.held("h", after_ms=1000)
+
+    def fail() -> None:
+        raise ValueError("a defect")
+
+    broken.resume = fail
+    with caplog.at_level(logging.ERROR):
+        if reason == "message":
+            scene.hold.arrived(b"T", 0, None)
+        elif reason == "stop":
+            scene.hold.release_all()
+        assert scene.passes(1000) == [sound] if reason != "stop" else scene.resumed == [sound]
+    assert (len(scene.hold), len(scene.hold._share)) == (0, 0)
+    assert "pop of 10.0.0.1:2 was not resumed" in caplog.text
+
+
+def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
+    """Against a list that is searched, which is right and slow."""
+    chooser, waiting = random.Random(7), list[HeldPop]()
+    for _ in range(3000):
+        scene.passes(chooser.randrange(30))
+        waiting = [pop for pop in waiting if pop.waits]
+        action = chooser.randrange(4)
+        if action < 2:
+            tags = chooser.choice([None, {1}, {2}, {1, 2}])
+            waiting.append(scene.held(after_ms=chooser.randrange(1, 2000), tags=tags))
+        elif action == 2 and waiting:
+            scene.hold.channel_closed(chooser.choice(waiting).channel)
+        else:
+            tag = chooser.choice([None, 1, 2, 3])
+            passing = [pop for pop in waiting if tag is None or pop.tag_codes is None or tag in pop.tag_codes]
+            scene.hold.arrived(b"T", 0, tag)
+            assert scene.passes() == ([min(passing, key=lambda pop: pop.deadline_ms)] if passing else [])
+        waiting = [pop for pop in waiting if pop.waits]
+        assert len(scene.hold) == scene.hold.count("T", "g", ALL_QUEUES) == len(waiting)
+        heaps = scene.hold._queues[("T", ALL_QUEUES)][("g", False)].heaps.values() if waiting else []
+        assert all(len(heap) <= 2 * len(waiting) + 17 + len(waiting) for heap in heaps)
+
+
+def test_81_920_pops_cost_no_more_than_few(scene):
+    """Each search in a list of all made this quadratic: one wake-up took seconds."""
+    began = time.process_time()
+    channels = [Connection() for _ in range(20)]
+    for number in range(81_920):
+        scene.held(after_ms=90_000 - number, channel=channels[number // 4096])
+    for _ in range(20_000):
+        scene.hold.arrived(b"T", 0, 3)
+    assert len(scene.passes()) == 20_000
+    for channel in channels[:10]:
+        scene.hold.channel_closed(channel)
+    assert len(scene.hold) == 81_920 - 20_000 - 40_960
+    assert len(scene.passes(90_000)) == 20_960
+    assert time.process_time() - began < 8
