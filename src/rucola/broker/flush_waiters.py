@@ -1,4 +1,4 @@
-"""Answers to stored messages that wait for the disk (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
+"""Answers that wait for the disk, whatever they answer (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
 
 Answers are encoded when the message is appended and kept here, in append order, until the flushed offset passes the end
 of the record. All that one sync covers leaves with one write per connection. Every answer leaves exactly once:
@@ -8,9 +8,12 @@ Event loop only.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+
+_log = logging.getLogger(__name__)
 
 Answers = bytes | bytearray
 Entry = tuple[int, float, Any, Answers]
@@ -45,8 +48,11 @@ class FlushWaiters:
         return len(self._waiting)
 
     def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
-        """Keep ``answers`` until everything below ``end_physical_offset`` is on disk. Offsets never decrease."""
-        self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
+        """Keep ``answers`` until everything below ``end_physical_offset`` is on disk and those before them have left."""
+        waiting = self._waiting
+        if waiting and waiting[-1][0] > end_physical_offset:
+            end_physical_offset = waiting[-1][0]
+        waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
         channel.owe(len(answers))
         if not self._timer_runs:
             self._timer_runs = True
@@ -83,10 +89,16 @@ class FlushWaiters:
         parts: dict[Any, list[Answers]] = {}
         for _, _, channel, answers in entries:
             channel.settle(len(answers))
-            parts.setdefault(channel, []).append(self._refuse(answers, remark))
+            try:
+                parts.setdefault(channel, []).append(self._refuse(answers, remark))
+            except Exception:  # noqa: BLE001 - as in _send
+                _log.exception("answer to %s is no answer", channel.remote_address)
         _send(parts)
 
 
 def _send(parts: dict[Any, list[Answers]]) -> None:
     for channel, answers in parts.items():
-        channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
+        try:
+            channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
+        except Exception:  # noqa: BLE001 - a connection in trouble must not cost the others their answers
+            _log.exception("answer to %s was not sent", channel.remote_address)

@@ -22,6 +22,9 @@ from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.errors import DiskError
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import Answer
+from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -135,6 +138,13 @@ class BrokerServices:
     def sends_waiting(self) -> int:
         """Groups of answers that wait for the disk."""
         return len(self.waiters) if self.waiters is not None else 0
+
+    def when_safe(self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int) -> Answer:
+        """``answer``, or None and it leaves when the log is on the disk up to ``end``, or is known not to be."""
+        if self.waiters is None or command.is_oneway or end <= self.store.flushed_offset:
+            return answer
+        self.waiters.add(end, channel, answer.encode())
+        return None
 
     def persist(self) -> None:
         """Write the progress of consumers, and their filters."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
@@ -20,7 +19,6 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.log.cold_read import ColdRecords
 
-_LOOK_AGAIN_S = 0.002
 _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_TOPIC}."
 
 
@@ -28,48 +26,36 @@ class EndTransactionProcessor:
     """Serves 37 and 323. Clients send 37 oneway; who waits for an answer gets it when the outcome is safe."""
 
     def __init__(self, services: BrokerServices) -> None:
-        self._store = services.store
+        self._when_safe = services.when_safe
         self._transactions = services.transactions
         self._cold_reads = services.cold_reads
 
-    def end(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """37. A producer that has not decided is not answered, it will be asked."""
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
             return None
-        return self._cold_reads.serve(partial(self._end, command, header))
+        return self._cold_reads.serve(partial(self._end, channel, command, header))
 
-    def resume_check(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def resume_check(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """323: a half message that was given up waits for its producer once more."""
         header = ResumeCheckHalfMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset
         except ValueError:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, _NOT_PUT_BACK) from None
-        return self._cold_reads.serve(partial(self._resume_check, command, physical_offset))
+        return self._cold_reads.serve(partial(self._resume_check, channel, command, physical_offset))
 
     def _end(
-        self, command: RemotingCommand, header: EndTransactionRequestHeader, cold: ColdRecords
-    ) -> Answer | Awaitable[Answer]:
+        self, channel: Channel, command: RemotingCommand, header: EndTransactionRequestHeader, cold: ColdRecords
+    ) -> Answer:
         end = self._transactions.end(header, cold)
         if header.commit_or_rollback == MessageSysFlag.TRANSACTION_ROLLBACK and not command.is_oneway:
             end = self._transactions.note_outcomes()
-        return self._answer(command, end)
+        return self._when_safe(channel, command, success(command), end)
 
     def _resume_check(
-        self, command: RemotingCommand, physical_offset: int, cold: ColdRecords
-    ) -> Answer | Awaitable[Answer]:
-        return self._answer(command, self._transactions.resume_check(physical_offset, cold))
-
-    def _answer(self, command: RemotingCommand, end: int) -> Answer | Awaitable[Answer]:
-        if command.is_oneway or not self._store.config.sync_flush:
-            return success(command)
-        return self._when_safe(command, end)
-
-    async def _when_safe(self, command: RemotingCommand, end: int) -> Answer:
-        limit = asyncio.get_running_loop().time() + self._store.config.sync_flush_timeout_ms / 1000
-        while self._store.flushed_offset < end:
-            if asyncio.get_running_loop().time() > limit:
-                return None  # the producer asks again, or is asked
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        return success(command)
+        self, channel: Channel, command: RemotingCommand, physical_offset: int, cold: ColdRecords
+    ) -> Answer:
+        end = self._transactions.resume_check(physical_offset, cold)
+        return self._when_safe(channel, command, success(command), end)

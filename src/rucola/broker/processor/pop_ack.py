@@ -36,7 +36,7 @@ class PopAckProcessor:
         self._orders = orders
         self._log = log
         self._hold = hold
-        self._waiters = services.waiters
+        self._when_safe = services.when_safe
         self._wall_ms = services.clock.wall_ms
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
@@ -161,12 +161,3 @@ class PopAckProcessor:
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{config.read_queue_nums}] consumer:[{channel.remote_address}]",
             )
-
-    def _when_safe(
-        self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int
-    ) -> RemotingCommand | None:
-        """The answer, or None and it leaves when the log is on the disk up to ``end``."""
-        if self._waiters is None or command.is_oneway or end <= self._store.flushed_offset:
-            return answer
-        self._waiters.add(self._store.max_offset, channel, answer.encode())
-        return None

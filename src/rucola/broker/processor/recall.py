@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-
 from rucola.broker.processor.processor import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.timer.timer_rewrite import RecallHandle
@@ -16,11 +13,11 @@ from rucola.formats.properties import encode_properties
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.results import PutMessageStatus
 
 _TAG = "_RECALL_TAG_"
-_LOOK_AGAIN_S = 0.002
 
 
 class RecallMessageProcessor:
@@ -32,8 +29,9 @@ class RecallMessageProcessor:
         self._topics = services.topics
         self._timer = services.timers.rewriter
         self._wall_ms = services.clock.wall_ms
+        self._when_safe = services.when_safe
 
-    def recall(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+    def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
         """370. Whether the message still waited shows when it is due: then it does not come.
 
         Refused when recalls are not allowed here, or the handle names no message that waits on this broker.
@@ -44,9 +42,7 @@ class RecallMessageProcessor:
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, region)
         answer.ext_fields |= region
-        if command.is_oneway or not self._store.config.sync_flush:
-            return answer
-        return self._when_safe(answer, end)
+        return self._when_safe(channel, command, answer, end)
 
     def _recall(self, channel: Channel, command: RemotingCommand) -> tuple[RemotingCommand, int]:
         """The answer, and the end of what must be on the disk before it."""
@@ -90,14 +86,6 @@ class RecallMessageProcessor:
         if not 0 < left_ms < self._store.config.timer_max_delay_sec * 1000:
             raise _illegal("timestamp invalid")
         return handle
-
-    async def _when_safe(self, answer: RemotingCommand, end: int) -> RemotingCommand | None:
-        limit = asyncio.get_running_loop().time() + self._store.config.sync_flush_timeout_ms / 1000
-        while self._store.flushed_offset < end:
-            if asyncio.get_running_loop().time() > limit:
-                return None  # the producer asks again
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        return answer
 
 
 def _illegal(problem: str) -> BrokerError:
