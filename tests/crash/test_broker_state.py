@@ -12,8 +12,8 @@ from tests.crash.broker_workloads import WORKLOADS
 from rucola.broker.pop.pop_offsets import PopOffsets
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
-from rucola.broker.processor.pop_ack import PopAckProcessor
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
+from rucola.broker.services import BrokerServices
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.store.message_store import MessageStore
@@ -35,7 +35,7 @@ def test_power_cuts(name: str, sync: bool) -> None:
 
 def answered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """An acknowledgement is answered when it is in memory."""
-    monkeypatch.setattr(PopAckProcessor, "_when_safe", lambda _, __, ___, answer, ____: answer)
+    monkeypatch.setattr(BrokerServices, "when_safe", lambda _, __, ___, answer, ____: answer)
 
 
 def answered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:

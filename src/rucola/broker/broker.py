@@ -24,7 +24,7 @@ from rucola.broker.processor.pull import PullMessageProcessor
 from rucola.broker.processor.send import SendMessageProcessor
 from rucola.broker.processor.send_response import flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Rewriter
-from rucola.broker.registration import Registration
+from rucola.broker.registration import REGISTER_AGAIN_S, Registration
 from rucola.broker.request_handler import RequestHandler
 from rucola.broker.requests import register_requests
 from rucola.broker.schedule.delivery import DelayedDelivery
@@ -43,6 +43,7 @@ from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.machine import process_id
+from rucola.runtime.supervision import Pause, PeriodicWork
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
@@ -91,9 +92,10 @@ class Broker:
                 connections_per_address_max=config.connections_per_address_max,
                 tls=server_tls(config),
             ),
+            services.supervisor,
         )
         self._processors = ProcessorTable(config.admin_broker_thread_pool_queue_capacity)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._periodic: list[PeriodicWork] = []
         self._delivery: DelayedDelivery
         self._checks: TransactionCheckService
         self._registration: Registration
@@ -149,7 +151,7 @@ class Broker:
             await self._server.close()
             raise
         await self._registration.register()
-        self._tasks = [loop.create_task(work) for work in self._periodical_work()]
+        self._work_periodically(loop)
         self._delivery.start()
         services.timers.start(loop, services.cold_reads)
         self._checks.start(services.transactions, services.cold_reads)
@@ -160,9 +162,7 @@ class Broker:
         """Stop; every message that was answered is on its way to the disk or there, every waiting sender hears."""
         services = self.services
         self._handler.stopping = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*[work.stop() for work in self._periodic])
         await self._registration.close()
         services.hold.release_all()
         await services.pops.stop()
@@ -193,10 +193,8 @@ class Broker:
     def channel_closed(self, channel: Channel) -> None:
         """Forget the client at the other end."""
         services = self.services
-        services.producers.channel_closed(channel)
-        services.consumers.channel_closed(channel)
-        services.hold.channel_closed(channel)
-        services.pops.channel_closed(channel)
+        for part in (services.producers, services.consumers, services.hold, services.pops):
+            services.supervisor.call("end of a connection", part.channel_closed, channel)
 
     # -- wiring -------------------------------------------------------------------------------------------------------
 
@@ -238,11 +236,11 @@ class Broker:
                 services.clock.monotonic, store.config.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later
             )
         services.outer_api = BrokerOuterApi(config, self.address, services.clock.wall_ms)
-        self._registration = Registration(config, loop, services.outer_api, services.topics)
+        self._registration = Registration(loop, services.outer_api, services.topics)
         self._wire_transactions(loop)
         pull = PullMessageProcessor(services)
         services.cold_reads = pull.cold_reads
-        self._delivery = DelayedDelivery(services.schedule, loop, services.cold_reads)
+        self._delivery = DelayedDelivery(services.schedule, loop, services.cold_reads, services.supervisor)
         services.hold = pull.hold = PullRequestHold(
             store.max_queue_offset, pull.resume, services.clock.monotonic, loop.call_later
         )
@@ -279,6 +277,7 @@ class Broker:
             loop,
             config.transaction_check_interval_ms,
             config.transaction_op_batch_interval_ms,
+            services.supervisor,
         )
         services.transactions = TransactionalMessageService(
             self.store,
@@ -296,28 +295,32 @@ class Broker:
 
     # -- at intervals -------------------------------------------------------------------------------------------------
 
-    def _periodical_work(self) -> list[Coroutine[Any, Any, None]]:
+    def _work_periodically(self, loop: asyncio.AbstractEventLoop) -> None:
         config, services = self.config, self.services
-        work = [
-            self._registration.run(),
-            _every(lambda: config.flush_consumer_offset_interval_ms / 1000, services.persist),
-            _every(lambda: SCAN_INTERVAL_S, self._close_silent_clients),
-            _every(lambda: RECHECK_INTERVAL_S, services.hold.recheck),
-            _every(lambda: SAMPLE_INTERVAL_S, services.stats.sample),
-        ]
-        if services.access is not None:
-            work.append(services.access.reload_periodically())
-        return work
+
+        def every(
+            name: str,
+            pause_s: Callable[[], float],
+            work: Callable[[], Coroutine[Any, Any, None] | None],
+            first_s: Pause = None,
+        ) -> None:
+            self._periodic.append(services.supervisor.every(name, pause_s, work, loop, first_s))
+
+        every(
+            "registration with the name servers",
+            lambda: config.register_name_server_period_ms / 1000,
+            self._registration.register,
+            REGISTER_AGAIN_S,
+        )
+        every("writing of consumer offsets", lambda: config.flush_consumer_offset_interval_ms / 1000, services.persist)
+        every("search for silent clients", lambda: SCAN_INTERVAL_S, self._close_silent_clients)
+        every("recheck of held pulls", lambda: RECHECK_INTERVAL_S, services.hold.recheck)
+        every("sampling of rates", lambda: SAMPLE_INTERVAL_S, services.stats.sample)
+        if services.access is not None and services.access.users is None:
+            every("reload of accounts", services.access.reload_interval_s, services.access.reload)
 
     def _close_silent_clients(self) -> None:
         services = self.services
         limit = services.clock.monotonic() - self.config.channel_expired_timeout_ms / 1000
         for channel in {*services.producers.silent_since(limit), *services.consumers.silent_since(limit)}:
             channel.close()
-
-
-async def _every(pause_s: Callable[[], float], work: Callable[[], None]) -> None:
-    """Do ``work`` again and again; the pause is asked for each time, since options may change."""
-    while True:
-        await asyncio.sleep(pause_s())
-        work()

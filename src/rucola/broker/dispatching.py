@@ -1,4 +1,8 @@
-"""Between the store and those who wait: when records come to their queues, and who hears of them. Event loop only."""
+"""Between the store and those who wait: when records come to their queues, and who hears of them. Event loop only.
+
+The store's ``dispatch`` records what arrived; those who wait are told after it, each guarded. A pull or pop that cannot
+be resumed is answered with its error by whoever resumes it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
 """The reference's dispatcher sleeps as long between its rounds."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+_ANSWERS = "answers that waited for the disk"
 
 
 class Dispatching:
@@ -51,10 +56,11 @@ class Dispatching:
     def flushed(self) -> None:
         """The log is on the disk further than before, or cannot be brought there."""
         services = self._services
-        if services.waiters is not None:
-            services.waiters.release(services.store.flushed_offset)
+        waiters, call = services.waiters, services.supervisor.call
+        if waiters is not None:
+            call(_ANSWERS, waiters.release, services.store.flushed_offset)
             if services.store.state is StoreState.IO_ERROR:
-                services.waiters.fail_all("a sync of the disk failed")
+                call(_ANSWERS, waiters.fail_all, "a sync of the disk failed")
         self._schedule()
 
     def pending(self) -> None:
@@ -62,16 +68,6 @@ class Dispatching:
         if self._call is not None:
             self._call.cancel()
             self._dispatch()
-
-    def _arrived(self, topic: bytes, queue_id: int, max_queue_offset: int, tags_code: int | None) -> None:
-        """Messages came into a queue."""
-        services = self._services
-        services.hold.arrived(topic, queue_id, max_queue_offset, tags_code)
-        services.pops.arrived(topic, queue_id, tags_code)
-        if topic == _SCHEDULE_TOPIC:
-            self._delivery.arrived()
-        elif topic == TIMER:
-            services.timers.arrived()
 
     def _schedule(self) -> None:
         """Within this turn of the loop when a pull waits; else so late that the sends of a few reads share it."""
@@ -83,7 +79,8 @@ class Dispatching:
 
     def _dispatch(self) -> None:
         self._call = None
-        store = self._services.store
+        services = self._services
+        store = services.store
         if store.state is StoreState.STOPPED:
             return
         try:
@@ -93,12 +90,19 @@ class Dispatching:
             if not self.failed:
                 self.failed = True
                 event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)
+            services.supervisor.failures["dispatch"] += 1
         self._wake()
 
     def _wake(self) -> None:
-        """Tells those who wait, after the store is done; what one of them throws concerns nobody else."""
-        for arrival in self._services.store.take_arrivals():
-            try:
-                self._arrived(*arrival)
-            except Exception:  # noqa: BLE001 - whatever it is, the other queues' waiters must hear of their messages
-                _log.exception("waiters for %s/%d not woken", arrival[0].decode(errors="replace"), arrival[1])
+        """Tell those who wait, after the store is done; what one of them raises concerns nobody else."""
+        services = self._services
+        call, hold = services.supervisor.call, services.hold
+        for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():
+            if len(hold):
+                call("waking of pulls", hold.arrived, topic, queue_id, max_queue_offset, tags_code)
+            if services.pops.waiting:
+                call("waking of pops", services.pops.arrived, topic, queue_id, tags_code)
+            if topic == _SCHEDULE_TOPIC:
+                call("waking of delayed messages", self._delivery.arrived)
+            elif topic == TIMER:
+                call("waking of timed messages", services.timers.arrived)

@@ -48,7 +48,7 @@ class FlushWaiters:
         return len(self._waiting)
 
     def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
-        """Keep ``answers`` until everything below ``end_physical_offset`` is on disk and those before them have left."""
+        """Keep ``answers`` until all below ``end_physical_offset`` is on disk, and those before them have left."""
         waiting = self._waiting
         if waiting and waiting[-1][0] > end_physical_offset:
             end_physical_offset = waiting[-1][0]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 
 from rucola.broker.longpolling.cold_reads import ColdReads
+from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
-
-_log = logging.getLogger(__name__)
 
 _AFTER_ERROR_MS = 10_000
 
@@ -19,7 +17,7 @@ class PacedWork:
     """Calls ``step`` whenever there is something to do. Life: ``start``, ``stop``.
 
     Args:
-        name: what is done, for the log.
+        name: what is done, for log and metrics.
         step: does what can be done, and returns the milliseconds after which to call it again; None: after ``soon``.
             What it did before it raised ``NotInMemoryError`` counts; it is called again when the rest was fetched.
     """
@@ -30,11 +28,14 @@ class PacedWork:
         step: Callable[[ColdRecords], int | None],
         loop: asyncio.AbstractEventLoop,
         cold_reads: ColdReads,
+        supervisor: Supervisor,
     ) -> None:
         self._name = name
         self._step = step
         self._loop = loop
         self._cold_reads = cold_reads
+        self._supervisor = supervisor
+        supervisor.failures[name] += 0
         self._works = False
         self._fetching = False
         self._call: asyncio.Handle | None = None
@@ -69,9 +70,11 @@ class PacedWork:
             self._fetching = True
             self._cold_reads.fetch(cold.fetch).add_done_callback(partial(self._fetched, cold))
             return
-        except Exception:  # noqa: BLE001 - whatever one message holds, the others must come
-            _log.exception("%s failed, tried again later", self._name)
+        except Exception as error:  # noqa: BLE001 - whatever one message holds, the others must come
+            self._supervisor.failed(self._name, error)
             pause_ms = _AFTER_ERROR_MS
+        else:
+            self._supervisor.succeeded(self._name)
         if pause_ms is not None:
             self._schedule(pause_ms)
 

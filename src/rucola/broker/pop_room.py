@@ -61,7 +61,7 @@ class PopRoom:
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
         """Messages came into a queue."""
-        if self.popping is not None and len(self.popping.hold):
+        if self.popping is not None:
             self.popping.hold.arrived(topic, queue_id, tags_code)
 
     def channel_closed(self, channel: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +23,9 @@ from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import DiskError, RucolaError
-from rucola.runtime.logs import event
+from rucola.errors import RucolaError
+from rucola.runtime.supervision import PeriodicWork
 
-_log = logging.getLogger(__name__)
 _REVIVE_QUEUES = 8
 _UNNOTED_INTERVALS = 12
 """Consumer offsets on the disk are taken to be no older than so many of the intervals in which they are written."""
@@ -59,7 +57,7 @@ class Popping:
         self._modes = RequestModeManager(tables.replacer(MODES))
         self._walk = QueueWalk(config, services.topics)
         self._revive: ReviveService
-        self._reviving: asyncio.Task[None] | None = None
+        self._reviving: PeriodicWork | None = None
         self.hold = PopHold(clock.monotonic, self._call_later, config.max_pop_polling_size, config.pop_polling_size)
 
     def load(self, after_pops: bool) -> None:
@@ -117,7 +115,14 @@ class Popping:
 
     def start(self) -> None:
         """Begin with whatever became due while nobody looked."""
-        self._reviving = asyncio.get_running_loop().create_task(self._revive_periodically())
+        self._reviving = self._services.supervisor.every(
+            "revival of popped messages",
+            lambda: self._config.revive_interval_ms / 1000,
+            self._revive_some,
+            asyncio.get_running_loop(),
+            first_s=0,
+            after_error_s=_AFTER_ERROR_S,
+        )
 
     def settle(self) -> None:
         """Note what reached the disk; the consumer offsets are about to be written."""
@@ -126,27 +131,17 @@ class Popping:
 
     def persist(self) -> None:
         """Write the table of messages popped in order when it changed."""
-        try:
-            self._orders.persist()
-        except DiskError as error:
-            event(_log, logging.ERROR, "order of popped messages not written, tried again later", error=error)
+        self._orders.persist()
 
     async def stop(self) -> None:
         """Revive nothing more, release the pops that wait."""
         self.hold.release_all()
         if self._reviving is not None:
-            self._reviving.cancel()
-            await asyncio.gather(self._reviving, return_exceptions=True)
+            await self._reviving.stop()
 
-    async def _revive_periodically(self) -> None:
-        while True:
-            pause_s = self._config.revive_interval_ms / 1000
-            try:
-                pause_s = 0 if await self._services.cold_reads.done(self._revive.work) else pause_s
-            except Exception:  # noqa: BLE001 - whatever one record holds, the others must come
-                _log.exception("popped messages cannot be made visible again, tried again later")
-                pause_s = _AFTER_ERROR_S
-            await asyncio.sleep(pause_s)
+    async def _revive_some(self) -> float | None:
+        """The pause; none while there is more."""
+        return 0 if await self._services.cold_reads.done(self._revive.work) else None
 
     async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
         """The queues of a topic as the name servers know them, else those of this broker."""

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-from rucola.broker.config import BrokerConfig
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.topic_config import TopicConfig
 
-_REGISTER_AGAIN_S = 10.0
-"""The second registration comes early (protocol.md 7.2)."""
+REGISTER_AGAIN_S = 10.0
+"""The second registration comes early, as the reference's."""
 
 
 class Registration:
-    """Life: ``register``, ``run``, ``close``."""
+    """Life: ``register``, again and again, ``close``."""
 
     def __init__(
         self,
-        config: BrokerConfig,
         loop: asyncio.AbstractEventLoop,
         api: BrokerOuterApi,
         topics: TopicConfigManager,
     ) -> None:
-        self._config = config
         self._loop = loop
         self._api = api
         self._topics = topics
@@ -33,14 +30,6 @@ class Registration:
     async def register(self) -> None:
         """Tell every name server of all topics."""
         await self._api.register_all(self._topics.table, self._topics.data_version)
-
-    async def run(self) -> None:
-        """Do so again and again."""
-        pause_s = _REGISTER_AGAIN_S
-        while True:
-            await asyncio.sleep(pause_s)
-            await self.register()
-            pause_s = self._config.register_name_server_period_ms / 1000
 
     async def close(self) -> None:
         """Say goodbye to the name servers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import TYPE_CHECKING
 
@@ -21,13 +20,12 @@ from rucola.broker.subscription.subscription_group_manager import SubscriptionGr
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
-from rucola.errors import DiskError
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
-from rucola.runtime.logs import event
+from rucola.runtime.supervision import Supervisor
 from rucola.store.config import delay_levels_ms
 from rucola.store.message_store import MessageStore
 
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from rucola.broker.processor.send import SendMessageProcessor
     from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
-_log = logging.getLogger(__name__)
 _CONSUMER_OFFSETS = "consumerOffset.json"
 
 
@@ -54,6 +51,7 @@ class BrokerServices:
         cold_reads: requests for messages that are not in memory.
         hold: pulls that wait for messages.
         outer_api: the way to the name servers.
+        supervisor: of all that runs by itself.
         send: checks sends, and those of replies too.
         waiters: answers that wait for the disk; None when none do.
     """
@@ -72,6 +70,7 @@ class BrokerServices:
         self.files = files
         self.clock = clock
         self.random_below = random.randrange
+        self.supervisor = Supervisor()
         tables = self.tables = ConfigFiles(files, store.root)
         self._topics_loaded = False
         wall_ms = clock.wall_ms
@@ -91,7 +90,7 @@ class BrokerServices:
         self.schedule = ScheduleMessageService(
             store, self.delay_levels_ms, wall_ms, tables.replacer("delayOffset.json")
         )
-        self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below)
+        self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below, self.supervisor)
         self.halves = HalfMessages(store, self.offsets, wall_ms)
         self.pops = PopRoom(self)
         self.access: BrokerAccess | None = None
@@ -147,14 +146,12 @@ class BrokerServices:
         return None
 
     def persist(self) -> None:
-        """Write the progress of consumers, and their filters."""
-        self.pops.settle()
-        self.pops.persist()
-        try:
-            self.offsets.persist()
-            self.filters.persist()
-        except DiskError as error:
-            event(_log, logging.ERROR, "consumer offsets or filters not written, tried again later", error=error)
+        """Write the progress of consumers, their filters, and what is popped in order, each whatever the others do."""
+        call = self.supervisor.call
+        call("settling of pops", self.pops.settle)
+        call("writing of orderly pops", self.pops.persist)
+        call("writing of consumer offsets", self.offsets.persist)
+        call("writing of consumer filters", self.filters.persist)
 
     def _load_topics(self) -> None:
         """Reads the topics, once; the store's lock is held by then."""

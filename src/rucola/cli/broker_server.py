@@ -6,6 +6,7 @@ from rucola.broker import Broker
 from rucola.broker.config import broker_options
 from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
+from rucola.runtime.supervision import Supervisor
 
 
 class BrokerServers:
@@ -49,13 +50,17 @@ def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = F
     return Broker(*broker_options(values))
 
 
-def health_of(broker: Broker) -> Health:
-    """What ``/readyz`` and ``/metrics`` say of one broker of this process."""
+def health_of(broker: Broker, *others: Supervisor) -> Health:
+    """What ``/readyz`` and ``/metrics`` say of one broker of this process.
+
+    Args:
+        others: of the process's other servers.
+    """
 
     def metrics() -> tuple[bytes, str]:
         from rucola.cli.metrics import BrokerCollector, metrics_of
 
-        return metrics_of(BrokerCollector(broker))
+        return metrics_of(BrokerCollector(broker, *others))
 
     def trouble() -> str:
         return "" if broker.ready else f"store {broker.store.state.value}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,13 +12,15 @@ from prometheus_client.registry import Collector
 
 from rucola.broker import Broker
 from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
+from rucola.runtime.supervision import Supervisor
 
 
 class BrokerCollector(Collector):
-    """Reads one broker."""
+    """Reads one broker. ``others``: supervisors of other servers of the process."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *others: Supervisor) -> None:
         self._broker = broker
+        self._supervisors = (broker.services.supervisor, *others)
 
     def collect(self) -> Iterator[Metric]:
         """All metrics, with their values now."""
@@ -39,6 +42,13 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
         )
+        failures = CounterMetricFamily(
+            "rucola_work_failures", "Turns of work that runs by itself which failed.", labels=["work"]
+        )
+        counts = sum((supervisor.failures for supervisor in self._supervisors), Counter[str]())
+        for work in sorted({name for supervisor in self._supervisors for name in supervisor.failures}):
+            failures.add_metric([work], counts[work])
+        yield failures
         access = broker.services.access
         if access is not None:
             accounts, guard = access.accounts, access.guard

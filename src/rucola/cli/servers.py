@@ -146,7 +146,7 @@ class UpServers:
         await broker.start()
         self._broker = broker
 
-        self._http.start(health_of(broker))
+        self._http.start(health_of(broker, self._namesrv.supervisor))
         return broker.store.root, {broker.config.broker_name: broker.address}
 
     async def _start_processes(self, namesrv: str) -> tuple[str, dict[str, str]]:

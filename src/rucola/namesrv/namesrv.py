@@ -25,6 +25,7 @@ from rucola.remoting.server import Channel, RemotingServer, ServerOptions, serve
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 
 _log = logging.getLogger(__name__)
 _FLAG = int(FrameColumn.FLAG)
@@ -89,6 +90,10 @@ class NameServer:
 
     Args:
         judge: of requests that are not for everybody; None trusts this machine and peers with a certificate.
+
+    Attributes:
+        routes: which brokers there are, and their topics.
+        supervisor: of all that runs by itself.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class NameServer:
         self._config = config
         self._judge = judge or self._judge_by_place
         self._files = files or Files()
+        self.supervisor = Supervisor()
         self.routes = RouteInfoManager((clock or SystemClock()).monotonic)
         self._kv_config = KVConfigManager()
         self._processors = ProcessorTable()
@@ -108,8 +114,8 @@ class NameServer:
         register_administration(self._processors, self.routes, self._kv_config, self._persist)
         NamesrvConfigProcessor(config).register_to(self._processors)
         options = ServerOptions(tls=server_tls(config))
-        self._server = RemotingServer(self, config.bind_address, config.listen_port, options)
-        self._scan: asyncio.TimerHandle | None = None
+        self._server = RemotingServer(self, config.bind_address, config.listen_port, options, self.supervisor)
+        self._scan: PeriodicWork | None = None
 
     @property
     def address(self) -> str:
@@ -128,13 +134,17 @@ class NameServer:
         if text is not None:
             self._kv_config.load(text, path)
         await self._server.start()
-        self._scan_later()
+        self._scan = self.supervisor.every(
+            "search for lost brokers",
+            lambda: self._config.scan_not_active_broker_interval_ms / 1000,
+            self._scan_now,
+            asyncio.get_running_loop(),
+        )
 
     async def shutdown(self) -> None:
         """Stop listening and close every connection."""
         if self._scan is not None:
-            self._scan.cancel()
-            self._scan = None
+            await self._scan.stop()
         await self._server.close()
         await self._processors.close()
 
@@ -166,14 +176,9 @@ class NameServer:
         if self._config.kv_config_path:
             self._files.replace_file(self._config.kv_config_path, self._kv_config.encode())
 
-    def _scan_later(self) -> None:
-        interval_s = self._config.scan_not_active_broker_interval_ms / 1000
-        self._scan = asyncio.get_running_loop().call_later(interval_s, self._scan_now)
-
     def _scan_now(self) -> None:
         for address in self.routes.scan():
             event(_log, logging.WARNING, "broker lost, it did not renew its registration", address=address)
-        self._scan_later()
 
 
 def _trusted(channel: Channel) -> bool:

@@ -22,6 +22,7 @@ from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.linger import Linger
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.runtime.logs import event
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import server_context
 
 __all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions", "ServerTls", "server_tls"]
@@ -100,9 +101,17 @@ class RemotingServer:
         host: address to listen on.
         port: port to listen on; 0 takes a free one, see ``port`` after ``start``.
         options: limits.
+        supervisor: of what runs by itself.
     """
 
-    def __init__(self, handler: FramesHandler, host: str, port: int, options: ServerOptions | None = None) -> None:
+    def __init__(
+        self,
+        handler: FramesHandler,
+        host: str,
+        port: int,
+        options: ServerOptions | None = None,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self.handler = handler
         self.host = host
         self.port = port
@@ -112,7 +121,8 @@ class RemotingServer:
         self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | TlsListener | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._supervisor = supervisor or Supervisor()
+        self._looking: PeriodicWork | None = None
         self._all_closed: asyncio.Event | None = None
         self._logged_at = -_LOG_INTERVAL_S
         self._not_logged = 0
@@ -155,13 +165,12 @@ class RemotingServer:
                 "listen address", self.address, f"an address of this machine and a port open to this user ({error})"
             ) from error
         self.port = self._server.sockets[0].getsockname()[1]
-        self._idle_timer = loop.call_later(self._watch.period_s, self._look)
+        self._looking = self._supervisor.every("look at connections", lambda: self._watch.period_s, self._look, loop)
 
     async def close(self) -> None:
         """Stop accepting, send what is gathered, close every connection; returns when all are closed."""
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        if self._looking is not None:
+            await self._looking.stop()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -225,8 +234,7 @@ class RemotingServer:
         self._logged_at, self._not_logged = now, 0
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = asyncio.get_running_loop().time()
         limit = now - self.options.idle_timeout_ms / 1000
         for channel in list(self.channels):
             overdue = self._watch.overdue(channel, now)
@@ -239,4 +247,3 @@ class RemotingServer:
             elif channel.idle_since <= limit:
                 event(logger, logging.INFO, "connection idle", peer=channel.remote_address)
                 channel.abort()
-        self._idle_timer = loop.call_later(self._watch.period_s, self._look)

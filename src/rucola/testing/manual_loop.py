@@ -69,7 +69,15 @@ class _Call:
 
 
 class _NoTask:
-    """A task that has ended."""
+    """A task that was cancelled."""
+
+    def cancelled(self) -> bool:
+        """It was."""
+        return True
+
+    def done(self) -> bool:
+        """It has ended."""
+        return True
 
     def cancel(self) -> None:
         """There is nothing to cancel."""

@@ -1,4 +1,4 @@
-"""Between the store and those who wait for its messages."""
+"""Between the store and those who wait for its messages: each is told, whatever the others do."""
 
 from __future__ import annotations
 
@@ -8,28 +8,67 @@ from typing import Any, cast
 import pytest
 
 from rucola.broker.dispatching import Dispatching
+from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
+from rucola.runtime.supervision import Supervisor
 from rucola.store.results import StoreState
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
+
+SCHEDULE = SCHEDULE_TOPIC.encode()
+
+
+class Hold:
+    """Pulls or pops that wait; those of topic ``Bad`` throw."""
+
+    waiting = 1
+
+    def __init__(self, name: str, heard: list[object]) -> None:
+        self._name, self._heard = name, heard
+
+    def __len__(self) -> int:
+        return self.waiting
+
+    def arrived(self, topic: bytes, *arrival: int | None) -> None:
+        if topic == b"Bad":
+            raise ValueError(self._name)
+        self._heard.append((self._name, topic, *arrival))
 
 
 class Scene:
-    """A store that brings arrivals, and those who hear of them; the hold of queue 0 of ``Bad`` throws."""
+    """A store that brings arrivals, and those who hear of them."""
 
-    def __init__(self, arrivals: list[tuple[bytes, int, int, int | None]]) -> None:
+    def __init__(self, *arrivals: tuple[bytes, int, int, int | None]) -> None:
         self.heard: list[object] = []
         self.error: Exception | None = None
-        self.arrivals = arrivals
+        self.broken: set[str] = set()
+        self.arrivals = list(arrivals)
+        self.supervisor = Supervisor()
+        self.loop = ManualLoop(ManualClock())
         self.dispatching = Dispatching(sync_flush=False)
-        services = SimpleNamespace(
-            store=SimpleNamespace(state=StoreState.RUNNING, dispatch=self._dispatch, take_arrivals=self._take),
-            hold=SimpleNamespace(arrived=self._held),
-            pops=SimpleNamespace(arrived=lambda *arrival: None),
+        self.store = SimpleNamespace(
+            state=StoreState.RUNNING, dispatch=self._dispatch, take_arrivals=self._take, flushed_offset=7
         )
-        delivery = SimpleNamespace(arrived=lambda: self.heard.append("delayed"))
-        self.dispatching.wire(cast("Any", None), cast("Any", services), cast("Any", delivery))
+        services = SimpleNamespace(
+            store=self.store,
+            hold=Hold("pull", self.heard),
+            pops=Hold("pop", self.heard),
+            timers=SimpleNamespace(arrived=lambda: self._tell("timed")),
+            waiters=SimpleNamespace(
+                release=lambda offset: self._tell(f"flushed {offset}"), fail_all=lambda reason: self._tell("failed")
+            ),
+            supervisor=self.supervisor,
+        )
+        delivery = SimpleNamespace(arrived=lambda: self._tell("delayed"))
+        self.dispatching.wire(cast("Any", self.loop), cast("Any", services), cast("Any", delivery))
+
+    def _tell(self, what: str) -> None:
+        if what in self.broken:
+            raise ValueError(what)
+        self.heard.append(what)
 
     def _dispatch(self) -> int:
-        assert not self.heard, "somebody was called inside of the store"
+        assert not self.heard or self.heard[0] != "pull", "somebody was called inside of the store"
         if self.error is not None:
             raise self.error
         return 1
@@ -38,23 +77,52 @@ class Scene:
         taken, self.arrivals = self.arrivals, []
         return taken
 
-    def _held(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None) -> None:
-        if topic == b"Bad":
-            raise ValueError("a waiter")
-        self.heard.append((topic, queue_id, max_offset, tags_code))
-
 
 def test_a_waiter_that_throws_keeps_nobody_else_from_its_messages(caplog: pytest.LogCaptureFixture) -> None:
-    scene = Scene([(b"Bad", 0, 1, None), (b"T", 1, 5, 7), (SCHEDULE_TOPIC.encode(), 2, 1, 3)])
+    scene = Scene((b"Bad", 0, 1, None), (b"T", 1, 5, 7))
     scene.dispatching._dispatch()
-    assert scene.heard == [(b"T", 1, 5, 7), (SCHEDULE_TOPIC.encode(), 2, 1, 3), "delayed"]
-    assert "waiters for Bad/0 not woken" in caplog.text
+    assert scene.heard == [("pull", b"T", 1, 5, 7), ("pop", b"T", 1, 7)]
+    assert "waking of pulls failed" in caplog.text
+    assert scene.supervisor.failures == {"waking of pulls": 1, "waking of pops": 1}
     assert not scene.dispatching.failed
 
 
+@pytest.mark.parametrize(("topic", "what"), [(SCHEDULE, "delayed"), (TIMER, "timed")])
+def test_a_delivery_that_throws_keeps_nobody_else_from_its_messages(topic: bytes, what: str) -> None:
+    scene = Scene((topic, 2, 1, 3), (b"T", 1, 5, 7))
+    scene.dispatching._dispatch()
+    assert what in scene.heard
+    scene.arrivals, scene.broken = [(topic, 2, 1, 3), (b"T", 1, 6, 7)], {what}
+    scene.dispatching._dispatch()
+    assert scene.heard[-1] == ("pop", b"T", 1, 7)
+    assert sum(scene.supervisor.failures.values()) == 1
+
+
 def test_what_arrived_before_dispatch_failed_is_told() -> None:
-    scene = Scene([(b"T", 0, 1, None)])
+    scene = Scene((b"T", 0, 1, None))
     scene.error = ValueError("the store")
     scene.dispatching._dispatch()
-    assert scene.heard == [(b"T", 0, 1, None)]
+    assert scene.heard[0] == ("pull", b"T", 0, 1, None)
     assert scene.dispatching.failed
+    assert scene.supervisor.failures["dispatch"] == 1
+
+
+@pytest.mark.parametrize("state", [StoreState.RUNNING, StoreState.IO_ERROR])
+def test_answers_that_cannot_be_sent_keep_nobody_from_the_messages(state: StoreState) -> None:
+    scene = Scene((b"T", 0, 1, None))
+    scene.store.state = state
+    scene.broken = {"flushed 7"}
+    scene.dispatching.flushed()
+    scene.loop.run()
+    assert ("failed" in scene.heard) is (state is StoreState.IO_ERROR)
+    assert ("pull", b"T", 0, 1, None) in scene.heard
+
+
+def test_nobody_is_looked_for_where_nobody_waits() -> None:
+    scene = Scene((b"Bad", 0, 1, None))
+    Hold.waiting = 0
+    try:
+        scene.dispatching._dispatch()
+    finally:
+        Hold.waiting = 1
+    assert sum(scene.supervisor.failures.values()) == 0

@@ -109,3 +109,40 @@ def test_a_refused_answer_keeps_all_but_code_and_remark(serialize):
         command = decode_frame(frame)
         assert (command.code, command.opaque, command.remark) == (10, opaque, "late")
         assert command.ext_fields == fields
+
+
+def test_who_waits_for_less_leaves_with_those_before(waiters):
+    """A recall waits for its record, behind a send that came later into the log."""
+    channel = Channel()
+    waiters.add(20, channel, b"a")
+    waiters.add(10, channel, b"b")
+    waiters.release(10)
+    assert channel.sent == []
+    waiters.release(20)
+    assert channel.sent == [b"ab"]
+
+
+@pytest.mark.parametrize("outcome", ["released", "failed", "late"])
+def test_a_connection_in_trouble_costs_nobody_else_the_answer(waiters, clock, timers, outcome):
+    class Broken(Channel):
+        remote_address = "10.0.0.1:2"
+
+        def send(self, data: bytes) -> None:
+            raise OSError("gone")
+
+    broken, sound = Broken(), Channel()
+    waiters.add(10, broken, b"a")
+    waiters.add(20, sound, b"b")
+    if outcome == "released":
+        waiters.release(20)
+    elif outcome == "failed":
+        waiters.fail_all("no disk")
+    else:
+        clock.advance(5000)
+        timers.fire()
+    assert sound.sent == [b"b" if outcome == "released" else b"!b"]
+    assert (broken.owed, len(waiters)) == ([], 0)
+    waiters.add(30, sound, b"c")
+    clock.advance(5000)
+    timers.fire()
+    assert sound.sent[1:] == [b"!c"]

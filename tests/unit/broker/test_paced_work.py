@@ -9,6 +9,7 @@ import pytest
 
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.paced_work import PacedWork
+from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
@@ -24,7 +25,7 @@ class Stage:
         self.loop = ManualLoop(self.clock)
         self.steps: list[ColdRecords] = []
         self.outcome: int | Exception | None = None
-        self.work = PacedWork("work", self._step, cast(Any, self.loop), cast(ColdReads, self))
+        self.work = PacedWork("work", self._step, cast(Any, self.loop), cast(ColdReads, self), Supervisor())
         self._fetched: list[Callable[[None], None]] = []
 
     def _step(self, cold: ColdRecords) -> int | None:
@@ -79,7 +80,7 @@ def test_a_failure_is_logged_and_not_the_end(caplog: pytest.LogCaptureFixture) -
     stage = Stage()
     stage.outcome = ValueError("of one message")
     stage.work.start()
-    assert "work failed, tried again later" in caplog.text
+    assert "work failed, goes on" in caplog.text
     assert (stage.calls_after(9_900), stage.calls_after(200)) == (0, 1)
 
 

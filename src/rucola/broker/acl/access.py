@@ -26,7 +26,7 @@ _STAND_INS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
 
 
 class BrokerAccess:
-    """Life: ``load`` before the port is opened, ``reload_periodically`` while the broker serves.
+    """Life: ``load`` before the port is opened, ``reload`` now and then while the broker serves.
 
     Args:
         home: directory that holds ``conf``.
@@ -64,13 +64,14 @@ class BrokerAccess:
         if self.users is not None:
             self.users.load(self._initial_user)
 
-    async def reload_periodically(self) -> None:
+    @staticmethod
+    def reload_interval_s() -> float:
+        """Between two looks."""
+        return RELOAD_INTERVAL_S
+
+    async def reload(self) -> None:
         """Take changed files; reading and parsing happen in a thread."""
-        if self.users is not None:
-            return
-        while True:
-            await asyncio.sleep(RELOAD_INTERVAL_S)
-            await asyncio.to_thread(self.accounts.reload)
+        await asyncio.to_thread(self.accounts.reload)
 
     def snapshot(self) -> AclSnapshot:
         """The accounts or users now."""

@@ -19,6 +19,7 @@ from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.store.message_store import MessageStore
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
 
@@ -38,7 +39,13 @@ class TimerDelivery:
     """
 
     def __init__(
-        self, store: MessageStore, files: Files, clock: Clock, broker_name: str, random_below: Callable[[int], int]
+        self,
+        store: MessageStore,
+        files: Files,
+        clock: Clock,
+        broker_name: str,
+        random_below: Callable[[int], int],
+        supervisor: Supervisor,
     ) -> None:
         config = store.config
         step_ms = config.timer_precision_ms
@@ -49,8 +56,9 @@ class TimerDelivery:
         self._interval_s = config.timer_flush_interval_ms / 1000
         self._loop: asyncio.AbstractEventLoop
         self._work: PacedWork | None = None
-        self._writing: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._writing: PeriodicWork | None = None
+        self._expire_at = 0.0
+        self._supervisor = supervisor
 
     def load(self) -> None:
         """The store is loaded.
@@ -64,8 +72,11 @@ class TimerDelivery:
     def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
         """Begin with whatever became due while nobody delivered."""
         self._loop = loop
-        self._writing = loop.create_task(self._write_periodically())
-        self._work = PacedWork("delivery of timed messages", self.service.work, loop, cold_reads)
+        self._expire_at = loop.time() + _EXPIRE_INTERVAL_S
+        self._writing = self._supervisor.every(
+            "writing of timers", lambda: self._interval_s, self._write, loop, interruptible=False
+        )
+        self._work = PacedWork("delivery of timed messages", self.service.work, loop, cold_reads, self._supervisor)
         self._work.start()
 
     def arrived(self) -> None:
@@ -83,11 +94,10 @@ class TimerDelivery:
 
     async def stop(self) -> None:
         """Take and deliver nothing more."""
-        self._stopping.set()
         if self._work is not None:
             self._work.stop()
         if self._writing is not None:
-            await self._writing
+            await self._writing.stop()
 
     def close(self) -> None:
         """Write how far delivery came, if it was started; the store has synced everything."""
@@ -103,25 +113,14 @@ class TimerDelivery:
         finally:
             self._timers.close()
 
-    async def _write_periodically(self) -> None:
-        expire_at = self._loop.time() + _EXPIRE_INTERVAL_S
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(self._interval_s):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
-            else:
-                return
-            try:
-                if self._loop.time() >= expire_at:
-                    expire_at = self._loop.time() + _EXPIRE_INTERVAL_S
-                    self._timers.remove_expired(self._store.min_offset)
-                if self._timers.is_behind(self._store.flushed_offset):
-                    self._store.flush_soon()
-                    await asyncio.sleep(_FLUSH_PAUSE_S)
-                changes = self._timers.changes(self._store.flushed_offset, self.service.now_ms())
-                if changes is not None:
-                    await asyncio.to_thread(self._timers.write, changes)
-            except DiskError as error:
-                event(_log, logging.ERROR, "timers not written", error=error)
+    async def _write(self) -> None:
+        now = self._loop.time()
+        if now >= self._expire_at:
+            self._expire_at = now + _EXPIRE_INTERVAL_S
+            self._timers.remove_expired(self._store.min_offset)
+        if self._timers.is_behind(self._store.flushed_offset):
+            self._store.flush_soon()
+            await asyncio.sleep(_FLUSH_PAUSE_S)
+        changes = self._timers.changes(self._store.flushed_offset, self.service.now_ms())
+        if changes is not None:
+            await asyncio.to_thread(self._timers.write, changes)

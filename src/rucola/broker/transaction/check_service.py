@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 
-_log = logging.getLogger(__name__)
 _BATCH = 64
 """Checks in one go; the loop serves its sockets in between."""
 
@@ -29,28 +28,36 @@ class TransactionCheckService:
         loop: asyncio.AbstractEventLoop,
         interval_ms: int,
         op_interval_ms: int,
+        supervisor: Supervisor,
     ) -> None:
         self._halves = halves
         self._loop = loop
         self._interval_ms = interval_ms
         self._op_interval_ms = op_interval_ms
         self._op_call: asyncio.Handle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._checking: PeriodicWork | None = None
 
     def start(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
         """Begin; the first round comes after one interval."""
-        self._task = self._loop.create_task(self._check_periodically(service, cold_reads))
+        self._checking = self._supervisor.every(
+            "check of half messages",
+            lambda: self._interval_ms / 1000,
+            partial(self._check, service, cold_reads),
+            self._loop,
+        )
 
     def finished(self) -> None:
         """A half message has come to its outcome."""
         if self._op_call is None:
-            self._op_call = self._loop.call_later(self._op_interval_ms / 1000, self.write_ops)
+            self._op_call = self._loop.call_later(
+                self._op_interval_ms / 1000, self._supervisor.call, "outcomes of transactions", self.write_ops
+            )
 
     async def stop(self) -> None:
         """Check nothing more; transactions may still come to their end."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        if self._checking is not None:
+            await self._checking.stop()
 
     def write_ops(self) -> None:
         """Write the op message of what has ended."""
@@ -59,14 +66,9 @@ class TransactionCheckService:
             self._op_call = None
         self._halves.write_ops()
 
-    async def _check_periodically(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
-        while True:
-            await asyncio.sleep(self._interval_ms / 1000)
-            try:
-                for count, half in enumerate(await cold_reads.done(service.due), 1):
-                    await cold_reads.done(partial(service.check, half))
-                    if count % _BATCH == 0:
-                        await asyncio.sleep(0)
-                self._halves.write_ops()
-            except Exception:  # noqa: BLE001 - one message must not end all checks
-                _log.exception("check of half messages failed, tried again after the interval")
+    async def _check(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
+        for count, half in enumerate(await cold_reads.done(service.due), 1):
+            await cold_reads.done(partial(service.check, half))
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
+        self._halves.write_ops()

@@ -1,0 +1,162 @@
+"""Work that runs by itself on the event loop: whatever one turn of it raises, it is logged, counted and goes on.
+
+Every loop of a server that nobody waits for is one of these, under its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rucola.errors import RucolaError
+
+_log = logging.getLogger(__name__)
+
+Pause = float | None
+"""Seconds until the next turn; None: as always."""
+
+
+class Supervisor:
+    """Counts and logs what failed. One for each server. Event loop only.
+
+    Attributes:
+        failures: by the name of the work. A name stands there, with 0, before anything failed.
+    """
+
+    def __init__(self) -> None:
+        self.failures: Counter[str] = Counter()
+        self._failing: dict[str, str] = {}
+        """What the last turn of a work failed with."""
+
+    def failed(self, name: str, error: BaseException) -> None:
+        """A turn of ``name`` raised. The same failure is logged when it begins, not each time."""
+        self.failures[name] += 1
+        text = repr(error)
+        if self._failing.get(name) != text:
+            self._failing[name] = text
+            trace = None if isinstance(error, RucolaError) else error
+            _log.error("%s failed, goes on: %s", name, text, exc_info=trace)
+
+    def succeeded(self, name: str) -> None:
+        """A turn of ``name`` came through."""
+        if self._failing.pop(name, None) is not None:
+            _log.info("%s works again", name)
+
+    def call(self, name: str, work: Callable[..., object], *arguments: Any) -> None:
+        """Call ``work``; what it raises concerns nobody else."""
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001 - that is the point
+            self.failed(name, error)
+        else:
+            self.succeeded(name)
+
+    def every(
+        self,
+        name: str,
+        pause_s: Callable[[], float],
+        work: Callable[[], Pause | Coroutine[Any, Any, Pause]],
+        loop: asyncio.AbstractEventLoop,
+        first_s: Pause = None,
+        after_error_s: Pause = None,
+        interruptible: bool = True,
+    ) -> PeriodicWork:
+        """Do ``work`` again and again until it is stopped; see ``PeriodicWork``."""
+        return PeriodicWork(self, name, pause_s, work, loop, first_s, after_error_s, interruptible)
+
+
+class PeriodicWork:
+    """One work. Its first turn comes after the first pause.
+
+    Args:
+        supervisor: hears of failures.
+        name: for log and metrics.
+        pause_s: asked for each time, since options may change.
+        work: plain or asynchronous; may return another pause.
+        first_s: the first pause.
+        after_error_s: the pause after a failure.
+        interruptible: whether a stop may cancel an asynchronous turn in the middle, or waits for its end.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        name: str,
+        pause_s: Callable[[], float],
+        work: Callable[[], Pause | Coroutine[Any, Any, Pause]],
+        loop: asyncio.AbstractEventLoop,
+        first_s: Pause = None,
+        after_error_s: Pause = None,
+        interruptible: bool = True,
+    ) -> None:
+        self._supervisor = supervisor
+        self._name = name
+        self._pause_s = pause_s
+        self._work = work
+        self._loop = loop
+        self._after_error_s = after_error_s
+        self._interruptible = interruptible
+        self._stopped = False
+        self._task: asyncio.Future[Pause] | None = None
+        supervisor.failures[name] += 0
+        self._call: asyncio.Handle | None
+        self._schedule(first_s)
+
+    async def stop(self) -> None:
+        """No turn comes any more; returns when the one under way has ended."""
+        self._stopped = True
+        if self._call is not None:
+            self._call.cancel()
+        if self._task is not None:
+            if self._interruptible:
+                self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _schedule(self, pause_s: Pause) -> None:
+        if self._stopped:
+            return
+        if pause_s is None:
+            try:
+                pause_s = self._pause_s()
+            except Exception as error:  # noqa: BLE001 - see the module
+                self._supervisor.failed(self._name, error)
+                pause_s = _PAUSE_UNKNOWN_S
+        self._call = self._loop.call_later(pause_s, self._turn)
+
+    def _turn(self) -> None:
+        self._call = None
+        try:
+            outcome = self._work()
+        except Exception as error:  # noqa: BLE001 - see the module
+            self._failed(error)
+            return
+        if outcome is None or isinstance(outcome, int | float):
+            self._came_through(outcome)
+        else:
+            self._task = self._loop.create_task(outcome)
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[Pause]) -> None:
+        self._task = None
+        if task.cancelled():
+            self._schedule(None)
+            return
+        error = task.exception()
+        if error is None:
+            self._came_through(task.result())
+        else:
+            self._failed(error)
+
+    def _came_through(self, pause_s: Pause) -> None:
+        self._supervisor.succeeded(self._name)
+        self._schedule(pause_s)
+
+    def _failed(self, error: BaseException) -> None:
+        self._supervisor.failed(self._name, error)
+        self._schedule(self._after_error_s)
+
+
+_PAUSE_UNKNOWN_S = 10.0
