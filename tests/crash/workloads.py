@@ -180,8 +180,7 @@ def while_syncing(life: StoreLife, random: Random) -> None:
     life.open()
     for _ in range(4):
         life.put(message(random))
-        life.disk.meanwhile = arrive
-        life.flush()
+        life.flush(meanwhile=arrive)
         life.dispatch()
     life.keep()
 

@@ -13,6 +13,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.results import StoreState
 from rucola.testing.crash_states import NOTHING_LOST, CrashState, crash_states
 from rucola.testing.fault_plan import FaultPlan, Killed
+from rucola.testing.interleaver import Interleaver
 from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.store_life import (
     ROOT,
@@ -24,6 +25,9 @@ from rucola.testing.store_life import (
     quarantine,
 )
 from rucola.testing.store_model import Mismatch, StoreModel
+
+CHANCES = (0.03, 0.1, 0.3)
+"""Of another thread to go on at a call to the system: one of them for each process."""
 
 Workload = Callable[[StoreLife, Random], None]
 
@@ -59,6 +63,7 @@ class CrashExplorer:
         sample: crash states drawn at each step, next to those always made.
         compound_every: of so many states one is recovered under further power cuts; 0 for none.
         prepare: plants a defect into the door to the disk, also for recoveries.
+        interleaved: the threads of the store go on in turns, at every call to the system; else one after the other.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class CrashExplorer:
         sample: int,
         compound_every: int = 0,
         prepare: Callable[[Files], None] | None = None,
+        interleaved: bool = False,
     ) -> None:
         self.counts = Counts()
         self._config = config
@@ -75,6 +81,7 @@ class CrashExplorer:
         self._sample = sample
         self._compound_every = compound_every
         self._prepare = prepare
+        self._threads = Random(seed) if interleaved else None
         self._where = f"seed {seed}"
         self._known: dict[int, int] = {}
         self._expected_aside: dict[str, bytes] = {}
@@ -85,14 +92,27 @@ class CrashExplorer:
         Raises:
             Violation: the store breaks a promise.
         """
-        life = StoreLife(empty_disk(), self._config, prepare=self._prepare)
+        life = self._life()
         self.watch(life)
         try:
             workload(life, Random(self._random.getrandbits(32)))
-        except (Mismatch, RucolaError) as error:
+            life.settle()
+        except Violation:
+            raise
+        except Exception as error:
             raise Violation(f"{self._where}, step {life.disk.steps}: {type(error).__name__}: {error}") from error
         finally:
             life.disk.observer = None
+            life.end()
+
+    def _life(self) -> StoreLife:
+        """A life on an empty disk."""
+        return StoreLife(empty_disk(), self._config, prepare=self._prepare, interleave=self._interleave)
+
+    def _interleave(self) -> Interleaver | None:
+        if self._threads is None:
+            return None
+        return Interleaver(Random(self._threads.getrandbits(32)), self._threads.choice(CHANCES))
 
     def watch(self, life: StoreLife) -> None:
         """Lets power fail at each step of ``life`` from now on."""
@@ -171,7 +191,7 @@ class CrashExplorer:
         Raises:
             Violation: the store breaks a promise.
         """
-        life = StoreLife(empty_disk(), self._config, prepare=self._prepare)
+        life = self._life()
         try:
             self._live_with_faults(life, workload, plan)
             if plan.fired:
@@ -185,6 +205,8 @@ class CrashExplorer:
             if isinstance(error, Violation):
                 raise
             raise Violation(f"{self._where}: {type(error).__name__}: {error}") from error
+        finally:
+            life.end()
         return plan.fired
 
     def run_on_full_disk(self, workload: Workload, plan: FaultPlan) -> bool:
@@ -196,7 +218,7 @@ class CrashExplorer:
         Raises:
             Violation: the store breaks a promise.
         """
-        life = StoreLife(empty_disk(), self._config, prepare=self._prepare)
+        life = self._life()
         try:
             self._live_with_faults(life, workload, plan)
             if plan.fired:
@@ -210,6 +232,8 @@ class CrashExplorer:
                 life.open()
         except (Mismatch, RucolaError, StartRefused, AssertionError) as error:
             raise Violation(f"{self._where}: {type(error).__name__}: {error}") from error
+        finally:
+            life.end()
         return plan.fired
 
     def _live_with_faults(self, life: StoreLife, workload: Workload, plan: FaultPlan) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 PAGE = 4096
 SECTOR = 512
@@ -30,11 +31,15 @@ class MappedBytes(bytearray):
 
     Attributes:
         touched: pages stored to without a change that could be seen by comparing.
+        maps: how many maps of it there are.
+        on_unmap: called when the last of them is closed.
     """
 
     def __init__(self, content: bytes = b"") -> None:
         super().__init__(content)
         self.touched: set[int] = set()
+        self.maps = 0
+        self.on_unmap: Callable[[], None] | None = None
 
     def touch(self, start: int, end: int) -> None:
         """The bytes from ``start`` to ``end`` were stored, changed or not."""
@@ -45,6 +50,9 @@ class MappedBytes(bytearray):
 
     def close(self) -> None:
         """As of a map."""
+        self.maps -= 1
+        if not self.maps and self.on_unmap is not None:
+            self.on_unmap()
 
 
 class Directory:
@@ -69,6 +77,8 @@ class Inode:
         self.sizes: list[int] = []
         self.dirty: set[int] = set()
         self._seen: bytes | bytearray = content
+        self._gone: dict[int, int] = {}
+        self._calls = self._synced_by = 0
 
     def capture(self) -> None:
         """Notices what was stored since the last call."""
@@ -87,17 +97,26 @@ class Inode:
     def sync(self, meanwhile: Callable[[], None] | None) -> None:
         """What was stored before the call is on the disk after it; ``meanwhile`` is what others do during the call."""
         self.capture()
-        covered = {page: len(self.pages[page]) for page in self.dirty}
+        self._calls += 1
+        call = self._calls
+        covered = {page: self._gone.get(page, 0) + len(self.pages[page]) for page in self.dirty}
         size = len(self.data)
         if meanwhile is not None:
             meanwhile()
             self.capture()
+        if call < self._synced_by:
+            return  # one that began later has ended, and covers all of this one
+        self._synced_by = call
         disk = bytearray(self.disk[:size].ljust(size, b"\0"))
-        for page, count in covered.items():
-            versions = self.pages[page]
+        for page, number in covered.items():
+            versions = self.pages.get(page, [])
+            count = number - self._gone.get(page, 0)
+            if page not in self.dirty or count <= 0:
+                continue  # a sync failed meanwhile
             content = versions[count - 1]
             disk[page * PAGE : page * PAGE + len(content)] = content
             del versions[:count]
+            self._gone[page] = number
             if not versions:
                 del self.pages[page]
                 self.dirty.remove(page)
@@ -170,6 +189,24 @@ class SimulatedDisk:
         if self.faults is not None:
             self.faults(kind, path)
 
+    def call(self, kind: str, path: str) -> None:
+        """Something is about to happen that changes nothing on the disk, and may fail."""
+        if self.faults is not None:
+            self.faults(kind, path)
+
+    def map(self, inode: Inode) -> MappedBytes:
+        """A map of a file; stores through it are noticed until the last one is closed."""
+        data = inode.data
+        if not data.maps:
+            self.mapped.add(inode)
+            data.on_unmap = partial(self._unmap, inode)
+        data.maps += 1
+        return data
+
+    def _unmap(self, inode: Inode) -> None:
+        inode.capture()
+        self.mapped.discard(inode)
+
     def capture(self) -> None:
         """Notices all stores through maps."""
         for inode in self.mapped:
@@ -191,10 +228,10 @@ class SimulatedDisk:
                 rest.append(change)
         self.changes = rest
 
-    def sync_file(self, inode: Inode) -> None:
-        """Makes the content of a file certain."""
+    def sync_file(self, inode: Inode, others: Callable[[], None] | None = None) -> None:
+        """Makes the content of a file certain; ``others`` is what other threads do meanwhile."""
         meanwhile, self.meanwhile = self.meanwhile, None
-        inode.sync(meanwhile)
+        inode.sync(meanwhile or others)
 
     def inodes(self) -> Iterator[tuple[str, Inode]]:
         """Every file that may be there after a crash, with a path it may have, in a fixed order."""

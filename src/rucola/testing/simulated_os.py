@@ -14,11 +14,13 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import rucola.runtime.files
 from rucola.runtime.files import Files
+from rucola.testing.interleaver import Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
 _SOURCE = Path(rucola.runtime.files.__file__)
@@ -26,9 +28,13 @@ _CODE = compile(_SOURCE.read_text(encoding="utf-8"), "runtime/files.py on a simu
 _DEVICE = 1
 
 
-def files_on(disk: SimulatedDisk) -> Files:
-    """A door to ``disk`` for one process: locks and open files of other doors are unknown to it."""
-    system = SimulatedOs(disk)
+def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Files:
+    """A door to ``disk`` for one process: locks and open files of other doors are unknown to it.
+
+    Args:
+        interleaver: of its threads; at each call others may go on.
+    """
+    system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
     modules = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
 
@@ -92,7 +98,7 @@ class SimulatedOs:
         self.path = _Path(disk)
         self.disk = disk
         self._open: dict[int, tuple[str, Inode | Directory]] = {}
-        self._next = 3
+        self._others: Callable[[], None] | None = None
 
     RWF_NOWAIT = 8
 
@@ -113,16 +119,20 @@ class SimulatedOs:
             disk.step("create", path)
             node = Inode()
             disk.change("create", {path: node})
-        elif isinstance(node, Inode) and flags & os.O_TRUNC and node.data:
-            disk.step("truncate", path)
-            node.data[:] = b""
-            node.capture()
-        self._next += 1
-        self._open[self._next] = path, node
-        return self._next
+        else:
+            disk.call("open", path)
+            if isinstance(node, Inode) and flags & os.O_TRUNC and node.data:
+                disk.step("truncate", path)
+                node.data[:] = b""
+                node.capture()
+        # The lowest number that is free, as the system has it: who keeps one after closing it has another file.
+        descriptor = next(number for number in count(3) if number not in self._open)
+        self._open[descriptor] = path, node
+        return descriptor
 
     def close(self, descriptor: int) -> None:
         """As ``os.close``."""
+        self._node(descriptor)
         del self._open[descriptor]
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
@@ -163,7 +173,7 @@ class SimulatedOs:
 
     def fsync(self, descriptor: int) -> None:
         """As ``os.fsync``."""
-        path, node = self._open[descriptor]
+        path, node = self._node(descriptor)
         if isinstance(node, Directory):
             self.disk.step("sync directory", path)
             self.disk.sync_directory(path)
@@ -173,7 +183,7 @@ class SimulatedOs:
         except OSError:
             node.fail_sync()
             raise
-        self.disk.sync_file(node)
+        self.disk.sync_file(node, self._others)
 
     fdatasync = fsync
 
@@ -188,9 +198,23 @@ class SimulatedOs:
 
     def file(self, descriptor: int) -> tuple[str, Inode]:
         """Path and file of a descriptor."""
-        path, node = self._open[descriptor]
+        path, node = self._node(descriptor)
         assert isinstance(node, Inode)
         return path, node
+
+    def _node(self, descriptor: int) -> tuple[str, Inode | Directory]:
+        found = self._open.get(descriptor)
+        if found is None:
+            raise _error(errno.EBADF, f"descriptor {descriptor}")
+        return found
+
+    def map(self, descriptor: int, length: int) -> MappedBytes:
+        """As ``mmap.mmap``."""
+        path, inode = self.file(descriptor)
+        self.disk.call("map", path)
+        if length > len(inode.data):
+            raise ValueError("mmap length is greater than file size")
+        return self.disk.map(inode)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -256,6 +280,42 @@ class SimulatedOs:
             self.close(descriptor)
 
 
+class InterleavedOs(SimulatedOs):
+    """At each call other threads may go on: before it, after it, and while a file is synced."""
+
+    def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:
+        super().__init__(disk)
+        self.path = _InterleavedPath(disk, interleaver)
+        self._others = self.point = interleaver.point
+
+    @contextmanager
+    def scandir(self, path: str) -> Iterator[list[_Entry]]:
+        """As ``os.scandir``."""
+        self.point()
+        with super().scandir(path) as entries:
+            yield entries
+        self.point()
+
+
+def _interleaved(name: str) -> Callable[..., Any]:
+    plain = getattr(SimulatedOs, name)
+
+    def interleaved(self: InterleavedOs, *arguments: Any) -> Any:
+        self.point()
+        result = plain(self, *arguments)
+        self.point()
+        return result
+
+    return interleaved
+
+
+for _name in (
+    *("open", "close", "pread", "preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "fstat"),
+    *("map", "stat", "statvfs", "replace", "remove", "rmdir", "mkdir"),
+):
+    setattr(InterleavedOs, _name, _interleaved(_name))
+
+
 @dataclass(frozen=True)
 class _OpenFile:
     system: SimulatedOs
@@ -285,6 +345,20 @@ class _Path:
         return isinstance(self._disk.names.get(path), Directory)
 
 
+class _InterleavedPath(_Path):
+    def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:
+        super().__init__(disk)
+        self._point = interleaver.point
+
+    def exists(self, path: str) -> bool:
+        self._point()
+        return super().exists(path)
+
+    def isdir(self, path: str) -> bool:
+        self._point()
+        return super().isdir(path)
+
+
 class _Mmap:
     """``mmap``."""
 
@@ -295,11 +369,7 @@ class _Mmap:
         self._system = system
 
     def mmap(self, descriptor: int, length: int, access: int) -> MappedBytes:
-        _, inode = self._system.file(descriptor)
-        if length > len(inode.data):
-            raise ValueError("mmap length is greater than file size")
-        self._system.disk.mapped.add(inode)
-        return inode.data
+        return self._system.map(descriptor, length)
 
 
 class _Fcntl:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from struct import Struct
 
@@ -22,6 +23,7 @@ from rucola.store.message_store import MessageStore
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 from rucola.testing.clock import ManualClock
+from rucola.testing.interleaver import Interleaver, Task
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 from rucola.testing.simulated_disk import SECTOR, Directory, Image, Inode, SimulatedDisk
 from rucola.testing.simulated_os import files_on
@@ -64,6 +66,7 @@ class StoreLife:
 
     Args:
         prepare: changes the door to the disk, or plants a defect.
+        interleave: makes what lets the threads of a process go on in turns; without one they wait for each other.
     """
 
     def __init__(
@@ -72,12 +75,15 @@ class StoreLife:
         config: MessageStoreConfig,
         model: StoreModel | None = None,
         prepare: Callable[[Files], None] | None = None,
+        interleave: Callable[[], Interleaver | None] = lambda: None,
     ) -> None:
         self.disk = disk
         self.config = config
         self.model = model if model is not None else StoreModel(config.mapped_file_size_commit_log)
         self.store: MessageStore
+        self.interleaver: Interleaver | None = None
         self._prepare = prepare
+        self._interleave = interleave
         self._clock = ManualClock(step_ms=1)
         self._failed_at = -1
         self._refuses = False
@@ -92,13 +98,15 @@ class StoreLife:
         Raises:
             StartRefused: the disk failed.
         """
-        files = files_on(self.disk)
         self._kept_end = self.kept_end
+        self.end()
+        self.interleaver = self._interleave()
+        files = files_on(self.disk, self.interleaver)
         if self._prepare is not None:
             self._prepare(files)
         self._failed_at = -1
         self._started = False
-        with manual_workers(*_WORKERS):
+        with manual_workers(*_WORKERS, interleaver=self.interleaver):
             self.store = MessageStore(
                 self.config,
                 files,
@@ -106,10 +114,24 @@ class StoreLife:
                 on_flushed=self._flushed,
                 is_batch_topic=lambda topic: topic.startswith(b"Batch"),
             )
+        self._keeper.on_run = partial(self._clock.advance, _PASS_MS)
+        if self._commit is not None:
+            self._commit.on_run = partial(self._clock.advance, _COMMIT_MS)
+        if self.interleaver is not None:
+            self.interleaver.open_to_start = self._ready
         try:
             self.store.load()
         except DiskError as error:
             raise StartRefused from error
+
+    def _ready(self) -> list[Callable[[], Task]]:
+        """What the threads of the store would begin by themselves."""
+        return [worker.begin for worker in self._workers() if worker.ready]
+
+    def end(self) -> None:
+        """The process is gone, whatever its threads were doing."""
+        if self.interleaver is not None:
+            self.interleaver.drop()
 
     def open(self) -> None:
         """Loads, compares what was recovered with the model, goes on with it, and starts.
@@ -132,6 +154,33 @@ class StoreLife:
             self.model.acked_end = self.model.end
             _check_counts(self.disk)
         self.disk.step("stopped", ROOT)
+
+    def settle(self) -> None:
+        """All that was begun is done, and all that a thread was woken for: nobody waits for anything then.
+
+        Raises:
+            Mismatch: somebody does.
+        """
+        store = self.store
+        if self.interleaver is not None:
+            self.interleaver.finish()
+        if store.state is not StoreState.RUNNING:
+            return
+        for _ in range(2):
+            for worker in self._workers():
+                while worker.wanted and worker.ready:
+                    worker.run()
+                    if self.interleaver is not None:
+                        self.interleaver.finish()
+        if store.state is StoreState.RUNNING and self.config.sync_flush and store.flushed_offset < store.max_offset:
+            raise Mismatch(f"senders wait from {store.flushed_offset} to {store.max_offset}, and nobody syncs")
+        self.dispatch()
+        if store.state is StoreState.RUNNING and store.dispatch_behind_bytes:
+            raise Mismatch(f"{store.dispatch_behind_bytes} bytes may be seen and are not dispatched")
+
+    def _workers(self) -> list[ManualWorker]:
+        workers = (self._keeper, self._commit, self._flush, self._allocator)
+        return [worker for worker in workers if worker is not None]
 
     @property
     def promised_end(self) -> int:
@@ -194,24 +243,43 @@ class StoreLife:
         yield
         self.disk.meanwhile = meanwhile
 
-    def flush(self) -> None:
-        """The flush thread does what it has to."""
-        _worker(self.store._flush._worker).run()
+    def flush(self, meanwhile: Callable[[], None] | None = None) -> None:
+        """The flush thread does what it has to; ``meanwhile`` happens while it waits for the disk."""
+        if self.interleaver is None:
+            self.disk.meanwhile = meanwhile
+        self._flush.run()
+        if self.interleaver is not None and meanwhile is not None:
+            meanwhile()
 
     def commit(self) -> None:
         """The commit thread does what it has to, if there is one."""
-        if self.store._flush._commit is not None:
-            self._clock.advance(_COMMIT_MS)
-            _worker(self.store._flush._commit._worker).run()
+        if self._commit is not None:
+            self._commit.run()
 
     def allocate(self) -> None:
         """The allocating thread does what it has to."""
-        _worker(self.store._log._allocator._worker).run()
+        self._allocator.run()
 
     def keep(self) -> None:
         """The keeper makes a pass."""
-        self._clock.advance(_PASS_MS)
-        _worker(self.store._keeper._worker).run()
+        self._keeper.run()
+
+    @property
+    def _flush(self) -> ManualWorker:
+        return _worker(self.store._flush._worker)
+
+    @property
+    def _commit(self) -> ManualWorker | None:
+        commit = self.store._flush._commit
+        return None if commit is None else _worker(commit._worker)
+
+    @property
+    def _allocator(self) -> ManualWorker:
+        return _worker(self.store._log._allocator._worker)
+
+    @property
+    def _keeper(self) -> ManualWorker:
+        return _worker(self.store._keeper._worker)
 
     def dispatch(self) -> None:
         """The event loop dispatches; what consumers see then is what they may see."""
