@@ -16,6 +16,7 @@ their directory has made certain. The rules are the weakest that a file system m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -170,6 +171,7 @@ class SimulatedDisk:
     faults: Callable[[str, str], None] | None = None
     meanwhile: Callable[[], None] | None = None
     mapped: set[Inode] = field(default_factory=set)
+    failed_syncs: set[str] = field(default_factory=set)
     used_percent: int = 10
 
     @classmethod
@@ -188,6 +190,15 @@ class SimulatedDisk:
             self.observer(kind, path)
         if self.faults is not None:
             self.faults(kind, path)
+
+    @contextmanager
+    def sound(self) -> Iterator[None]:
+        """Within the block no call fails: somebody looks."""
+        faults, self.faults = self.faults, None
+        try:
+            yield
+        finally:
+            self.faults = faults
 
     def call(self, kind: str, path: str) -> None:
         """Something is about to happen that changes nothing on the disk, and may fail."""
@@ -232,6 +243,11 @@ class SimulatedDisk:
         """Makes the content of a file certain; ``others`` is what other threads do meanwhile."""
         meanwhile, self.meanwhile = self.meanwhile, None
         inode.sync(meanwhile or others)
+
+    def fail_sync(self, inode: Inode, path: str) -> None:
+        """A sync of the file at ``path`` failed."""
+        inode.fail_sync()
+        self.failed_syncs.add(path)
 
     def inodes(self) -> Iterator[tuple[str, Inode]]:
         """Every file that may be there after a crash, with a path it may have, in a fixed order."""

@@ -181,7 +181,7 @@ class SimulatedOs:
         try:
             self.disk.step("sync", path)
         except OSError:
-            node.fail_sync()
+            self.disk.fail_sync(node, path)
             raise
         self.disk.sync_file(node, self._others)
 

@@ -63,6 +63,7 @@ class StoreLife:
         config: its options.
         model: what it must hold.
         store: the one that runs.
+        known_changes: ids of the changes of names that were uncertain when it was loaded.
 
     Args:
         prepare: changes the door to the disk, or plants a defect.
@@ -81,11 +82,13 @@ class StoreLife:
         self.config = config
         self.model = model if model is not None else StoreModel(config.mapped_file_size_commit_log)
         self.store: MessageStore
+        self.known_changes: set[int] = set()
         self.interleaver: Interleaver | None = None
         self._prepare = prepare
         self._interleave = interleave
         self._clock = ManualClock(step_ms=1)
         self._failed_at = -1
+        self._io_error = False
         self._refuses = False
         self._started = False
         self._kept_end = 0
@@ -105,7 +108,9 @@ class StoreLife:
         if self._prepare is not None:
             self._prepare(files)
         self._failed_at = -1
-        self._started = False
+        self._io_error = self._started = False
+        self.disk.failed_syncs.clear()
+        self.known_changes = {id(change) for change in self.disk.changes}
         with manual_workers(*_WORKERS, interleaver=self.interleaver):
             self.store = MessageStore(
                 self.config,
@@ -152,7 +157,8 @@ class StoreLife:
         self.store.shutdown()
         if f"{ROOT}/abort" not in self.disk.names:
             self.model.acked_end = self.model.end
-            _check_counts(self.disk)
+            with self.disk.sound():
+                _check_counts(self.disk)
         self.disk.step("stopped", ROOT)
 
     def settle(self) -> None:
@@ -238,7 +244,7 @@ class StoreLife:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One thread appends: when it has to wait for the disk, nothing is appended meanwhile."""
-        self._refuses = self._failed_at >= 0
+        self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
         yield
         self.disk.meanwhile = meanwhile
@@ -340,7 +346,9 @@ class StoreLife:
     def _flushed(self) -> None:
         """The broker answers what was waiting for the disk."""
         store = self.store
-        if store.state is StoreState.IO_ERROR and self._failed_at < 0:
+        self._io_error = self._io_error or store.state is StoreState.IO_ERROR
+        logs = tuple(_log_directories(self.config))
+        if self._failed_at < 0 and any(path.startswith(logs) for path in self.disk.failed_syncs):
             self._failed_at = store.flushed_offset
         if 0 <= self._failed_at < store.flushed_offset:
             raise Mismatch(f"flushed offset rose from {self._failed_at} after a failed sync")
@@ -365,6 +373,12 @@ def check_recovered(life: StoreLife) -> StoreModel:
     Raises:
         Mismatch: the store breaks a promise.
     """
+    failing = life.disk.faults is not None
+    with life.disk.sound():
+        return _check_recovered(life, failing)
+
+
+def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
     store, disk, config = life.store, life.disk, life.config
     end = store.max_offset
     log = {int(path[-20:]): content for path, content in _log_files(disk.seen(), config).items()}
@@ -372,10 +386,10 @@ def check_recovered(life: StoreLife) -> StoreModel:
     check_log(model, end, log)
     if config.message_index_enable:
         behind = store.index_behind_bytes > 0
-        if behind and disk.faults is None:
+        if behind and not failing:
             raise Mismatch(f"the index is {store.index_behind_bytes} bytes behind although there is space")
         check_index(model, end, _index_entries(disk, config), store.min_offset, behind)
-    _check_synced(disk, config)
+    _check_synced(life, failing)
     mismatch = Mismatch("")
     for outcome in model.outcomes():
         try:
@@ -505,8 +519,9 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
             raise Mismatch(f"queue {topic!r} {queue_id} shows messages, none is there")
 
 
-def _check_synced(disk: SimulatedDisk, config: MessageStoreConfig) -> None:
+def _check_synced(life: StoreLife, failing: bool) -> None:
     """What a recovery serves is on the disk, not only in memory."""
+    disk, config = life.disk, life.config
     disk.capture()
     directories = [*_log_directories(config), f"{ROOT}/consumequeue", f"{ROOT}/index"]
     parts = tuple(f"{directory}/" for directory in directories)
@@ -515,5 +530,9 @@ def _check_synced(disk: SimulatedDisk, config: MessageStoreConfig) -> None:
         if served and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served and not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        if any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in change.names):
+        # A name that is another file's by now, or went with its directory, is nobody's concern.
+        # What was gone before it began is not served; the states in which it is there again are explored like others.
+        gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)
+        names = [path for path, node in change.names.items() if disk.names.get(path) is node]
+        if not gone and any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in names):
             raise Mismatch(f"{change.kind} {' '.join(change.names)} is not certain after the recovery")
