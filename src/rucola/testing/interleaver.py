@@ -19,7 +19,7 @@ class Deadlock(AssertionError):  # noqa: N818 - reads as what was found
     """Every thread waits for another one."""
 
 
-class Dropped(BaseException):  # noqa: N818 - reads as what happened
+class Dropped(BaseException):
     """The process is gone; its threads unwind, and nothing of what they still do reaches the disk."""
 
 
