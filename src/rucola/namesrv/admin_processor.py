@@ -96,7 +96,10 @@ class NamesrvAdminProcessor:
         namespace, key, value = _kv_header(command)
         if value is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "value is null")
-        self._kv_config.put(namespace, key, value)
+        try:
+            self._kv_config.put(namespace, key, value)
+        except ValueError as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         self._persist()
         return success(command)
 

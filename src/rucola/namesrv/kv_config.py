@@ -11,6 +11,8 @@ import orjson
 from rucola.errors import FormatError
 
 NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
+CHARACTERS_MAX = 4 << 20
+"""Of names and values together: all of them are written with each change."""
 
 
 class KVConfigManager:
@@ -18,9 +20,21 @@ class KVConfigManager:
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, str]] = {}
+        self._characters = 0
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value; the namespace appears with its first key."""
+        """Set one value; the namespace appears with its first key.
+
+        Raises:
+            ValueError: all texts together would be longer than ``CHARACTERS_MAX``; nothing was set.
+        """
+        table = self._tables.get(namespace)
+        known = None if table is None else table.get(key)
+        more = len(value) - len(known) if known is not None else len(key) + len(value)
+        more += len(namespace) if table is None else 0
+        if more > 0 and self._characters + more > CHARACTERS_MAX:
+            raise ValueError(f"key-value configuration: {CHARACTERS_MAX} characters are allowed in all")
+        self._characters += more
         self._tables.setdefault(namespace, {})[key] = value
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -29,7 +43,10 @@ class KVConfigManager:
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove one key; nothing happens when it is not there."""
-        self._tables.get(namespace, {}).pop(key, None)
+        table = self._tables.get(namespace, {})
+        value = table.pop(key, None)
+        if value is not None:
+            self._characters -= len(key) + len(value)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """All pairs of a namespace, None when it never existed."""
@@ -56,3 +73,7 @@ class KVConfigManager:
             raise FormatError(
                 "name server configuration", 0, "a JSON object configTable", str(error), source
             ) from error
+        self._characters = sum(
+            len(namespace) + sum(len(key) + len(value) for key, value in table.items())
+            for namespace, table in self._tables.items()
+        )

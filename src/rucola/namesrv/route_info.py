@@ -81,6 +81,8 @@ class RouteInfoManager:
         self._clusters: dict[str, dict[str, None]] = {}
         self._live: dict[tuple[str, str], BrokerLive] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        """Topics of each broker name: what ends with a broker is found without a look at all others' topics."""
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
@@ -148,10 +150,8 @@ class RouteInfoManager:
         names.pop(broker_name, None)
         if not names:
             self._clusters.pop(group.cluster, None)
-        for topic in list(self._topics):
-            self._topics[topic].pop(broker_name, None)
-            if not self._topics[topic]:
-                del self._topics[topic]
+        for topic in list(self._topics_of.get(broker_name, ())):
+            self._drop(topic, broker_name)
 
     def channel_closed(self, channel: Any) -> list[str]:
         """A connection is gone; brokers registered over it are removed. Returns their addresses."""
@@ -230,17 +230,14 @@ class RouteInfoManager:
         queues = self._topics.get(topic)
         if queues is None:
             return
-        if cluster:
-            for name in self._clusters.get(cluster, {}):
-                queues.pop(name, None)
-        if not cluster or not queues:
-            del self._topics[topic]
+        for name in list(self._clusters.get(cluster, {}) if cluster else queues):
+            self._drop(topic, name)
 
     def register_topic(self, topic: str, queue_datas: list[QueueData]) -> None:
         """Put queue data of known brokers in by hand."""
         known = {data.broker_name: data for data in queue_datas if data.broker_name in self._groups}
-        if known:
-            self._topics.setdefault(topic, {}).update(known)
+        for name, data in known.items():
+            self._put(topic, name, data)
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Let nobody send to the broker any more; returns how many topics that concerns."""
@@ -274,7 +271,23 @@ class RouteInfoManager:
                 continue
             perm = config.perm & perm_mask
             data = QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
-            self._topics.setdefault(name, {})[broker_name] = data
+            self._put(name, broker_name, data)
+
+    def _put(self, topic: str, broker_name: str, data: QueueData) -> None:
+        self._topics.setdefault(topic, {})[broker_name] = data
+        self._topics_of.setdefault(broker_name, set()).add(topic)
+
+    def _drop(self, topic: str, broker_name: str) -> None:
+        """The broker serves the topic no more; a topic that nobody serves is none."""
+        queues = self._topics.get(topic, {})
+        if queues.pop(broker_name, None) is None:
+            return
+        if not queues:
+            del self._topics[topic]
+        topics = self._topics_of[broker_name]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[broker_name]
 
     def _master_of(self, group: _Group, broker: BrokerRegistration) -> RegistrationResult:
         master = group.addresses.get(MASTER_ID)
@@ -291,13 +304,13 @@ class RouteInfoManager:
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0
-        for queues in self._topics.values():
-            data = queues.get(broker_name)
-            if data is not None:
-                queues[broker_name] = QueueData(
-                    broker_name, data.read_queue_nums, data.write_queue_nums, change(data.perm), data.topic_sys_flag
-                )
-                count += 1
+        for topic in self._topics_of.get(broker_name, ()):
+            queues = self._topics[topic]
+            data = queues[broker_name]
+            queues[broker_name] = QueueData(
+                broker_name, data.read_queue_nums, data.write_queue_nums, change(data.perm), data.topic_sys_flag
+            )
+            count += 1
         return count
 
     @staticmethod

@@ -143,6 +143,66 @@ def test_silent_clients_are_found():
     assert producers.clients("p") == []
 
 
+class Unwalked(dict):
+    """A table that nobody walks over: only single entries are looked up."""
+
+    def __iter__(self):
+        raise AssertionError("the whole table is walked over")
+
+    keys = values = items = __iter__
+
+
+def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
+    """20,000 groups of one connection, then its end: dead for 105 s, once."""
+    members, producers, channel, other = Members(), ProducerManager(), object(), object()
+    for number in range(20):
+        producers.register(f"p{number}", ClientChannel(other, "other", "JAVA", 479, 1.0))
+        client = ClientChannel(other, "other", "JAVA", 479, 1.0)
+        members.manager.register(client, f"g{number}", "CONSUME_PASSIVELY", "CLUSTERING", "x", None)
+    producers.register("p1", ClientChannel(channel, "mine", "JAVA", 479, 1.0))
+    members.beat(channel, {"T": 1})
+    for manager in (producers, members.manager):
+        manager._groups = Unwalked(manager._groups)
+        assert manager.groups_of(channel) == 1
+        manager.channel_closed(channel)
+        manager.channel_closed(channel)
+        assert (manager.groups_of(channel), manager.groups_of(other)) == (0, 20)
+    assert [client.client_id for client in producers.clients("p1")] == ["other"]
+    assert members.manager.group("g") is None
+
+
+def test_a_producer_is_found_by_the_id_its_connection_named_last():
+    producers, first, second = ProducerManager(), object(), object()
+    producers.register("p", ClientChannel(first, "a", "JAVA", 479, 1.0))
+    producers.register("q", ClientChannel(first, "a", "JAVA", 479, 1.0))
+    producers.register("p", ClientChannel(second, "a", "JAVA", 479, 1.0))
+    assert producers.find_channel("a") is second
+    producers.channel_closed(first)
+    assert producers.find_channel("a") is second, "the newest connection counts"
+    producers.register("p", ClientChannel(second, "b", "JAVA", 479, 1.0))
+    assert (producers.find_channel("a"), producers.find_channel("b")) == (None, second), "an id named no more is gone"
+    producers.register("q", ClientChannel(second, "b", "JAVA", 479, 1.0))
+    producers.unregister("p", second)
+    assert producers.find_channel("b") is second
+    producers.unregister("q", second)
+    producers.unregister("q", second)
+    assert producers.find_channel("b") is None and not producers._channels and not producers._connections
+
+
+def test_locks_are_bounded_and_expired_ones_freed():
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock.monotonic, locks_max=3)
+    assert locks.try_lock("g", [1, 2, 3, 4], "a") == [1, 2, 3]
+    assert locks.try_lock("g", [2], "a") == [2], "what is held is renewed all the same"
+    clock.advance(50_000)
+    assert locks.try_lock("g", [1], "a") == [1]
+    clock.advance(11_000)
+    assert locks.try_lock("h", [7, 8, 9], "b") == [7, 8]
+    assert len(locks) == 3 and locks.holds_any("g")
+    clock.advance(61_000)
+    assert not locks.holds_any("g") and not locks.holds_any("h") and len(locks) == 0
+
+
 def test_offsets_are_written_when_they_changed():
     written: list[bytes] = []
     offsets = ConsumerOffsetManager(written.append, lambda: 1)

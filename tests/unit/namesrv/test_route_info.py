@@ -6,6 +6,7 @@ import pytest
 
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
+from rucola.namesrv import kv_config
 from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager
 from rucola.protocol.bodies.route import QueueData
 from rucola.testing.clock import ManualClock
@@ -201,3 +202,45 @@ def test_zones_leave_out_brokers_elsewhere(routes):
     assert [data.broker_name for data in routes.route("T", "east").broker_datas] == ["a"]
     assert routes.route("T", "north").broker_datas == []
     assert len(routes.route("T").broker_datas) == 2
+
+
+def test_the_end_of_a_broker_costs_what_its_own_topics_cost(routes):
+    routes.register(MASTER, topics("T", "U"), V1, "ch1")
+    routes.register(OTHER, topics("T", "V"), V1, "ch2")
+
+    class Unwalked(dict):
+        def __iter__(self):
+            raise AssertionError("the topics of all brokers are walked over")
+
+        keys = values = items = __iter__
+
+    routes._topics = Unwalked(routes._topics)
+    assert routes.wipe_write_perm("broker-b") == 2
+    assert routes.channel_closed("ch2") == [OTHER.address]
+    routes._topics = dict(dict.items(routes._topics))
+    assert sorted(routes.topics()) == ["T", "U"]
+    routes.register(OTHER, topics("T", "V"), V1, "ch2")
+    routes.delete_topic("T")
+    routes.unregister("C", OTHER.address, "broker-b", 0)
+    routes.unregister("C", MASTER.address, "broker-a", 0)
+    assert routes.topics() == [] and not routes._topics_of
+
+
+def test_key_values_are_bounded(monkeypatch):
+    monkeypatch.setattr(kv_config, "CHARACTERS_MAX", 20)
+    table = kv_config.KVConfigManager()
+    table.put("n", "k", "v" * 10)
+    table.put("n", "k", "v" * 18)
+    for namespace, key in (("n", "l"), ("m", "k")):
+        with pytest.raises(ValueError, match="20 characters"):
+            table.put(namespace, key, "w")
+    again = kv_config.KVConfigManager()
+    again.load(table.encode(), "file")
+    with pytest.raises(ValueError, match="20 characters"):
+        again.put("n", "l", "w")
+    again.delete("n", "k")
+    again.delete("n", "k")
+    assert again.namespace("n") == {}
+    again.put("m", "k", "w" * 17)
+    with pytest.raises(ValueError, match="20 characters"):
+        again.put("m", "k", "w" * 18)

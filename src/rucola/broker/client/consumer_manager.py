@@ -45,12 +45,18 @@ class ConsumerManager:
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Any, set[str]] = {}
+        """Names of the groups of each connection."""
         self._on_change = on_change
         self.changes = 0
 
     def group(self, group: str) -> ConsumerGroup | None:
         """The group, None when no client of it is alive."""
         return self._groups.get(group)
+
+    def groups_of(self, channel: Any) -> int:
+        """How many groups a connection named."""
+        return len(self._groups_of.get(channel, ()))
 
     def groups(self) -> Collection[ConsumerGroup]:
         """All groups with a live client."""
@@ -96,6 +102,7 @@ class ConsumerManager:
         info.consume_from_where = consume_from_where
         changed = client.channel not in info.clients
         info.clients[client.channel] = client
+        self._groups_of.setdefault(client.channel, set()).add(group)
         if subscriptions is not None:
             changed |= _replace_subscriptions(info.subscriptions, subscriptions)
         if before != (info.consume_type, info.message_model, info.consume_from_where, info.subscriptions):
@@ -110,6 +117,10 @@ class ConsumerManager:
         info = self._groups.get(group)
         if info is None or info.clients.pop(channel, None) is None:
             return
+        names = self._groups_of[channel]
+        names.discard(group)
+        if not names:
+            del self._groups_of[channel]
         if not info.clients:
             del self._groups[group]
             self.changes += 1
@@ -117,7 +128,7 @@ class ConsumerManager:
 
     def channel_closed(self, channel: Any) -> None:
         """The connection is gone: it leaves every group."""
-        for group in list(self._groups):
+        for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
     def silent_since(self, limit_s: float) -> list[Any]:

@@ -1,10 +1,23 @@
-"""Live producers by group (RocketMQ 5.3.3, ``ProducerManager``). Event loop only."""
+"""Live producers by group (RocketMQ 5.3.3, ``ProducerManager``). Event loop only.
+
+What ends with a connection is found through the connection: its end costs what its own groups cost.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from rucola.broker.client.client_channel import ClientChannel
+
+
+@dataclass(slots=True)
+class _Connection:
+    """Groups and client ids that the heartbeats of one connection named."""
+
+    groups: dict[str, ClientChannel] = field(default_factory=dict)
+    client_ids: Counter[str] = field(default_factory=Counter)
 
 
 class ProducerManager:
@@ -12,30 +25,38 @@ class ProducerManager:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Any, ClientChannel]] = {}
+        self._connections: dict[Any, _Connection] = {}
         self._channels: dict[str, Any] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
         """A heartbeat named ``group``."""
+        connection = self._connections.setdefault(client.channel, _Connection())
+        before = connection.groups.get(group)
+        connection.groups[group] = client
+        connection.client_ids[client.client_id] += 1
+        if before is not None:
+            self._release_id(connection, before)
         self._groups.setdefault(group, {})[client.channel] = client
         self._channels[client.client_id] = client.channel
 
     def unregister(self, group: str, channel: Any) -> None:
         """The client leaves the group."""
-        clients = self._groups.get(group)
-        if clients is not None:
-            client = clients.pop(channel, None)
-            if not clients:
-                del self._groups[group]
-            if (
-                client is not None
-                and self._channels.get(client.client_id) is channel
-                and not any(channel in others for others in self._groups.values())
-            ):
-                del self._channels[client.client_id]
+        connection = self._connections.get(channel)
+        client = connection.groups.pop(group, None) if connection is not None else None
+        if connection is None or client is None:
+            return
+        clients = self._groups[group]
+        del clients[channel]
+        if not clients:
+            del self._groups[group]
+        self._release_id(connection, client)
+        if not connection.groups:
+            del self._connections[channel]
 
     def channel_closed(self, channel: Any) -> None:
         """The connection is gone: it leaves every group."""
-        for group in list(self._groups):
+        connection = self._connections.get(channel)
+        for group in list(connection.groups) if connection is not None else ():
             self.unregister(group, channel)
 
     def clients(self, group: str) -> list[ClientChannel]:
@@ -46,6 +67,11 @@ class ProducerManager:
         """Live clients of every group."""
         return {group: list(clients.values()) for group, clients in self._groups.items()}
 
+    def groups_of(self, channel: Any) -> int:
+        """How many groups a connection named."""
+        connection = self._connections.get(channel)
+        return 0 if connection is None else len(connection.groups)
+
     def find_channel(self, client_id: str) -> Any | None:
         """The newest connection of a client, None when it has none."""
         return self._channels.get(client_id)
@@ -53,8 +79,15 @@ class ProducerManager:
     def silent_since(self, limit_s: float) -> list[Any]:
         """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
         return [
-            client.channel
-            for clients in self._groups.values()
-            for client in clients.values()
-            if client.last_update_s < limit_s
+            channel
+            for channel, connection in self._connections.items()
+            if any(client.last_update_s < limit_s for client in connection.groups.values())
         ]
+
+    def _release_id(self, connection: _Connection, client: ClientChannel) -> None:
+        """The connection names the client's id once less; nobody is found by an id that it names no more."""
+        connection.client_ids[client.client_id] -= 1
+        if connection.client_ids[client.client_id] <= 0:
+            del connection.client_ids[client.client_id]
+            if self._channels.get(client.client_id) is client.channel:
+                del self._channels[client.client_id]

@@ -6,43 +6,77 @@ consumers keep to it among themselves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 LOCK_LIFETIME_S = 60.0
 """``rocketmq.broker.rebalance.lockMaxLiveTime``, 60,000 ms."""
 
+LOCKS_MAX = 200_000
+"""Of all groups together; what is asked for beyond it is not locked."""
+
 Queue = TypeVar("Queue")
 
 
 class RebalanceLockManager:
-    """Locks by group and queue. ``monotonic`` gives seconds; a queue is any hashable value."""
+    """Locks by group and queue.
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    Args:
+        monotonic: seconds.
+        locks_max: see ``LOCKS_MAX``. A queue is any hashable value.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], locks_max: int = LOCKS_MAX) -> None:
         self._monotonic = monotonic
-        self._locks: dict[str, dict[object, tuple[str, float]]] = {}
+        self._locks_max = locks_max
+        self._locks: dict[tuple[str, object], tuple[str, float]] = {}
+        """Client id and time of each lock, those renewed last at the end."""
+        self._counts: Counter[str] = Counter()
+        """Locks of each group."""
+
+    def __len__(self) -> int:
+        return len(self._locks)
 
     def try_lock(self, group: str, queues: Iterable[Queue], client_id: str) -> list[Queue]:
         """Lock or renew ``queues``; returns those ``client_id`` owns now."""
         now = self._monotonic()
-        locks = self._locks.setdefault(group, {})
+        self._expire(now)
         owned = []
         for queue in queues:
-            holder = locks.get(queue)
-            if holder is None or holder[0] == client_id or now - holder[1] > LOCK_LIFETIME_S:
-                locks[queue] = (client_id, now)
-                owned.append(queue)
+            key = group, queue
+            holder = self._locks.get(key)
+            if (holder is not None and holder[0] != client_id) or (holder is None and len(self) >= self._locks_max):
+                continue
+            if holder is None:
+                self._counts[group] += 1
+            else:
+                del self._locks[key]
+            self._locks[key] = (client_id, now)
+            owned.append(queue)
         return owned
 
     def holds_any(self, group: str) -> bool:
         """Whether a client of ``group`` holds a lock, which makes it a group of orderly consumers."""
-        limit = self._monotonic() - LOCK_LIFETIME_S
-        return any(since >= limit for _, since in self._locks.get(group, {}).values())
+        self._expire(self._monotonic())
+        return group in self._counts
 
     def unlock(self, group: str, queues: Iterable[Queue], client_id: str) -> None:
         """Release the queues that ``client_id`` owns; others are left alone."""
-        locks = self._locks.get(group, {})
         for queue in queues:
-            holder = locks.get(queue)
+            holder = self._locks.get((group, queue))
             if holder is not None and holder[0] == client_id:
-                del locks[queue]
+                self._remove((group, queue))
+
+    def _expire(self, now: float) -> None:
+        while self._locks:
+            key, (_, since) = next(iter(self._locks.items()))
+            if now - since <= LOCK_LIFETIME_S:
+                return
+            self._remove(key)
+
+    def _remove(self, key: tuple[str, object]) -> None:
+        del self._locks[key]
+        self._counts[key[0]] -= 1
+        if not self._counts[key[0]]:
+            del self._counts[key[0]]

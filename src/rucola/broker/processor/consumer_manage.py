@@ -40,16 +40,32 @@ class ConsumerManageProcessor:
         header = UpdateConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         if header.consumer_group not in self._groups.table:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
-        if self._topics.get(header.topic) is None:
+        topic = self._topics.get(header.topic)
+        if topic is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
         if header.queue_id is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
+        # A topic that lost queues keeps their progress; others are not made up, each would stay in the table.
+        queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
+        if not 0 <= header.queue_id < queue_count and not self._is_known(header):
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} of {header.topic}: 0 to {queue_count - 1}"
+            )
         if self._offsets.reset_pending(header.consumer_group, header.topic, header.queue_id):
             return command.answer(ResponseCode.SUCCESS, "Offset has been previously reset")
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return success(command)
+
+    def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
+        """Whether there is a queue, or progress of the group in it, although the topic is smaller today."""
+        topic, queue_id = header.topic, header.queue_id
+        if queue_id is None or queue_id < 0:
+            return False
+        if self._offsets.query(header.consumer_group, topic, queue_id) is not None:
+            return True
+        return self._store.max_queue_offset(topic.encode("utf-8", "surrogateescape"), queue_id) > 0
 
     def query_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """14. A group without progress starts at 0 while the first message of the queue is in memory.
