@@ -5,6 +5,7 @@
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
+# make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
 # make docs    rewrites what is generated: the import graph, the sync face, the access table
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint crash fuzz bench soak conformance docs clean
+.PHONY: demo test check lint crash fuzz bench soak conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -96,11 +97,17 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.guarded
 	@$(BIN)/python -m tests.conformance.admin.run
 
+SIZE ?= normal
+
+lab: $(VENV)/.dev
+	@mkdir -p .lab
+	@$(BIN)/rucola lab report --size $(SIZE) --out docs/lab --dir .lab
+
 docs: $(VENV)/.dev
 	@$(BIN)/python tools/import_graph.py
 	@$(BIN)/python tools/async_to_sync.py
 	@$(BIN)/python tools/acl_table.py
 
 clean:
-	rm -rf $(VENV) build .demo .bench .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	rm -rf $(VENV) build .demo .bench .lab .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
 	find src -name '*.so' -delete

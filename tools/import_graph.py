@@ -15,6 +15,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "ARCHITECTURE.md"
 BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
     (7, ["cli"]),
+    (6, ["lab"]),
     (5, ["broker", "namesrv", "spark"]),
     (4, ["sync"]),
     (4, ["client"]),

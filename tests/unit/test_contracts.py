@@ -33,6 +33,8 @@ PLANTED = [
     ("formats/message.py", "time", "Codecs and value types"),
     ("store/log/commit_log.py", "os", "The store reaches disk"),
     ("broker/broker.py", "mmap", "Files are opened"),
+    ("broker/broker.py", "rucola.lab.readings", "The laboratory"),
+    ("lab/engine.py", "rucola.testing.clock", "Test helpers"),
 ]
 
 

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[:1] != ["store"]:  # which reads directories and topics of any name
             _check_text(arguments)
-        if arguments[:1] in (["store"], ["mqadmin"]):
+        if arguments[:1] in (["store"], ["mqadmin"], ["lab"]):
             return _use_tool(*arguments)
         return _serve(arguments)
     except UsageError as error:
@@ -75,6 +75,8 @@ def _use_tool(name: str, *arguments: str) -> int:
     run_tool: Callable[[list[str]], int]
     if name == "store":
         from rucola.cli.store import run as run_tool
+    elif name == "lab":
+        from rucola.cli.lab import run as run_tool
     else:
         from rucola.cli.mqadmin.run import run as run_tool
     try:
@@ -176,6 +178,7 @@ def command_line() -> argparse.ArgumentParser:
     # Listed only: they read their own arguments.
     commands.add_parser("store", help="Look into a store directory without changing it.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
+    commands.add_parser("lab", help="Measure what texts claim about this kind of storage engine.")
     return parser
 
 

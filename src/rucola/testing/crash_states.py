@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from random import Random
 
 from rucola.testing.simulated_disk import PAGE, SECTOR, Change, Image, Inode, SimulatedDisk
@@ -69,6 +70,40 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
             # Seeds of their own, so that a state can be made again without those before it.
             seed = random.getrandbits(32)
             yield _random_state(disk, items, seed, torn=number % 2 == 1)
+
+
+def all_states(disk: SimulatedDisk) -> Iterator[CrashState]:
+    """Every state of ``disk`` after a crash now in which no page is torn.
+
+    Their number doubles with each page, length and name that is uncertain: for disks with few of them.
+    """
+    disk.capture()
+    items = list(_items(disk))
+    for versions in product(*(range(_count(item) + 1) for item in items)):
+        pages: dict[Inode, dict[int, bytes]] = {}
+        sizes: dict[Inode, int] = {}
+        changes: set[Change | None] = set()
+        kept: list[str] = []
+        for item, version in zip(items, versions, strict=True):
+            if version == 0:
+                continue
+            kept.append(item.name if version == _count(item) else f"{item.name} (older version {version})")
+            if item.change is not None:
+                changes.add(item.change)
+            elif item.inode is not None and item.page < 0:
+                sizes[item.inode] = item.inode.sizes[version - 1]
+            elif item.inode is not None:
+                pages.setdefault(item.inode, {})[item.page] = item.inode.pages[item.page][version - 1]
+        newest = all(version == _count(item) for item, version in zip(items, versions, strict=True))
+        choice = NOTHING_LOST if newest else f"kept: {', '.join(kept)}" if kept else "all lost"
+        yield CrashState(disk.image(pages, sizes, changes.__contains__), choice)
+
+
+def _count(item: _Item) -> int:
+    """Versions that an item may have, next to its oldest."""
+    if item.inode is None:
+        return 1
+    return len(item.inode.sizes if item.page < 0 else item.inode.pages[item.page])
 
 
 def _items(disk: SimulatedDisk) -> Iterator[_Item]:

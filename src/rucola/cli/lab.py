@@ -1,0 +1,229 @@
+"""``rucola lab``: lessons that measure on this machine what texts claim about this kind of storage engine.
+
+Exit codes: 0, 1 something is missing, 2 usage, 6 the disk refused something or has no space, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from rucola.cli.closed_output import OutputClosedError, drop_output
+from rucola.cli.exit_codes import ExitCode
+from rucola.errors import ConfigError, DiskError
+from rucola.lab import report as reports
+from rucola.lab.course import LESSONS, check_system, lesson_named, run_lesson
+from rucola.lab.lesson import Size
+from rucola.lab.machine import facts, has_no_disk
+from rucola.lab.picture import check_drawing, draw
+from rucola.lab.readings import REPETITIONS, Readings
+from rucola.lab.text import is_listing, paragraph, tables
+
+app = typer.Typer(
+    name="lab",
+    help="Measure on this machine what texts claim about this kind of storage engine.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+_INTERRUPTED = 130
+_PIPE_COLUMNS = 160
+_DEFAULT_OUT = "rucola-lab"
+
+Amount = Annotated[str, typer.Option("--size", metavar="|".join(size.value for size in Size), help="How much to do.")]
+Out = Annotated[str, typer.Option("--out", metavar="DIR", help="Where pictures and pages go.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--dir", metavar="DIR", help="Where temporary files go; should be on a disk. [default: $TMPDIR]"),
+]
+
+
+def run(arguments: list[str]) -> int:
+    """Run one ``rucola lab`` command; returns the exit code.
+
+    Raises:
+        RucolaError: the command could not be carried out.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # temporary files go then too
+    try:
+        result = typer.main.get_command(app)(arguments, prog_name="rucola lab", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    except (BrokenPipeError, OutputClosedError):
+        drop_output()
+        return ExitCode.CLEAN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+@app.command("list")
+def list_lessons(json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> None:
+    """List the lessons."""
+    titles = {name: lesson_named(name).title for name in LESSONS}
+    if json:
+        sys.stdout.write(json_text.dumps([{"name": name, "title": titles[name]} for name in titles]) + "\n")
+        return
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("title")
+    for name, title in titles.items():
+        table.add_row(name, escape(title))
+    _console().print(table)
+
+
+@app.command("run")
+def run_one(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a lesson.", show_default=False)],
+    size: Amount = "normal",
+    out: Out = _DEFAULT_OUT,
+    directory: Where = None,
+    moment: Annotated[
+        int | None,
+        typer.Option("--moment", min=0, metavar="N", help="Of the lesson crash: show all states of one moment only."),
+    ] = None,
+) -> None:
+    """Run a lesson: its table and what the numbers say are printed, its picture is written."""
+    lesson, amount = lesson_named(name), _size(size)
+    if moment is not None:
+        if lesson.moment is None:
+            raise ConfigError("--moment", str(moment), "nothing with this lesson; there are moments in: crash")
+        for listing in lesson.moment(moment):
+            _print_table(listing.title, listing.header, listing.rows, numbers=False)
+        return
+    below = _prepare(directory)
+    readings = _measure(name, amount, below)
+    picture = _out_directory(out) / f"{name}.png"
+    _write(picture, draw(lesson, readings))
+    console = _console()
+    console.print(f"[bold]{escape(lesson.title)}[/]")
+    console.print(Markdown(lesson.intro))
+    for title, header, rows in tables(lesson, readings):
+        console.print()
+        _print_table(title, header, rows, numbers=not is_listing(title, readings))
+    console.print()
+    console.print(Markdown(paragraph(lesson, readings)))
+    console.print(f"\npicture: {escape(str(picture))}", soft_wrap=True)
+
+
+def _print_table(title: str, header: list[str], rows: list[list[str]], numbers: bool) -> None:
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, header_style="dim")
+    for place, column in enumerate(header):
+        table.add_column(escape(column), justify="right" if numbers and place else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    _console().print(table)
+
+
+@app.command()
+def report(
+    size: Amount = "normal",
+    out: Out = _DEFAULT_OUT,
+    directory: Where = None,
+    readings_file: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="Measure nothing: write the pages from this readings.json again."),
+    ] = None,
+) -> None:
+    """Run all lessons; write lab.html, which stands alone, README.md with pictures, and readings.json."""
+    amount = _size(size)
+    if readings_file is not None:
+        check_drawing()
+        outcome = _read(readings_file)
+    else:
+        below = _prepare(directory)
+        machine = facts(below)
+        outcome = reports.Outcome(machine, [_measure(name, amount, below) for name in LESSONS])
+    target = _out_directory(out)
+    for name, content in reports.pages(outcome).items():
+        _write(target / name, content)
+    verdicts = reports.counted(outcome)
+    _console().print(f"{verdicts}\nreport: {escape(str(target / 'lab.html'))}", soft_wrap=True)
+
+
+def _measure(name: str, size: Size, below: Path) -> Readings:
+    console = Console(stderr=True, highlight=False)
+    with _progress(console, name) as progress:
+        return run_lesson(name, size, below, lambda text: console.print(escape(text), soft_wrap=True), progress)
+
+
+@contextmanager
+def _progress(console: Console, name: str) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal; elsewhere a line when the lesson is over."""
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("repetitions"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=REPETITIONS)
+
+        def advance(done: int) -> None:
+            bar.update(task, completed=done)
+            if not console.is_terminal and done == REPETITIONS:
+                console.print(f"{name}: {done} repetitions done")
+
+        yield advance
+
+
+def _prepare(directory: str | None) -> Path:
+    """Everything that can be missing is asked for before the first measurement."""
+    check_system()
+    check_drawing()
+    below = Path(directory or tempfile.gettempdir())
+    if not below.is_dir():
+        raise ConfigError("--dir", str(below), "a directory that exists")
+    if has_no_disk(below):
+        Console(stderr=True).print(f"{below} is in memory: these figures say nothing about a disk; see --dir")
+    return below
+
+
+def _size(text: str) -> Size:
+    try:
+        return Size(text)
+    except ValueError:
+        raise ConfigError("--size", text, ", ".join(size.value for size in Size)) from None
+
+
+def _out_directory(out: str) -> Path:
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DiskError(out, "create directory", error.strerror or str(error)) from error
+    return path
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise DiskError(str(path), "write", error.strerror or str(error)) from error
+
+
+def _read(path: str) -> reports.Outcome:
+    try:
+        return reports.Outcome.from_json(Path(path).read_bytes())
+    except OSError as error:
+        raise DiskError(path, "read", error.strerror or str(error)) from error
+
+
+class _Console(Console):
+    """Standard output. A reader that goes away ends the command in ``run``, not inside of rich."""
+
+    def on_broken_pipe(self) -> None:
+        raise OutputClosedError
+
+
+def _console() -> Console:
+    return _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)

@@ -1,0 +1,88 @@
+"""All lessons in the order in which they are read, and how one is run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from inspect import getsource
+from pathlib import Path
+from typing import Any
+
+from rucola.errors import ConfigError, DiskError, MissingProgramError
+from rucola.lab.lesson import Lesson, Size
+from rucola.lab.readings import Readings
+from rucola.lab.workbench import Progress, Workbench, room
+
+LESSONS = (
+    "smallest-store",
+    "stream-map",
+    "sequential-random",
+    "group-commit",
+    "transient-pool",
+    "crash",
+)
+"""Names in reading order; each is a module of ``lessons``."""
+
+
+def lesson_named(name: str) -> Lesson:
+    """The lesson of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in LESSONS:
+        raise ConfigError("NAME", name, ", ".join(LESSONS))
+    lesson: Lesson = _module(name).LESSON
+    return lesson
+
+
+def program_of(name: str) -> str:
+    """The program of a lesson: its file without how the picture is drawn and what it says about itself."""
+    program, _, _ = getsource(_module(name)).partition("\nLESSON = ")
+    return program.partition("\ndef draw(")[0].rstrip() + "\n"
+
+
+def _module(name: str) -> Any:
+    return import_module(f"rucola.lab.lessons.{name.replace('-', '_')}")
+
+
+def check_system() -> None:
+    """Ends a command before it has measured anything.
+
+    Raises:
+        MissingProgramError: the page cache of this system cannot be counted.
+    """
+    if sys.platform != "linux":
+        raise MissingProgramError("Linux", sys.platform, "the lessons count pages with mincore and posix_fadvise")
+
+
+def run_lesson(name: str, size: Size, below: Path, tell: Callable[[str], None], progress: Progress) -> Readings:
+    """Runs a lesson; its files are gone afterwards, however it ends.
+
+    Args:
+        below: directory in which its files get one of their own.
+        tell: takes what the user should know before.
+        progress: takes the number of repetitions done.
+
+    Raises:
+        DiskFullError: there is not enough space.
+        DiskError: the system refused something.
+    """
+    lesson = lesson_named(name)
+    begin = time.perf_counter()
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # what the engine says of crashes that a lesson makes
+    try:
+        with room(name, lesson.space_bytes(size), below, tell) as path:
+            bench = Workbench(name, lesson, size, path, progress)
+            lesson.run(bench)
+    except OSError as error:
+        raise DiskError(str(error.filename or below), f"lesson {name}", error.strerror or str(error)) from error
+    finally:
+        logging.disable(before)
+    bench.check()
+    bench.readings.seconds = time.perf_counter() - begin
+    return bench.readings

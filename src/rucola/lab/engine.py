@@ -1,0 +1,90 @@
+"""The real engine as lessons use it: a store in a directory, and messages ready to be appended many at a time."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rucola.common.columns import new_table
+from rucola.common.message import StoreMessage
+from rucola.errors import StoreError
+from rucola.formats.message import fill_row
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+from rucola.store.results import PutMessageStatus
+
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+TOPIC = b"lab"
+
+
+@contextmanager
+def open_store(
+    directory: Path, on_flushed: Callable[[], None] | None = None, clock: Clock | None = None, **options: Any
+) -> Iterator[MessageStore]:
+    """The engine over ``directory``, stopped cleanly at the end. ``options`` are those of ``MessageStoreConfig``."""
+    config = MessageStoreConfig(
+        store_path_root_dir=str(directory),
+        **{
+            "mapped_file_size_commit_log": 16 << 20,
+            "mapped_file_size_consume_queue": 6_000_000,
+            "max_hash_slot_num": 100_000,
+            "max_index_num": 400_000,
+            "message_index_enable": False,
+            **options,
+        },
+    )
+    store = MessageStore(config, Files(), clock or SystemClock(), on_flushed=on_flushed)
+    store.load()
+    try:
+        store.start()
+        yield store
+    finally:
+        store.shutdown()
+
+
+def body_of(size: int) -> bytes:
+    """A body that does not compress; the same each time."""
+    return Random(1).randbytes(size)
+
+
+def message(number: int, body_bytes: int, queue_id: int = 0, topic: bytes = TOPIC) -> StoreMessage:
+    """A message with a key and a tag."""
+    properties = b"KEYS\x01key%d\x02TAGS\x01tag%d\x02" % (number, number % 4)
+    return StoreMessage(topic, queue_id, body_of(body_bytes), properties, 1_700_000_000_000 + number, HOST)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Messages of one topic as the broker hands those of one read of a connection to the store."""
+
+    source: bytearray
+    view: memoryview
+    table: array[int]
+    count: int
+    topic: bytes
+
+    @classmethod
+    def of(cls, messages: list[StoreMessage]) -> Run:
+        """The messages as rows of a table beside a buffer."""
+        source, table = bytearray(), new_table(len(messages))
+        for row, one in enumerate(messages):
+            fill_row(table, row, one, len(source))
+            source += one.body + one.properties
+        return cls(source, memoryview(source), table, len(messages), messages[0].topic)
+
+    def append(self, store: MessageStore) -> None:
+        """Appends them all; may be done any number of times.
+
+        Raises:
+            StoreError: they were not taken.
+        """
+        status = store.append_rows(self.source, self.view, self.table, 0, self.count, self.topic, HOST, suffix=b"")
+        if status is not PutMessageStatus.PUT_OK:
+            raise StoreError(f"{store.root}: the store answers {status.value}, its state is {store.state.value}")

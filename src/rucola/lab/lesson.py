@@ -1,0 +1,99 @@
+"""What a lesson is made of: what it measures, what is claimed about that, and the program that finds out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rucola.lab.readings import Listing, Readings
+    from rucola.lab.workbench import Workbench
+
+X: TypeAlias = "int | str"
+"""What one row of a table is about: a number such as a record size, or a name."""
+Numbers: TypeAlias = Mapping[str, Mapping[str, Mapping[X, float]]]
+"""One number for each quantity, series and row."""
+
+
+class Size(Enum):
+    """How much a lesson does."""
+
+    SMALL = "small"
+    """For tests: a second; the numbers say little."""
+    NORMAL = "normal"
+    """Under a minute."""
+    LARGE = "large"
+    """Minutes, for a machine whose numbers vary."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that is measured: a block of the table and a panel of the picture.
+
+    Attributes:
+        name: by which programs and texts refer to it.
+        title: of the panel.
+        unit: of the numbers.
+        rows: what the rows of the table stand for, with its unit.
+        drawn: whether it has a panel.
+        linear: the axis begins at zero and is not logarithmic, however far the numbers lie apart.
+    """
+
+    name: str
+    title: str
+    unit: str
+    rows: str
+    drawn: bool = True
+    linear: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a text, as a predicate over the numbers of one repetition.
+
+    Attributes:
+        source: the text, by name.
+        text: what it says, in our words: a main clause without a full stop.
+        check: whether the numbers of one repetition agree.
+        figures: the numbers it is about; fields such as ``{append[map][64]}`` stand for medians.
+        because: why, printed when the claim holds.
+        instead: what to take from it, printed when it does not hold.
+    """
+
+    source: str
+    text: str
+    check: Callable[[Numbers], bool]
+    figures: str
+    because: str
+    instead: str
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson.
+
+    Attributes:
+        title: in the list.
+        intro: what it is about, for somebody new to the engine.
+        design: what this project does because of it.
+        quantities: what is measured.
+        claims: what is checked.
+        space_bytes: most that its files take at once.
+        run: the program; it notes five values for each number.
+        draw: draws the picture; None = a panel for each quantity.
+        moment: tables about one moment, for a lesson in which there are some to choose from.
+    """
+
+    title: str
+    intro: str
+    design: str
+    quantities: tuple[Quantity, ...]
+    claims: tuple[Claim, ...]
+    space_bytes: Callable[[Size], int]
+    run: Callable[[Workbench], None]
+    draw: Callable[[Figure, Readings], None] | None = None
+    moment: Callable[[int], list[Listing]] | None = None

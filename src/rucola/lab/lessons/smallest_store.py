@@ -1,0 +1,219 @@
+"""One log, one queue file, in plain Python; then the same by the real engine, byte by byte beside each other."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from rucola.common.java import string_hash
+from rucola.common.message import StoreMessage
+from rucola.formats.annotate import annotate_record, annotate_unit
+from rucola.lab.bytes_picture import draw_fields
+from rucola.lab.engine import HOST, message, open_store
+from rucola.lab.lesson import Claim, Lesson, Quantity
+from rucola.lab.picture import draw_panel
+from rucola.lab.readings import Readings
+from rucola.lab.workbench import Workbench
+from rucola.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MESSAGES = 100
+STORE_TIME_MS = 1_700_000_000_000
+HEAD = Struct(">iiiiiqqiq8sq8siqi")
+UNIT = Struct(">qiq")
+MAGIC = -626843481
+
+
+class SmallestStore:
+    """The whole idea in 60 lines: one log, and a queue whose units of 20 bytes lead into it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._log = os.open(directory / "log", os.O_RDWR | os.O_CREAT)
+        self._queue = os.open(directory / "queue", os.O_RDWR | os.O_CREAT)
+        self.end = 0
+        self.count = 0
+
+    def append(self, message: StoreMessage) -> None:
+        """A record at the end of the log, a unit at the end of the queue."""
+        topic, body, properties = message.topic, message.body, message.properties
+        size = HEAD.size + len(body) + 1 + len(topic) + 2 + len(properties)
+        crc = zlib.crc32(body) & 0x7FFFFFFF
+        born, host = message.born_timestamp_ms, message.born_host
+        places = (message.queue_id, message.flag, self.count, self.end, message.sys_flag)
+        head = HEAD.pack(size, MAGIC, crc, *places, born, host, STORE_TIME_MS, HOST, 0, 0, len(body))
+        tail = bytes([len(topic)]) + topic + len(properties).to_bytes(2, "big") + properties
+        os.pwrite(self._log, head + body + tail, self.end)
+        tag = properties.partition(b"TAGS\x01")[2].partition(b"\x02")[0]
+        os.pwrite(self._queue, UNIT.pack(self.end, size, string_hash(tag.decode())), self.count * UNIT.size)
+        self.end += size
+        self.count += 1
+
+    def record(self, number: int) -> bytes:
+        """Message ``number``: the place of its unit is computed, the unit says where the record lies."""
+        physical_offset, size, _ = UNIT.unpack(os.pread(self._queue, UNIT.size, number * UNIT.size))
+        return os.pread(self._log, size, physical_offset)
+
+    def record_by_walking(self, number: int) -> bytes:
+        """The same without the queue: from record to record, each tells its size."""
+        position = 0
+        while True:
+            size = int.from_bytes(os.pread(self._log, 4, position), "big")
+            if number == 0:
+                return os.pread(self._log, size, position)
+            position += size
+            number -= 1
+
+    def close(self) -> None:
+        """Gives up the files."""
+        os.close(self._log)
+        os.close(self._queue)
+
+
+class StoppedClock(SystemClock):
+    """Both stores write the same store time."""
+
+    def wall_ms(self) -> int:
+        return STORE_TIME_MS
+
+
+def run(bench: Workbench) -> None:
+    """Both stores take the same messages."""
+    messages = [replace(message(number, 24), store_host=HOST) for number in range(MESSAGES)]
+    rounds = bench.choose(2, 200, 1000)
+    log = units = b""
+    for _ in bench.repetitions():
+        with bench.directory() as directory:
+            plain = SmallestStore(directory)
+            plain.append(messages[0])
+            begin = time.perf_counter()
+            for one in messages[1:]:
+                plain.append(one)
+            bench.note("append", "60 lines of Python", "each for itself", _us(begin, MESSAGES - 1))
+            for number in (0, 25, 50, 99):
+                begin = time.perf_counter()
+                for _ in range(rounds):
+                    plain.record(number)
+                bench.note("find", "by its queue unit", number, _us(begin, rounds))
+                begin = time.perf_counter()
+                for _ in range(rounds):
+                    plain.record_by_walking(number)
+                bench.note("find", "by walking along the log", number, _us(begin, rounds))
+            plain.close()
+            log, units = (directory / "log").read_bytes(), (directory / "queue").read_bytes()
+            with open_store(directory / "store", clock=StoppedClock(), enabled_append_prop_crc=False) as store:
+                store.put_message(messages[0])
+                store.dispatch()  # makes the queue's file
+                begin = time.perf_counter()
+                for one in messages[1:]:
+                    store.put_message(one)
+                store.dispatch()
+                bench.note("append", "Rucola's store", "each for itself", _us(begin, MESSAGES - 1))
+            name = f"{0:020d}"
+            engine_log = (directory / "store" / "commitlog" / name).read_bytes()[: len(log)]
+            engine_units = (directory / "store" / "consumequeue" / "lab" / "0" / name).read_bytes()[: len(units)]
+        for kind, mine, theirs in (("log", log, engine_log), ("queue file", units, engine_units)):
+            bench.note("bytes", "60 lines of Python", kind, len(mine))
+            bench.note("bytes", "of them different in Rucola's files", kind, _different(mine, theirs))
+    last = annotate_unit(units[-UNIT.size :], UNIT.size * (MESSAGES - 1))
+    start = int(last[0].value or 0)
+    header = ["position", "field", "bytes", "value"]
+    for title, fields in ((UNIT_TITLE, last), (RECORD_TITLE, annotate_record(log[start:], start))):
+        bench.show(title, header, [[str(f.position), f.name, f.data.hex(), str(f.value)] for f in fields])
+
+
+UNIT_TITLE = "Unit 99 of the queue file, the same in both stores"
+RECORD_TITLE = "The record that it leads to, the same in both stores"
+
+
+def _us(begin: float, count: int) -> float:
+    return (time.perf_counter() - begin) / count * 1e6
+
+
+def _different(mine: bytes, theirs: bytes) -> int:
+    return sum(a != b for a, b in zip(mine, theirs, strict=True))
+
+
+def draw(figure: Figure, readings: Readings) -> None:
+    """The bytes above, the times below."""
+    figure.set_size_inches(10.8, 8.2)
+    parts = figure.subfigures(2, 1, height_ratios=(1.1, 1), squeeze=False)
+    above, below = parts[0, 0], parts[1, 0]
+    draw_fields(above.add_subplot(), [(one.title, one.rows) for one in readings.listings])
+    for place, quantity in enumerate(LESSON.quantities[:2]):
+        draw_panel(below.add_subplot(1, 2, place + 1), quantity, readings)
+
+
+LESSON = Lesson(
+    title="The smallest store: one log and a queue of 20-byte units",
+    intro=(
+        "A message becomes a **record** at the end of the log: a head of fixed fields, the body, the topic, the "
+        "properties. Its queue gets a **unit** of 20 bytes: where the record starts (8), how long it is (4), a hash of "
+        "the message's tag (8). The reader of a queue asks for message *n*: unit *n* stands at byte 20 x *n*. The "
+        "program does this for 100 messages in 60 lines of plain Python, then lets the real engine do it, and holds "
+        "the files against each other."
+    ),
+    design=(
+        "The engine is this idea with segments, checksums, recovery, and kernels that append whole reads of a "
+        "connection; its files are the same."
+    ),
+    quantities=(
+        Quantity("find", "Find message n of the queue", "µs", "n", linear=True),
+        Quantity("append", "Append one message", "µs", "way to append"),
+        Quantity("bytes", "Files of 100 messages", "bytes", "file", drawn=False),
+    ),
+    claims=(
+        Claim(
+            "RocketMQ's documentation (Message Storage)",
+            "a unit of a ConsumeQueue takes 20 bytes, so a queue is read like an array",
+            lambda n: (
+                n["bytes"]["60 lines of Python"]["queue file"] == 20 * MESSAGES
+                and n["find"]["by its queue unit"][99] < 2 * n["find"]["by its queue unit"][0]
+            ),
+            "{bytes[60 lines of Python][queue file]} bytes for 100 units; message 0 takes "
+            "{find[by its queue unit][0]} µs to find, message 99 {find[by its queue unit][99]} µs",
+            "The place of a unit is computed; two reads give any message.",
+            "The time depends on something else than the place in the queue.",
+        ),
+        Claim(
+            "RocketMQ's documentation (Message Storage)",
+            "it is inefficient to walk along the CommitLog for the messages of one queue",
+            lambda n: n["find"]["by walking along the log"][99] > 5 * n["find"]["by its queue unit"][99],
+            "message 99 takes {find[by walking along the log][99]} µs by walking, {find[by its queue unit][99]} µs by "
+            "its unit",
+            "A walk reads a size for each record on the way, and real logs have millions between two messages of a "
+            "queue.",
+            "With 100 messages the walk is short enough.",
+        ),
+        Claim(
+            "Rucola's README",
+            "its files have the format's bytes, as any other program writes them",
+            lambda n: sum(n["bytes"]["of them different in Rucola's files"].values()) == 0,
+            "{bytes[of them different in Rucola's files][log]} bytes of the log and "
+            "{bytes[of them different in Rucola's files][queue file]} of the queue file differ",
+            "Both wrote the same records and units.",
+            "Something in the records is not the same.",
+        ),
+        Claim(
+            "An expectation one may have",
+            "60 lines that do nothing else append faster than a whole engine",
+            lambda n: (
+                n["append"]["60 lines of Python"]["each for itself"] < n["append"]["Rucola's store"]["each for itself"]
+            ),
+            "{append[60 lines of Python][each for itself]} µs a message against "
+            "{append[Rucola's store][each for itself]} µs, without a disk sync",
+            "One message at a time the engine's checks cost more than two calls to write.",
+            "The engine stores into mapped memory and makes queue units for many messages at once; two calls to write "
+            "cost more.",
+        ),
+    ),
+    space_bytes=lambda size: 80 << 20,
+    run=run,
+    draw=draw,
+)

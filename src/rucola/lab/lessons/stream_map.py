@@ -1,0 +1,190 @@
+"""Records into a fresh file: by calls to write, through a map, through a map whose pages were touched before."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rucola.lab import page_cache
+from rucola.lab.engine import Run, body_of, message, open_store
+from rucola.lab.lesson import Claim, Lesson, Quantity, Size
+from rucola.lab.workbench import Workbench
+
+RECORD_BYTES = (128, 1024, 4096, 16_384, 65_536)
+GATHERED = 64
+WRITE, GATHER, MAP, WARM = "write, a call each", "write, a call for 64", "map, fresh pages", "map, warmed pages"
+THROUGH_MAP, BY_CALLS = "through the map", "by calls (writeWithoutMmap)"
+
+
+def run(bench: Workbench) -> None:
+    """Each way gets a file of its own, whose blocks are allocated."""
+    file_bytes = bench.choose(1 << 19, 16 << 20, 64 << 20)
+    for _ in bench.repetitions():
+        for record_bytes in RECORD_BYTES:
+            record, count = body_of(record_bytes), file_bytes // record_bytes
+            for name, way in (
+                (WRITE, write_each),
+                (GATHER, write_gathered),
+                (MAP, store_to_fresh_map),
+                (WARM, store_to_warm_map),
+            ):
+                with bench.directory() as directory:
+                    seconds, faults = way(allocated(directory / "log", file_bytes), record, count)
+                bench.note("write", name, record_bytes, seconds / count * 1e6)
+                bench.note("faults", name, record_bytes, faults / (file_bytes >> 10) * 1024)
+        for messages in (1, 64):
+            for name, by_calls in ((THROUGH_MAP, False), (BY_CALLS, True)):
+                with bench.directory() as directory:
+                    cost = by_engine(directory, messages, bench.choose(640, 12_800, 51_200), by_calls)
+                bench.note("engine", name, f"{messages} a run", cost)
+
+
+def allocated(path: Path, size: int) -> int:
+    """A file of zeros that has its blocks."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(descriptor, 0, size)
+    os.fsync(descriptor)
+    return descriptor
+
+
+def timed(work: Callable[[], object]) -> tuple[float, int]:
+    """Seconds and page faults of ``work``."""
+    faults, begin = page_cache.page_faults(), time.perf_counter()
+    work()
+    return time.perf_counter() - begin, page_cache.page_faults() - faults
+
+
+def write_each(file: int, record: bytes, count: int) -> tuple[float, int]:
+    """The system copies each record into the page cache."""
+
+    def work() -> None:
+        for _ in range(count):
+            os.write(file, record)
+
+    found = timed(work)
+    os.close(file)
+    return found
+
+
+def write_gathered(file: int, record: bytes, count: int) -> tuple[float, int]:
+    """As when one read of a connection brought many messages."""
+    group = min(GATHERED, count)
+
+    def work() -> None:
+        for _ in range(count // group):
+            os.writev(file, [record] * group)
+
+    found = timed(work)
+    os.close(file)
+    return found
+
+
+def store_to_fresh_map(file: int, record: bytes, count: int) -> tuple[float, int]:
+    """The first store to a page is a fault; the system makes the page then."""
+    return store_to_map(file, record, count, warm=False)
+
+
+def store_to_warm_map(file: int, record: bytes, count: int) -> tuple[float, int]:
+    """A store to each page comes before: those faults are taken by nobody who waits."""
+    return store_to_map(file, record, count, warm=True)
+
+
+def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[float, int]:
+    """The program copies each record into the page cache itself."""
+    size = len(record)
+    with mmap.mmap(file, size * count) as mapped:
+        os.close(file)
+        if warm:
+            for position in range(0, size * count, page_cache.PAGE):
+                mapped[position] = 0
+
+        def work() -> None:
+            for position in range(0, size * count, size):
+                mapped[position : position + size] = record
+
+        return timed(work)
+
+
+def by_engine(directory: Path, messages: int, total: int, by_calls: bool) -> float:
+    """Microseconds of the appending thread for a message of 1 KiB, in runs of so many."""
+    one_run = Run.of([message(number, 1024) for number in range(messages)])
+    with open_store(directory, write_without_mmap=by_calls) as store:
+        one_run.append(store)
+        begin = time.thread_time()
+        for _ in range(total // messages):
+            one_run.append(store)
+        return (time.thread_time() - begin) / total * 1e6
+
+
+def _space(size: Size) -> int:
+    return {Size.SMALL: 96, Size.NORMAL: 192, Size.LARGE: 320}[size] << 20
+
+
+LESSON = Lesson(
+    title="Stream or map: write calls, mapped memory, page faults, warm-up",
+    intro=(
+        "A record can get into the page cache in two ways. `write` is a call: the system copies the bytes. A **map** "
+        "shows the file as memory: the program copies the bytes itself, without a call, but the first touch of each "
+        "page of 4 KiB is a **page fault**, in which the system makes the page. RocketMQ maps its files, and can "
+        "**warm** them (`warmMapedFileEnable`): each page of the next segment is touched before it is needed. Nothing "
+        "here waits for the disk."
+    ),
+    design=(
+        "Segments are written through their map, because a message that comes alone is what an answer waits for; "
+        "`writeWithoutMmap` writes by one call for all messages of a read. Fresh pages are populated in pieces ahead "
+        "of the writer (decision 5)."
+    ),
+    quantities=(
+        Quantity("write", "A record into the page cache", "µs per record", "record size, bytes"),
+        Quantity("faults", "Page faults", "faults per MiB", "record size, bytes", linear=True),
+        Quantity("engine", "Rucola's store, messages of 1 KiB", "µs of CPU per message", "messages appended together"),
+    ),
+    claims=(
+        Claim(
+            "RocketMQ's documentation (Message Storage)",
+            "a map saves the overhead of calls that copy, which improves reading and writing of files greatly",
+            lambda n: all(n["write"][MAP][size] < n["write"][WRITE][size] for size in RECORD_BYTES),
+            f"a record of 128 bytes takes {{write[{MAP}][128]}} µs through a fresh map and {{write[{WRITE}][128]}} µs "
+            f"by `write`; one of 64 KiB {{write[{MAP}][65536]}} and {{write[{WRITE}][65536]}} µs",
+            "The map wins at every size measured.",
+            "The map saves a call per record, and pays a fault per page: it wins for small records only, if at all.",
+        ),
+        Claim(
+            "The same, for small records",
+            "a map takes a record of 128 bytes in less time than a call does",
+            lambda n: n["write"][MAP][128] < n["write"][WRITE][128],
+            f"{{write[{MAP}][128]}} µs against {{write[{WRITE}][128]}} µs",
+            "Thirty such records share the fault of their page.",
+            "Even thirty records that share a fault do not pay for it.",
+        ),
+        Claim(
+            "RocketMQ's option warmMapedFileEnable",
+            "touching the pages of a segment beforehand takes the page faults out of the writes",
+            lambda n: (
+                all(n["faults"][WARM][s] < 0.1 * n["faults"][MAP][s] for s in RECORD_BYTES)
+                and n["write"][WARM][4096] < n["write"][MAP][4096]
+            ),
+            f"{{faults[{MAP}][4096]}} faults per MiB fresh, {{faults[{WARM}][4096]}} warmed; a record of 4 KiB takes "
+            f"{{write[{MAP}][4096]}} and {{write[{WARM}][4096]}} µs",
+            "The faults are still taken, by the thread that warms.",
+            "Warming did not pay: the pages fault again, or their faults cost little here.",
+        ),
+        Claim(
+            "Rucola's decision 5",
+            "the map is better for a message that comes alone, a call for many that come together",
+            lambda n: (
+                n["engine"][THROUGH_MAP]["1 a run"] < n["engine"][BY_CALLS]["1 a run"]
+                and n["engine"][BY_CALLS]["64 a run"] < n["engine"][THROUGH_MAP]["64 a run"]
+            ),
+            f"alone {{engine[{THROUGH_MAP}][1 a run]}} µs through the map, {{engine[{BY_CALLS}][1 a run]}} µs by a "
+            f"call; 64 together {{engine[{THROUGH_MAP}][64 a run]}} and {{engine[{BY_CALLS}][64 a run]}} µs each",
+            "A call costs more than the faults of one message, and less than those of 64.",
+            "On this machine one of the two ways is the better one in both cases.",
+        ),
+    ),
+    space_bytes=_space,
+    run=run,
+)

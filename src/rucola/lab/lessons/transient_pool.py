@@ -1,0 +1,120 @@
+"""Appends to the real engine while its flush thread is busy: through the map, through the transient pool, by calls."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.lab.engine import Run, message, open_store
+from rucola.lab.lesson import Claim, Lesson, Quantity, Size
+from rucola.lab.workbench import Workbench
+
+MAP, POOL, CALLS = "map", "transient pool", "write calls"
+WAYS: dict[str, dict[str, Any]] = {
+    MAP: {},
+    POOL: {"transient_store_pool_enable": True, "transient_store_pool_size": 3},
+    CALLS: {"write_without_mmap": True},
+}
+MEDIAN, MOST, LONGEST = "half take less than", "99.9 % take less than", "longest"
+
+
+def run(bench: Workbench) -> None:
+    """One sender, messages of 1 KiB, ASYNC_FLUSH with a sync as often as possible."""
+    for _ in bench.repetitions():
+        for name, options in WAYS.items():
+            with bench.directory() as directory:
+                times, unsafe, left = append(directory, bench.choose(200, 30_000, 200_000), options)
+            times.sort()
+            bench.note("append", name, MEDIAN, times[len(times) // 2] * 1e6)
+            bench.note("append", name, MOST, times[len(times) * 999 // 1000] * 1e6)
+            bench.note("append", name, LONGEST, times[-1] * 1e6)
+            bench.note("memory", name, "most at a time", unsafe / 1024)
+            bench.note("memory", name, "1 s after the last append", left / 1024)
+
+
+def append(directory: Path, messages: int, options: dict[str, Any]) -> tuple[list[float], int, int]:
+    """Appends one by one.
+
+    Returns:
+        Seconds of each append; most bytes that were in the memory of the process only, and so many at the end.
+    """
+    one = Run.of([message(0, 1024)])
+    interval = {"flush_interval_commit_log_ms": 1, "flush_commit_log_least_pages": 0}
+    with open_store(directory, **{**interval, **options}) as store:
+        times, unsafe = [], 0
+        for number in range(messages):
+            begin = time.perf_counter()
+            one.append(store)
+            times.append(time.perf_counter() - begin)
+            if number % 64 == 0:
+                unsafe = max(unsafe, in_memory(store, one))
+        wait_until = time.perf_counter() + 1
+        while in_memory(store, one) and time.perf_counter() < wait_until:
+            time.sleep(0.01)
+        return times, unsafe, in_memory(store, one)
+
+
+def in_memory(store: Any, last: Run) -> int:
+    """Bytes appended that are not in the file yet: readers do not see them, the end of the process loses them."""
+    row = (last.count - 1) * ROW_WIDTH
+    end = last.table[row + FrameColumn.PHYSICAL_OFFSET] + last.table[row + FrameColumn.RECORD_SIZE]
+    return int(max(end - store.confirm_offset, 0))
+
+
+def _space(size: Size) -> int:
+    return {Size.SMALL: 64, Size.NORMAL: 128, Size.LARGE: 448}[size] << 20
+
+
+LESSON = Lesson(
+    title="The transient pool: writing apart from the page cache, and its price",
+    intro=(
+        "An append through the map stores into pages that the flush thread is writing to the disk at the same moment, "
+        "and may have to wait for it. RocketMQ's **transient store pool** (`transientStorePoolEnable`) puts memory of "
+        "the process in between: a message goes there, a **commit** thread writes it to the file a little later, the "
+        "flush thread syncs it after that. Here one sender appends messages of 1 KiB while the store syncs as often as "
+        "it can; each append is timed."
+    ),
+    design=(
+        "Rucola has all three (`transientStorePoolEnable`, `writeWithoutMmap`), with the map as the default: a message "
+        "acknowledged under ASYNC_FLUSH then survives the end of the process."
+    ),
+    quantities=(
+        Quantity("append", "One append while the disk is busy", "µs", "share of the appends"),
+        Quantity("memory", "Not in the file yet", "KiB", "when"),
+    ),
+    claims=(
+        Claim(
+            "RocketMQ's operations guide, which recommends it for asynchronous flush",
+            "the transient pool keeps slow appends short while the disk is written",
+            lambda n: n["append"][POOL][MOST] < n["append"][MAP][MOST],
+            f"99.9 % of the appends take less than {{append[{POOL}][{MOST}]}} µs with the pool and "
+            f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
+            f"{{append[{MAP}][{LONGEST}]}} µs",
+            "Who stores into the pool waits for no page that is being written.",
+            "The map's pages are populated ahead of the writer, and this system does not make a store wait for a page "
+            "that is being written.",
+        ),
+        Claim(
+            "The same, for the append in the middle",
+            "an ordinary append is shorter with the pool too",
+            lambda n: n["append"][POOL][MEDIAN] < n["append"][MAP][MEDIAN],
+            f"{{append[{POOL}][{MEDIAN}]}} µs with the pool, {{append[{MAP}][{MEDIAN}]}} µs through the map, "
+            f"{{append[{CALLS}][{MEDIAN}]}} µs by calls",
+            "Memory of the process is ready before it is needed.",
+            "The commit thread has to be woken, and takes the interpreter from the sender while it runs.",
+        ),
+        Claim(
+            "The text of the option",
+            "the end of the process loses answered messages that were not committed; without the pool none",
+            lambda n: n["memory"][POOL]["most at a time"] > 0 == n["memory"][MAP]["most at a time"],
+            f"up to {{memory[{POOL}][most at a time]}} KiB were in the memory of the process only with the pool, "
+            f"{{memory[{MAP}][most at a time]}} KiB through the map",
+            "What a map or a call has stored is the system's, whatever becomes of the process.",
+            "The commit thread was never behind when it was looked at.",
+        ),
+    ),
+    space_bytes=_space,
+    run=run,
+)

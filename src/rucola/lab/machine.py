@@ -1,0 +1,49 @@
+"""What a run was made on: figures say nothing without it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rucola.runtime.machine import memory_bytes
+
+_MEMORY_ONLY = ("tmpfs", "ramfs")
+
+
+def facts(directory: Path) -> dict[str, str]:
+    """Name and value of each fact; ``directory`` is where the files were."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": f"{memory_bytes() / (1 << 30):.0f} GiB",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "Python": platform.python_version(),
+        "file system": file_system(directory),
+        "load before": f"{os.getloadavg()[0]:.1f} runnable processes in the last minute",
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2].strip()
+    return platform.machine()
+
+
+def file_system(directory: Path) -> str:
+    """Kind of the file system that holds ``directory``."""
+    found = "", "unknown"
+    path = f"{directory.resolve()}/"
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, place, kind = line.split()[:3]
+        place = place.replace("\\040", " ")
+        if path.startswith(f"{place.rstrip('/')}/") and len(place) >= len(found[0]):
+            found = place, kind
+    return found[1]
+
+
+def has_no_disk(directory: Path) -> bool:
+    """Whether files there never reach a disk, so that nothing can be said about one."""
+    return file_system(directory) in _MEMORY_ONLY

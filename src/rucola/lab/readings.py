@@ -1,0 +1,144 @@
+"""The numbers of a run, what becomes of a claim under them, and their form as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from statistics import median
+from typing import Any
+
+from rucola.lab.lesson import Claim, Numbers, X
+
+REPETITIONS = 5
+
+
+class Verdict(Enum):
+    """What a run says of a claim."""
+
+    HOLDS = "holds"
+    """In each of the repetitions."""
+    FAILS = "does not hold here"
+    """In none of them."""
+    UNDECIDED = "undecided"
+    """In some of them."""
+
+
+class Amount(float):
+    """A number that is printed with three digits that count: ``1,230,000``, ``12.3``, ``0.00123``."""
+
+    def __format__(self, specification: str) -> str:
+        if specification:
+            return super().__format__(specification)
+        if self.is_integer() and abs(self) < 1000:
+            return str(int(self))
+        rounded = float(f"{float(self):.3g}")
+        if abs(rounded) >= 1000:
+            return f"{rounded:,.0f}"
+        return f"{rounded:.3g}"
+
+
+@dataclass
+class Listing:
+    """A table that is no measurement, such as the bytes of a file.
+
+    Attributes:
+        title: above it.
+        header: names of the columns.
+        rows: of text.
+    """
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+
+
+@dataclass
+class Readings:
+    """What one run of a lesson found.
+
+    Attributes:
+        lesson: its name.
+        size: how much it did.
+        seconds: how long it took.
+        values: by quantity, series and row: one value per repetition.
+        listings: tables that are no measurements.
+    """
+
+    lesson: str
+    size: str
+    seconds: float = 0.0
+    values: dict[str, dict[str, dict[X, list[float]]]] = field(default_factory=dict)
+    listings: list[Listing] = field(default_factory=list)
+
+    def add(self, quantity: str, series: str, row: X, value: float) -> None:
+        """The value of the next repetition."""
+        self.values.setdefault(quantity, {}).setdefault(series, {}).setdefault(row, []).append(float(value))
+
+    def cells(self) -> Iterator[tuple[str, str, X, list[float]]]:
+        """Everything noted, in the order in which it was noted first."""
+        for quantity, by_series in self.values.items():
+            for series, by_row in by_series.items():
+                for row, values in by_row.items():
+                    yield quantity, series, row, values
+
+    def rows(self, quantity: str) -> list[X]:
+        """The rows of a quantity: numbers in order, names as they came."""
+        found: dict[X, None] = {}
+        for by_row in self.values[quantity].values():
+            found.update(dict.fromkeys(by_row))
+        names = [row for row in found if isinstance(row, str)]
+        return [*sorted(row for row in found if isinstance(row, int)), *names]
+
+    def repetition(self, number: int) -> Numbers:
+        """What one repetition found."""
+        return self._each(lambda values: values[number])
+
+    def medians(self) -> Numbers:
+        """The medians, to be printed."""
+        return self._each(lambda values: Amount(median(values)))
+
+    def _each(self, take: Any) -> Numbers:
+        return {
+            quantity: {
+                series: {row: take(values) for row, values in by_row.items()} for series, by_row in by_series.items()
+            }
+            for quantity, by_series in self.values.items()
+        }
+
+    def verdict(self, claim: Claim) -> tuple[Verdict, int]:
+        """What this run says of ``claim``, and in how many repetitions it held."""
+        held = sum(bool(claim.check(self.repetition(number))) for number in range(REPETITIONS))
+        return judge(held, REPETITIONS), held
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain lists; ``from_json`` reads them."""
+        return {
+            "lesson": self.lesson,
+            "size": self.size,
+            "seconds": round(self.seconds, 1),
+            "values": [[quantity, series, row, values] for quantity, series, row, values in self.cells()],
+            "listings": [[one.title, one.header, one.rows] for one in self.listings],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Readings:
+        """What ``to_json`` made."""
+        readings = cls(data["lesson"], data["size"], data["seconds"])
+        for quantity, series, row, values in data["values"]:
+            for value in values:
+                readings.add(quantity, series, row, value)
+        readings.listings = [Listing(*one) for one in data["listings"]]
+        return readings
+
+
+def judge(held: int, repetitions: int) -> Verdict:
+    """A claim holds when no repetition speaks against it, and does not when none speaks for it."""
+    if held == repetitions:
+        return Verdict.HOLDS
+    return Verdict.UNDECIDED if held else Verdict.FAILS
+
+
+def middle_and_spread(values: Sequence[float]) -> tuple[Amount, Amount, Amount]:
+    """Median, least and greatest."""
+    return Amount(median(values)), Amount(min(values)), Amount(max(values))

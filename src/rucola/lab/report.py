@@ -1,0 +1,154 @@
+"""The report: all lessons of one run as pages, made of nothing but their readings."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rucola.errors import FormatError
+from rucola.lab.course import LESSONS, lesson_named, program_of
+from rucola.lab.document import Block, Heading, Items, Picture, Program, TableBlock, Text, to_html, to_markdown
+from rucola.lab.picture import draw
+from rucola.lab.readings import REPETITIONS, Readings, Verdict
+from rucola.lab.text import claim_text, is_listing, tables
+
+TITLE = "The engine laboratory"
+_INTRODUCTION = (
+    "RocketMQ's broker keeps messages in a storage engine with a few strong ideas: one log for all topics, small queue "
+    "files that point into it, files used through the page cache, a disk sync for many messages at once. Texts about "
+    "it, and about Kafka's engine, say what these ideas bring. This report measures what they say on one machine, with "
+    "Rucola's engine, whose files are RocketMQ's byte for byte."
+)
+_METHOD = (
+    f"Each number was measured {REPETITIONS} times in one run, everything that is compared in turns; tables show the "
+    "median and, in parentheses, the least and the greatest, pictures show these as whiskers. A claim **holds** when "
+    f"all {REPETITIONS} repetitions agree with it, **does not hold here** when none does, and is **undecided** "
+    "otherwise. The sentences below were chosen by these numbers: on another machine the report says something else."
+)
+_TERMS = (
+    (
+        "**Page cache**: the memory in which the operating system keeps pages (4 KiB each) of files. A write goes "
+        "there and reaches the disk later; a read that finds its page there is *warm*, one that must ask the disk is "
+        "*cold*."
+    ),
+    (
+        "**fdatasync**: the call that returns when what was written to a file is on the disk. What was written and not "
+        "synced survives the end of the process, but not a power cut."
+    ),
+    "**Map** (`mmap`): a file shown as memory. The first touch of each page is a **page fault**.",
+    (
+        "**CommitLog**: RocketMQ's one log of all messages, cut into **segments** of equal length; a *physical offset* "
+        "is a position in it."
+    ),
+    "**ConsumeQueue**: one per queue of a topic; its *units* of 20 bytes lead to the messages of that queue.",
+    "**IndexFile**: a hash table in a file that leads from a message's key to its physical offset.",
+    (
+        "**Kafka model**: a model of Kafka's layout that we wrote from its documentation. It is not Kafka: nothing "
+        "here measures Kafka's code."
+    ),
+)
+
+
+@dataclass
+class Outcome:
+    """One run of all lessons.
+
+    Attributes:
+        machine: facts about where it was made.
+        readings: of each lesson.
+    """
+
+    machine: dict[str, str]
+    readings: list[Readings]
+
+    def to_json(self) -> bytes:
+        """What ``from_json`` reads."""
+        data = {"machine": self.machine, "lessons": [readings.to_json() for readings in self.readings]}
+        return json.dumps(data, indent=None, separators=(",", ":")).replace('{"lesson"', '\n{"lesson"').encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Outcome:
+        """The run that ``content`` tells of.
+
+        Raises:
+            FormatError: it is none.
+        """
+        try:
+            data: Any = json.loads(content)
+            return cls(dict(data["machine"]), [Readings.from_json(one) for one in data["lessons"]])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError("readings of a report", 0, "what `rucola lab report` wrote", repr(error)) from error
+
+
+def pages(outcome: Outcome) -> dict[str, bytes]:
+    """Content of each file of the report by name."""
+    pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}
+    blocks = list(report_blocks(outcome))
+    return {
+        "lab.html": to_html(TITLE, blocks, pictures).encode(),
+        "README.md": to_markdown(blocks).encode(),
+        "readings.json": outcome.to_json(),
+        **pictures,
+    }
+
+
+def report_blocks(outcome: Outcome) -> Iterator[Block]:
+    """The whole report."""
+    yield Heading(1, TITLE)
+    yield Text(_INTRODUCTION)
+    yield Heading(2, "How to read this")
+    yield Text(_METHOD)
+    yield Items(_TERMS)
+    size = ", ".join(sorted({one.size for one in outcome.readings}))
+    minutes = sum(one.seconds for one in outcome.readings) / 60
+    run = {"size": size, "time of all lessons": f"{minutes:.1f} min"}
+    yield TableBlock("The machine", ("", ""), [[name, text] for name, text in (outcome.machine | run).items()], False)
+    yield Heading(2, "All claims")
+    yield TableBlock(
+        "What was claimed, and what this run says", ("lesson", "claim", "verdict"), _summary(outcome), False
+    )
+    yield Text(counted(outcome))
+    for one in outcome.readings:
+        yield from _lesson_blocks(one)
+
+
+def _summary(outcome: Outcome) -> list[list[str]]:
+    rows = []
+    for one in outcome.readings:
+        title = lesson_named(one.lesson).title
+        for claim in lesson_named(one.lesson).claims:
+            rows.append([title, f"{claim.text} ({claim.source})", one.verdict(claim)[0].value])
+            title = ""
+    return rows
+
+
+def counted(outcome: Outcome) -> str:
+    """How many claims came to each verdict."""
+    found = Counter(one.verdict(claim)[0] for one in outcome.readings for claim in lesson_named(one.lesson).claims)
+    parts = [f"{found[verdict]} {_PLURAL[verdict]}" for verdict in Verdict]
+    return f"{sum(found.values())} claims: {', '.join(parts)}."
+
+
+_PLURAL = {
+    Verdict.HOLDS: "hold",
+    Verdict.FAILS: "do not hold here",
+    Verdict.UNDECIDED: "are undecided",
+}
+
+
+def _lesson_blocks(readings: Readings) -> Iterator[Block]:
+    lesson = lesson_named(readings.lesson)
+    number = LESSONS.index(readings.lesson) + 1
+    yield Heading(2, f"{number}. {lesson.title}")
+    yield Text(lesson.intro)
+    yield Picture(f"{readings.lesson}.png", f"{lesson.title}: the numbers of the tables below as a picture")
+    for title, header, rows in tables(lesson, readings):
+        yield TableBlock(title, header, rows, not is_listing(title, readings))
+    yield Text("**What the numbers say**")
+    yield Items([claim_text(claim, readings) for claim in lesson.claims])
+    yield Text(f"**In Rucola.** {lesson.design}")
+    yield Text(f"`rucola lab run {readings.lesson}` repeats this lesson; it took {readings.seconds:.0f} s.")
+    yield Program("The program", program_of(readings.lesson))

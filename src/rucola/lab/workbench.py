@@ -1,0 +1,107 @@
+"""What a lesson works with: its size, its room on the disk, its five repetitions, and a place for its numbers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rucola.errors import DiskFullError
+from rucola.lab.lesson import Lesson, Size, X
+from rucola.lab.readings import REPETITIONS, Listing, Readings
+from rucola.runtime.files import Files
+
+Progress = Callable[[int], None]
+"""Takes the number of repetitions done."""
+MEBIBYTE = 1 << 20
+
+
+class Workbench:
+    """One run of one lesson.
+
+    Attributes:
+        size: how much to do.
+        readings: what was found so far.
+
+    Args:
+        room: an empty directory for its files.
+        progress: called before each repetition, and after the last.
+    """
+
+    def __init__(self, name: str, lesson: Lesson, size: Size, room: Path, progress: Progress) -> None:
+        self.size = size
+        self.readings = Readings(name, size.value)
+        self._quantities = {quantity.name for quantity in lesson.quantities}
+        self._room = room
+        self._progress = progress
+
+    def choose(self, small: int, normal: int, large: int) -> int:
+        """The number for this size."""
+        return {Size.SMALL: small, Size.NORMAL: normal, Size.LARGE: large}[self.size]
+
+    def repetitions(self) -> Iterator[int]:
+        """Five times; everything that is compared is measured in each of them, in turns."""
+        for number in range(REPETITIONS):
+            self._progress(number)
+            yield number
+        self._progress(REPETITIONS)
+
+    def note(self, quantity: str, series: str, row: X, value: float) -> None:
+        """One number of this repetition."""
+        if quantity not in self._quantities:
+            raise ValueError(f"{quantity!r} is not among the quantities of the lesson: {sorted(self._quantities)}")
+        self.readings.add(quantity, series, row, value)
+
+    def show(self, title: str, header: list[str], rows: list[list[str]]) -> None:
+        """A table that is no measurement."""
+        self.readings.listings.append(Listing(title, header, rows))
+
+    @contextmanager
+    def directory(self) -> Iterator[Path]:
+        """An empty directory, removed at the end."""
+        path = Path(tempfile.mkdtemp(dir=self._room))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def check(self) -> None:
+        """Each number was noted in each repetition.
+
+        Raises:
+            ValueError: it was not, or there is none.
+        """
+        counts = {f"{quantity} {series} {row}": len(values) for quantity, series, row, values in self.readings.cells()}
+        wrong = {name: count for name, count in counts.items() if count != REPETITIONS}
+        missing = self._quantities - self.readings.values.keys()
+        if wrong or missing:
+            raise ValueError(f"not noted in each of {REPETITIONS} repetitions: {wrong or sorted(missing)}")
+
+
+@contextmanager
+def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None]) -> Iterator[Path]:
+    """A directory for the files of a lesson; what it may take is said before, and it is removed at the end.
+
+    Raises:
+        DiskFullError: there is not so much space.
+    """
+    _, free = Files().disk_usage(str(below))
+    if free < needed_bytes:
+        raise DiskFullError(
+            str(below),
+            f"lesson {name}",
+            f"it needs {mebibytes(needed_bytes)}, {mebibytes(free)} are free; --dir names another directory",
+        )
+    path = Path(tempfile.mkdtemp(prefix="rucola-lab-", dir=below))
+    try:
+        tell(f"{name}: up to {mebibytes(needed_bytes)} in {path}, removed at the end")
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def mebibytes(count: int) -> str:
+    """Rounded up."""
+    return f"{-(-count // MEBIBYTE):,} MiB"

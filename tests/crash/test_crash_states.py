@@ -1,0 +1,47 @@
+"""Every state of a small disk, each once."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rucola.testing.crash_states import NOTHING_LOST, all_states, crash_states
+from rucola.testing.simulated_disk import Directory, Inode, SimulatedDisk
+
+
+def uncertain_disk() -> SimulatedDisk:
+    """A page with two versions after its last sync, and a file whose name is not certain."""
+    root, known = Directory(), Inode(b"a" * 10)
+    disk = SimulatedDisk({"/": root, "/known": known}, {"/": root, "/known": known})
+    disk.mapped.add(known)
+    for content in (b"b", b"c"):
+        known.data[:] = content * 10
+        disk.capture()
+    disk.change("create /new", {"/new": Inode()})
+    return disk
+
+
+def test_all_states_are_the_product_of_what_is_uncertain() -> None:
+    states = list(all_states(uncertain_disk()))
+    found = {(state.image["/known"], "/new" in state.image) for state in states}
+    assert len(states) == 6
+    assert found == {(content * 10, there) for content in (b"a", b"b", b"c") for there in (False, True)}
+
+
+def test_states_say_what_was_kept() -> None:
+    choices = {state.choice: state.image for state in all_states(uncertain_disk())}
+    assert len(choices) == 6
+    assert choices["all lost"] == {"/": None, "/known": b"a" * 10}
+    assert choices[NOTHING_LOST] == {"/": None, "/known": b"c" * 10, "/new": b""}
+    assert choices["kept: page 0 of /known (older version 1)"]["/known"] == b"b" * 10
+
+
+def test_what_the_sample_always_has_is_among_them() -> None:
+    disk = uncertain_disk()
+    images = [state.image for state in all_states(disk)]
+    assert all(state.image in images for state in crash_states(disk, Random(1), 0))
+
+
+def test_a_certain_disk_has_one_state() -> None:
+    root = Directory()
+    [state] = all_states(SimulatedDisk({"/": root}, {"/": root}))
+    assert state.choice == NOTHING_LOST and state.image == {"/": None}

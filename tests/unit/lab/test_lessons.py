@@ -1,0 +1,72 @@
+"""Each lesson at small size: it measures all it names, keeps to its space, draws its picture, and says something."""
+
+from __future__ import annotations
+
+import struct
+from inspect import getsource
+from pathlib import Path
+
+import pytest
+
+from rucola.lab.course import LESSONS, lesson_named, program_of, run_lesson
+from rucola.lab.lesson import Size
+from rucola.lab.picture import draw
+from rucola.lab.readings import REPETITIONS
+from rucola.lab.text import claim_text, tables
+
+PROGRAM_LINES_MAX = 150
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_lesson(name: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    done: list[int] = []
+    readings = run_lesson(name, Size.SMALL, tmp_path, told.append, done.append)
+    lesson = lesson_named(name)
+
+    assert list(tmp_path.iterdir()) == [], "temporary files are left"
+    assert len(told) == 1 and str(tmp_path) in told[0] and "MiB" in told[0]
+    assert done == [*range(REPETITIONS), REPETITIONS]
+    assert {quantity for quantity, *_ in readings.cells()} == {quantity.name for quantity in lesson.quantities}
+    assert all(len(values) == REPETITIONS for *_, values in readings.cells())
+    for claim in lesson.claims:
+        text = claim_text(claim, readings)
+        assert "{" not in text and "Measured: " in text
+    for title, header, rows in tables(lesson, readings):
+        assert rows and all(len(row) == len(header) for row in rows), title
+    picture = draw(lesson, readings)
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", picture[16:24])
+    assert width >= 500 and height >= 350
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_program_is_short(name: str) -> None:
+    program = program_of(name)
+    assert program.startswith('"""') and "def run(bench: Workbench)" in program
+    assert len(program.splitlines()) < PROGRAM_LINES_MAX
+    compile(program, name, "exec")
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_quantities_have_units_and_claims_have_sources(name: str) -> None:
+    lesson = lesson_named(name)
+    assert lesson.intro and lesson.design and lesson.claims
+    for quantity in lesson.quantities:
+        assert quantity.title and quantity.unit and quantity.rows
+    for claim in lesson.claims:
+        assert claim.source and claim.because and claim.instead
+        assert not claim.text.endswith(".") and "{" in claim.figures
+
+
+def test_programs_call_the_engine() -> None:
+    """Where a lesson can use the real engine it does: those that do not show raw calls only."""
+    without = {name for name in LESSONS if not any(part in program_of(name) for part in ("open_store", "StoreLife"))}
+    assert without <= {"sequential-random", "to-the-socket", "long-polling"}, without
+
+
+def test_every_lesson_file_is_in_the_course() -> None:
+    import rucola.lab.lessons as package
+
+    files = {path.stem.replace("_", "-") for path in Path(package.__file__).parent.glob("*.py")} - {"--init--"}
+    assert files == set(LESSONS), getsource(package)
