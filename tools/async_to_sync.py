@@ -25,6 +25,7 @@ VALUES = {
     "rucola.client.config": ["ProducerConfig", "PullConsumerConfig"],
     "rucola.client.message_selector": ["MessageSelector"],
     "rucola.client.pull_result": ["PullResult", "PullStatus", "RawPullResult"],
+    "rucola.client.queue_selector": ["QueueSelector"],
     "rucola.client.send_result": ["SendResult", "SendStatus"],
     "rucola.common.message": ["Message", "MessageExt"],
     "rucola.common.message_queue": ["MessageQueue"],

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rucola.client.producer import Producer
     from rucola.client.pull_consumer import PullConsumer
     from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
+    from rucola.client.queue_selector import QueueSelector
     from rucola.client.send_result import SendResult, SendStatus
     from rucola.common.message import Message, MessageExt
     from rucola.common.message_queue import MessageQueue
@@ -32,6 +33,7 @@ __all__ = [
     "PullConsumerConfig",
     "PullResult",
     "PullStatus",
+    "QueueSelector",
     "RawPullResult",
     "SendResult",
     "SendStatus",
@@ -49,6 +51,7 @@ _MODULES = {
     "PullConsumerConfig": "rucola.client.config",
     "PullResult": "rucola.client.pull_result",
     "PullStatus": "rucola.client.pull_result",
+    "QueueSelector": "rucola.client.queue_selector",
     "RawPullResult": "rucola.client.pull_result",
     "SendResult": "rucola.client.send_result",
     "SendStatus": "rucola.client.send_result",

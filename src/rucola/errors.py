@@ -169,6 +169,24 @@ class ClientError(RucolaError):
     """The client was used in a way it does not allow, or finds no route."""
 
 
+class SendManyError(RucolaError):
+    """Some of many messages were not sent, or nobody knows whether they were.
+
+    Args:
+        outcomes: of each message, in order: its ``SendResult``, or the error that it met.
+    """
+
+    def __init__(self, outcomes: list[object]) -> None:
+        super().__init__(outcomes)
+        self.outcomes = outcomes
+        self.errors = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, RucolaError)}
+        self.retriable = any(error.retriable for error in self.errors.values())
+
+    def __str__(self) -> str:
+        number, error = next(iter(self.errors.items()))
+        return f"{len(self.errors)} of {len(self.outcomes)} messages failed; the first, number {number}: {error}"
+
+
 class ConfigError(RucolaError):
     """An option has a value that is not allowed, or is not known."""
 

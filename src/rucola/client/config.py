@@ -116,6 +116,14 @@ class ProducerConfig(ClientConfig):
         unit="bytes",
         minimum=1,
     )
+    send_many_batch_bytes: int = option(
+        "sendManyBatchBytes",
+        256 * 1024,
+        "Body of a batch that `send_many` makes, at most (ours).",
+        unit="bytes",
+        minimum=1,
+        maximum=4 * 1024 * 1024,
+    )
     retry_backoff_ms: int = option(
         "retryBackoff",
         50,

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message_queue import MessageQueue
@@ -38,16 +39,19 @@ _SEND_OK = SendStatus.SEND_OK
 _new_tuple = tuple.__new__  # past the constructor that a named tuple writes in Python
 
 
+MESSAGE, BATCH, REPLY = range(3)
+"""What is sent: a message, several, the reply to one."""
+
+
 class SendTarget:
-    """A queue to send to: where it is, and the beginning of every header for it, of a message and of a batch."""
+    """A queue to send to: where it is, and the beginning of every header for it, by what is sent."""
 
-    __slots__ = ("address", "batch_head", "head", "queue", "queue_id")
+    __slots__ = ("address", "heads", "queue", "queue_id")
 
-    def __init__(self, queue: MessageQueue, address: str, head: bytes, batch_head: bytes) -> None:
+    def __init__(self, queue: MessageQueue, address: str, heads: tuple[bytes, ...]) -> None:
         self.queue = queue
         self.address = address
-        self.head = head
-        self.batch_head = batch_head
+        self.heads = heads
         self.queue_id = queue.queue_id
 
 
@@ -79,7 +83,7 @@ class PendingSend(Waiter):
 
     Attributes:
         topic: where to.
-        fixed_queue: the queue the application chose; None lets the producer choose.
+        fixed_queue: the queue the application chose, or how it will; None lets the producer choose.
         msg_id: unique id, the same in every attempt.
         size: bytes of the body as transferred.
         future: gets the result.
@@ -93,9 +97,9 @@ class PendingSend(Waiter):
         "_rules",
         "_stored",
         "_target",
-        "batch",
         "fixed_queue",
         "future",
+        "kind",
         "msg_id",
         "size",
         "topic",
@@ -106,10 +110,10 @@ class PendingSend(Waiter):
         rules: SendRules,
         loop: asyncio.AbstractEventLoop,
         topic: str,
-        fixed_queue: MessageQueue | None,
+        fixed_queue: MessageQueue | ChosenQueue | None,
         msg_id: str,
         encoded: EncodedMessage,
-        batch: bool,
+        kind: int,
         timeout_ms: int,
         retries: int,
     ) -> None:
@@ -118,7 +122,7 @@ class PendingSend(Waiter):
         self.fixed_queue = fixed_queue
         self.msg_id = msg_id
         self.size = len(encoded[0])
-        self.batch = batch
+        self.kind = kind
         self._encoded = encoded
         self.deadline = self._expires_at = loop.time() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
@@ -159,8 +163,9 @@ class PendingSend(Waiter):
         client = self._rules.client
         opaque = client.next_opaque()
         body, sys_flag, message_flag, properties = self._encoded
-        prepared = target.batch_head if self.batch else target.head
-        head = encode_send_head(prepared, sys_flag, wall_ms, message_flag, properties, 0, opaque, self.size)
+        head = encode_send_head(
+            target.heads[self.kind], sys_flag, wall_ms, message_flag, properties, 0, opaque, self.size
+        )
         try:
             client.request(target.address, opaque, self, head, body)
         except RemotingError as error:  # the client is closed
@@ -209,7 +214,7 @@ class PendingSend(Waiter):
             self.future.set_exception(error)
         self._rules.finished(self)
 
-    def _succeed(self, status: SendStatus, answer: SendAnswer) -> SendResult:
+    def _succeed(self, status: SendStatus, answer: SendAnswer, recall_handle: str | None = None) -> SendResult:
         _, offset_msg_id, queue_id, queue_offset, transaction_id, batch_id = answer
         future, rules, target = self.future, self._rules, self._target
         assert target is not None
@@ -217,7 +222,9 @@ class PendingSend(Waiter):
         if queue_id != target.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
         msg_id = batch_id or self.msg_id
-        result = _new_tuple(SendResult, (status, msg_id, offset_msg_id, queue, queue_offset, transaction_id))
+        result = _new_tuple(
+            SendResult, (status, msg_id, offset_msg_id, queue, queue_offset, transaction_id, recall_handle)
+        )
         if not future.done():
             future.set_result(result)
         if rules.waited_for:
@@ -297,3 +304,21 @@ class PendingSend(Waiter):
 
     def _address(self) -> str:
         return self._target.address if self._target is not None else ""
+
+
+class TimedSend(PendingSend):
+    """A send whose answer is read whole, for what it says of how to recall the message."""
+
+    __slots__ = ("_recall_handle",)
+
+    def answered(self, batch: FrameBatch, row: int) -> None:
+        """The broker's answer to the latest attempt."""
+        self._recall_handle: str | None = None
+        self._take(batch, row)
+
+    def _read(self, batch: FrameBatch, row: int) -> SendAnswer:
+        self._recall_handle = batch.command(row).ext_fields.get("recallHandle")
+        return super()._read(batch, row)
+
+    def _succeed(self, status: SendStatus, answer: SendAnswer, recall_handle: str | None = None) -> SendResult:
+        return super()._succeed(status, answer, recall_handle or self._recall_handle)

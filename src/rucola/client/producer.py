@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import fields
 from ipaddress import ip_address
 
 from rucola.client.checks import check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
-from rucola.client.instance import ClientInstance, check_group, check_topic
+from rucola.client.instance import ClientInstance, check_group
+from rucola.client.message_encoder import MessageEncoder
+from rucola.client.pending_send import BATCH, MESSAGE, PendingSend, TimedSend
+from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_sharding_key
+from rucola.client.send_many import ManyMessages
 from rucola.client.send_pipeline import SendPipeline
 from rucola.client.send_result import SendResult
 from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
@@ -20,21 +24,15 @@ from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
-from rucola.common.sysflag import MessageSysFlag
-from rucola.errors import ClientError
-from rucola.formats.compression import compress
-from rucola.protocol.send_request import (
-    EncodedMessage,
-    batch_body,
-    encode_properties,
-    properties_json,
-    properties_text,
-    unusual_properties,
-)
+from rucola.common.recall_handle import RecallHandle
+from rucola.errors import ClientError, FormatError
+from rucola.protocol.headers.recall import RecallMessageRequestHeader
 from rucola.runtime.clock import Clock, SystemClock
 
 _UNIQ_KEY = message_const.UNIQ_KEY
-_COMPRESSED = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
+_TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
+_SPECIAL = _TIMED | {message_const.SHARDING_KEY}
+"""Properties that say more of a send than what to store."""
 
 
 class Producer:
@@ -60,6 +58,7 @@ class Producer:
         self, group: str, namesrv: str, config: ProducerConfig | None = None, *, clock: Clock | None = None
     ) -> None:
         check_group(group)
+        self._group = group
         self._config = config or ProducerConfig()
         clock = clock or SystemClock()
         self._instance = ClientInstance(
@@ -70,14 +69,16 @@ class Producer:
             create_topic_key=self._config.create_topic_key,
             default_topic_queue_nums=self._config.default_topic_queue_nums,
         )
-        self._unique_ids = UniqueIds(
+        unique_ids = UniqueIds(
             ip_address(self._instance.address.partition("%")[0]).packed, os.getpid(), os.urandom(4), clock
         )
         first_turn = int.from_bytes(os.urandom(2), "big")
         self._wall_ms = clock.wall_ms
         self._pipeline = SendPipeline(group, self._config, self._instance, clock.wall_ms, first_turn)
-        self._topics: set[str] = set()
-        self._plain_body_bytes_max = min(self._config.compress_msg_body_over_howmuch, self._config.max_message_size)
+        self._submit_encoded = self._pipeline.submit
+        self._default_timeout_ms = self._config.send_msg_timeout_ms
+        self._encoder = MessageEncoder(self._config, unique_ids)
+        self._encode = self._encoder.encode
         self._trace = tracing(group, "PRODUCE", namesrv, self._config, clock) if self._config.enable_trace else None
 
     async def __aenter__(self) -> Producer:
@@ -124,17 +125,24 @@ class Producer:
             ClientError: no broker has the topic, and none would create it.
             RemotingError: no name server answers.
         """
-        self._check_topic(topic)
+        self._encoder.check_topic(topic)
         return list((await self._instance.routes.route(topic)).publish_queues)
 
     async def send(
-        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int | None = None
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
     ) -> SendResult:
         """Send one message and wait until the broker has it.
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default that of its sharding key, or else the topic's
+                queues in turn.
+            selector: chooses the queue among those of the topic, which it is called with, and the message.
             timeout_ms: for all attempts together; by default as configured.
 
         Raises:
@@ -143,10 +151,15 @@ class Producer:
             RemotingError: no broker could be reached or answered in time; whether it was stored is unknown.
         """
         await self._pipeline.ready()
-        return await self._submit(message, queue, timeout_ms, self._config.retry_times_when_send_failed)
+        return await self._submit(message, queue, selector, timeout_ms, self._config.retry_times_when_send_failed)
 
     def submit(
-        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int | None = None
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
         """Send one message without waiting; many may be on their way, and are stored in no promised order.
 
@@ -154,7 +167,8 @@ class Producer:
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
+            queue: see ``send``.
+            selector: see ``send``.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
@@ -163,7 +177,38 @@ class Producer:
         Raises:
             ClientError: the message cannot be sent as it is.
         """
-        return self._submit(message, queue, timeout_ms, self._config.retry_times_when_send_async_failed)
+        return self._submit(message, queue, selector, timeout_ms, self._config.retry_times_when_send_async_failed)
+
+    async def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
+        """Send any number of messages of any topics in few requests, many of them on their way at a time.
+
+        Messages of one topic go together in batches of ``send_many_batch_bytes``, each to one queue; in which order
+        the batches are stored is not promised. The queue of a message with a sharding key is that of its key.
+
+        Args:
+            messages: what to send; each gets a UNIQ_KEY unless it has one.
+            timeout_ms: for all attempts of one request together; by default as configured.
+
+        Returns:
+            The result of each message, in order.
+
+        Raises:
+            SendManyError: some were not sent; it has the result or the error of each. The others are sent.
+            ClientError: ``timeout_ms`` makes no sense, or the producer is not started.
+        """
+        self._check_running()
+        if timeout_ms is not None:
+            check_number("timeout_ms", timeout_ms, 1)
+        retries = self._config.retry_times_when_send_failed
+        many = ManyMessages(
+            self._encoder,
+            self._pipeline.ready,
+            lambda message: self._submit(message, None, None, timeout_ms, retries),
+            lambda batch, members: self._submit_batch(batch, members, None, timeout_ms),
+            self._config.send_many_batch_bytes,
+            min(self._config.compress_msg_body_over_howmuch, self._config.send_many_batch_bytes),
+        )
+        return await many.send(messages)
 
     async def ready(self) -> None:
         """Return at once while less is on its way than configured, else when some of it was answered."""
@@ -194,29 +239,46 @@ class Producer:
         self._check_running()
         if queue is not None:
             check_queue_of(queue, first.topic)
-        if timeout_ms is None:
-            timeout_ms = self._config.send_msg_timeout_ms
-        check_number("timeout_ms", timeout_ms, 1)
-        members = [(self._checked_body(message), message.flag, self._identified(message)) for message in messages]
-        body = batch_body(members)
-        if len(body) > self._config.max_message_size:
-            raise ClientError(f"the batch takes {len(body)} bytes, the limit is {self._config.max_message_size}")
-        wait = "true" if first.wait_store_ok else "false"
-        properties = {message_const.UNIQ_KEY: self._unique_ids.next(), message_const.WAIT: wait}
+        members = list(map(self._encoder.batch_member, messages))
+        size = sum(map(len, members))
+        if size > self._config.max_message_size:
+            raise ClientError(f"the batch takes {size} bytes, the limit is {self._config.max_message_size}")
         await self._pipeline.ready()
-        return await self._pipeline.submit(
-            first.topic,
-            queue,
-            ",".join(message.uniq_key or "" for message in messages),
-            (body, 0, 0, properties_json(properties_text(properties))),
-            timeout_ms,
-            self._config.retry_times_when_send_failed,
-            True,
-            None if self._trace is None else self._trace.sending(messages),
-            self._wall_ms(),
-        )
+        return await self._submit_batch(messages, members, queue, timeout_ms)
 
-    async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
+    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Withdraw a message that waits for its time; whether it still did shows when it does not come.
+
+        Args:
+            topic: of the message.
+            recall_handle: ``SendResult.recall_handle`` of its send.
+            timeout_ms: by default as configured for a send.
+
+        Returns:
+            The UNIQ_KEY of the message.
+
+        Raises:
+            ClientError: the handle is none, or its broker is in no route of the topic.
+            BrokerError: the broker refused: it does not allow that, or the time of the message is too near or over.
+            RemotingError: the broker could not be reached or did not answer in time.
+        """
+        self._check_running()
+        self._encoder.check_topic(topic)
+        timeout_ms = self._timeout_ms(timeout_ms)
+        try:
+            handle = RecallHandle.decode(recall_handle)
+        except FormatError as error:
+            raise ClientError(f"{recall_handle!r} is no recall handle: {error}") from error
+        if handle.topic != topic:
+            raise ClientError(f"the recall handle is of a message of topic {handle.topic}, not {topic}")
+        await self._instance.routes.route(topic)
+        address = self._instance.routes.master(handle.broker_name)
+        header = RecallMessageRequestHeader(topic, recall_handle, self._group, handle.broker_name)
+        return await self._instance.api.recall_message(address, header, timeout_ms)
+
+    async def send_oneway(
+        self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
+    ) -> None:
         """Send one message and forget it: no answer comes, so a loss goes unnoticed.
 
         Raises:
@@ -224,92 +286,95 @@ class Producer:
             RemotingError: no name server answers.
         """
         self._check_running()
-        if queue is not None:
-            check_queue_of(queue, message.topic)
+        chosen, _ = self._chosen(message, queue, selector)
         encoded = self._encode(message, self._wall_ms())
-        await self._pipeline.send_oneway(message.topic, queue, encoded)
+        await self._pipeline.send_oneway(message.topic, chosen, encoded)
 
     def _submit(
-        self, message: Message, queue: MessageQueue | None, timeout_ms: int | None, retries: int
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout_ms: int | None,
+        retries: int,
     ) -> asyncio.Future[SendResult]:
         if not self._instance.running:
             self._check_running()
-        if queue is not None:
-            check_queue_of(queue, message.topic)
+        chosen: MessageQueue | ChosenQueue | None = None
+        make: Callable[..., PendingSend] = PendingSend
+        if queue is not None or selector is not None or not _SPECIAL.isdisjoint(message.properties):
+            chosen, make = self._chosen(message, queue, selector)
+        if self._trace is not None:
+            make = self._trace.traced([message], make)
         if timeout_ms is None:
-            timeout_ms = self._config.send_msg_timeout_ms
+            timeout_ms = self._default_timeout_ms
         else:
             check_number("timeout_ms", timeout_ms, 1)
         now_ms = self._wall_ms()
         encoded = self._encode(message, now_ms)
-        return self._pipeline.submit(
+        return self._submit_encoded(
             message.topic,
-            queue,
+            chosen,
             message.properties[_UNIQ_KEY],
             encoded,
             timeout_ms,
             retries,
-            False,
-            None if self._trace is None else self._trace.sending([message]),
+            MESSAGE,
+            make,
             now_ms,
         )
 
-    def _encode(self, message: Message, now_ms: int) -> EncodedMessage:
-        """The message, checked, with a UNIQ_KEY."""
-        body, properties, flag, sys_flag = message.body, message.properties, message.flag, 0
-        if message.topic not in self._topics:
-            self._check_topic(message.topic)
-        if type(body) is not bytes or not 0 < len(body) <= self._plain_body_bytes_max or flag:
-            body, sys_flag = self._transferred_body(message)
-        if _UNIQ_KEY not in properties:
-            properties[_UNIQ_KEY] = self._unique_ids.next_at(now_ms)
-        return body, sys_flag, flag, encode_properties(properties) or unusual_properties(properties)
+    def _submit_batch(
+        self, messages: Sequence[Message], members: list[bytes], queue: MessageQueue | None, timeout_ms: int | None
+    ) -> asyncio.Future[SendResult]:
+        first = messages[0]
+        return self._pipeline.submit(
+            first.topic,
+            queue,
+            ",".join(message.uniq_key or "" for message in messages),
+            self._encoder.batch(members, first.wait_store_ok),
+            self._timeout_ms(timeout_ms),
+            self._config.retry_times_when_send_failed,
+            BATCH,
+            PendingSend if self._trace is None else self._trace.traced(messages, PendingSend),
+            self._wall_ms(),
+        )
 
-    def _transferred_body(self, message: Message) -> tuple[bytes, int]:
-        """The body, checked and, when it is large, compressed, and the sysFlag for that."""
-        body = self._checked_body(message)
-        if len(body) > self._config.compress_msg_body_over_howmuch:
-            packed = compress(body, self._config.compress_level)
-            if len(packed) < len(body):  # the reference sends it packed even when that makes it longer
-                return packed, _COMPRESSED
-        return body, 0
+    def _chosen(
+        self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
+    ) -> tuple[MessageQueue | ChosenQueue | None, type[PendingSend]]:
+        """Where the message goes, if not to the queues in turn, and what reads the answer."""
+        make = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
+        if queue is not None:
+            check_queue_of(queue, message.topic)
+            if selector is not None:
+                raise ClientError("a message has a queue or a selector, not both")
+            return queue, make
+        if selector is None and message_const.SHARDING_KEY in message.properties:
+            selector = by_sharding_key
+        return (None if selector is None else ChosenQueue(message, selector)), make
 
-    def _identified(self, message: Message) -> dict[str, str]:
-        """The message's properties, with a UNIQ_KEY."""
-        properties = message.properties
-        if _UNIQ_KEY not in properties:
-            properties[_UNIQ_KEY] = self._unique_ids.next()
-        return properties
-
-    def _checked_body(self, message: Message) -> bytes:
-        body = message.body if type(message.body) is bytes else _copied_body(message.body)
-        if not body:
-            raise ClientError("a message body must not be empty")
-        if len(body) > self._config.max_message_size:
-            raise ClientError(f"the body takes {len(body)} bytes, the limit is {self._config.max_message_size}")
-        if message.flag and not -(1 << 31) <= message.flag < 1 << 31:
-            raise ClientError(f"message flag {message.flag} does not fit 32 bits")
-        return body
+    def _timeout_ms(self, timeout_ms: int | None) -> int:
+        if timeout_ms is None:
+            return self._config.send_msg_timeout_ms
+        check_number("timeout_ms", timeout_ms, 1)
+        return timeout_ms
 
     def _check_batch(self, messages: Sequence[Message]) -> Message:
         if not messages:
             raise ClientError("a batch must hold at least one message")
         first = messages[0]
-        self._check_topic(first.topic)
+        self._encoder.check_topic(first.topic)
         if is_retry_topic(first.topic):
             raise ClientError("retry topics take no batches")
         for message in messages:
             if message.topic != first.topic:
                 raise ClientError(f"a batch is for one topic, not {first.topic} and {message.topic}")
-            if message.delay_level > 0:
+            if not message_const.DELAYING.isdisjoint(message.properties):
                 raise ClientError("messages of a batch cannot be delayed")
             if message.wait_store_ok != first.wait_store_ok:
                 raise ClientError("messages of a batch must agree in wait_store_ok")
         return first
-
-    def _check_topic(self, topic: str) -> None:
-        check_topic(topic)
-        self._topics.add(topic)
 
     def _check_running(self) -> None:
         if not self._instance.running:
@@ -332,10 +397,3 @@ def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Cl
     )
     sender = Producer(trace_group(group, role), namesrv, inner, clock=clock)
     return TraceDispatcher(group, sender, config.trace_topic, config.trace_msg_batch_num, clock.wall_ms)
-
-
-def _copied_body(body: object) -> bytes:
-    """``body`` at this moment, when it is a buffer the caller may change before it is sent."""
-    if not isinstance(body, bytearray | memoryview):
-        raise ClientError(f"a message body must be bytes, not {type(body).__name__}")
-    return bytes(body)

@@ -7,43 +7,51 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import count
+from collections import deque
+from collections.abc import Callable
+from itertools import cycle, islice
 
 from rucola.client.config import ProducerConfig
 from rucola.client.instance import ClientInstance
-from rucola.client.pending_send import PendingSend, SendTarget
+from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget
+from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult
-from rucola.client.trace import SentTrace, TracedSend
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, RemotingError, RucolaError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_ONEWAY
 from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
 
+_CODES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _ROUTE_PAUSE_MS_MIN = 10
 _TURN_MESSAGES = 64
 """Submissions after which ``ready`` lets the event loop write and read, so that sending and answering overlap."""
 
 
 class _TopicTargets:
-    """Where messages of one topic may go, as of one version of the routes."""
+    """Where messages of one topic may go, as of one version of the routes.
 
-    __slots__ = ("by_queue", "order", "several_brokers", "turns", "version")
+    Attributes:
+        turns: ``order`` again and again.
+        direct: whether a message may simply take the next of them.
+    """
 
-    def __init__(self, version: int, order: list[SendTarget], turns: Iterator[int]) -> None:
+    __slots__ = ("by_queue", "direct", "order", "several_brokers", "turns", "version")
+
+    def __init__(self, version: int, order: list[SendTarget], first_turn: int, direct: bool) -> None:
         self.version = version
         self.order = order
         self.by_queue = {target.queue: target for target in order}
         self.several_brokers = len({target.queue.broker_name for target in order}) > 1
-        self.turns = turns
+        self.turns = cycle(order)
+        self.direct = direct and bool(order)
+        if order:
+            deque(islice(self.turns, first_turn % len(order)), 0)
 
     def next(self, failed: str | None) -> SendTarget:
         """Round robin; a failed broker's queues are passed over while another broker has some."""
-        order = self.order
         while True:
-            target = order[next(self.turns) % len(order)]
+            target = next(self.turns)
             if failed is None or not self.several_brokers or target.queue.broker_name != failed:
                 return target
 
@@ -90,43 +98,43 @@ class SendPipeline:
     def submit(
         self,
         topic: str,
-        fixed_queue: MessageQueue | None,
+        fixed_queue: MessageQueue | ChosenQueue | None,
         msg_id: str,
         encoded: EncodedMessage,
         timeout_ms: int,
         retries: int,
-        batch: bool,
-        trace: SentTrace | None,
+        kind: int,
+        make: Callable[..., PendingSend],
         now_ms: int,
     ) -> asyncio.Future[SendResult]:
-        """Send an encoded message; the future gives the result, or the error of the last attempt."""
-        make: Callable[..., PendingSend] = PendingSend if trace is None else partial(TracedSend, trace)
-        send = make(self, self._loop, topic, fixed_queue, msg_id, encoded, batch, timeout_ms, retries)
+        """Send an encoded message; the future gives the result, or the error of the last attempt.
+
+        ``make`` is ``PendingSend`` or what takes its arguments.
+        """
+        send = make(self, self._loop, topic, fixed_queue, msg_id, encoded, kind, timeout_ms, retries)
         self.in_flight += 1
         self.in_flight_bytes += send.size
         targets = self._targets.get(topic)
-        if (
-            targets is not None
-            and targets.version == self._routes.version
-            and targets.order
-            and fixed_queue is None
-            and self.attempt_timeout_ms <= 0
-        ):
-            send.send_at(targets.order[next(targets.turns) % len(targets.order)], now_ms)
+        if targets is not None and targets.version == self._routes.version and fixed_queue is None and targets.direct:
+            send.send_at(next(targets.turns), now_ms)
         elif topic in self._routes.routes:
             self._send_routed(send)
         else:
             self._send_when_routed(send)
         return send.future
 
-    async def send_oneway(self, topic: str, fixed_queue: MessageQueue | None, encoded: EncodedMessage) -> None:
+    async def send_oneway(
+        self, topic: str, fixed_queue: MessageQueue | ChosenQueue | None, encoded: EncodedMessage
+    ) -> None:
         """Send without an answer, so without a retry."""
         body, sys_flag, message_flag, properties = encoded
         await self._routes.route(topic)
+        if isinstance(fixed_queue, ChosenQueue):
+            fixed_queue = fixed_queue.choose(self._routes.routes[topic].publish_queues)
         target = self._choose(topic, fixed_queue, None)
         opaque = self.client.next_opaque()
         now_ms = self.wall_ms()
-        frame = send_frame(target.head, sys_flag, now_ms, message_flag, properties, FLAG_ONEWAY, opaque, body)
+        frame = send_frame(target.heads[MESSAGE], sys_flag, now_ms, message_flag, properties, FLAG_ONEWAY, opaque, body)
         self.client.send_oneway(target.address, frame)
 
     async def ready(self) -> None:
@@ -151,7 +159,10 @@ class SendPipeline:
         Raises:
             ClientError: its topic has no queue to write to, or its queue no master.
         """
-        return self._choose(send.topic, send.fixed_queue, failed)
+        queue = send.fixed_queue
+        if isinstance(queue, ChosenQueue):
+            queue = send.fixed_queue = queue.choose(self._routes.routes[send.topic].publish_queues)
+        return self._choose(send.topic, queue, failed)
 
     def broker_failed(self, topic: str) -> None:
         """Ask the name server again: the broker may be back under another address."""
@@ -195,20 +206,25 @@ class SendPipeline:
 
     def _build_targets(self, topic: str, old: _TopicTargets | None) -> _TopicTargets:
         queues = self._routes.routes[topic].publish_queues
-        order = [self._target(queue) for queue in queues if self._routes.has_master(queue.broker_name)]
-        targets = _TopicTargets(self._routes.version, order, count(self._first_turn) if old is None else old.turns)
+        places = [
+            (queue, self._routes.master(queue.broker_name))
+            for queue in queues
+            if self._routes.has_master(queue.broker_name)
+        ]
+        if old is not None and places == [(target.queue, target.address) for target in old.order]:
+            old.version = self._routes.version  # another topic's route has changed: the round robin goes on
+            old.by_queue = {target.queue: target for target in old.order}
+            return old
+        order = [self._target(queue) for queue, _ in places]
+        targets = _TopicTargets(self._routes.version, order, self._first_turn, self.attempt_timeout_ms <= 0)
         self._targets[topic] = targets
         return targets
 
     def _target(self, queue: MessageQueue) -> SendTarget:
         config = self._config
         key, queues = config.create_topic_key, config.default_topic_queue_nums
-        return SendTarget(
-            queue,
-            self._routes.master(queue.broker_name),
-            header_head(RequestCode.SEND_MESSAGE_V2, self._group, queue, key, queues),
-            header_head(RequestCode.SEND_BATCH_MESSAGE, self._group, queue, key, queues),
-        )
+        heads = tuple(header_head(code, self._group, queue, key, queues) for code in _CODES)
+        return SendTarget(queue, self._routes.master(queue.broker_name), heads)
 
     def _send_routed(self, send: PendingSend) -> None:
         try:

@@ -27,6 +27,7 @@ class SendResult(NamedTuple):
         message_queue: the queue that holds it.
         queue_offset: its place in that queue; of a batch that of its first message.
         transaction_id: set for transactional messages.
+        recall_handle: what ``recall`` takes, of a message that waits for its time; None where the broker gives none.
     """
 
     status: SendStatus
@@ -35,3 +36,4 @@ class SendResult(NamedTuple):
     message_queue: MessageQueue
     queue_offset: int
     transaction_id: str | None = None
+    recall_handle: str | None = None

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
-from rucola.client.pending_send import PendingSend, SendTarget
+from rucola.client.pending_send import PendingSend, SendTarget, TimedSend
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common import message_const
 from rucola.common.message import Message, MessageExt
@@ -38,15 +38,6 @@ KEYS_CHARACTERS_MAX = 8_000
 """Keys of one trace message; all its properties together have 32,767 bytes."""
 FLUSH_INTERVAL_S = 5.0
 _SHUTDOWN_S = 5.0
-_DELAYED = frozenset(
-    {
-        message_const.DELAY,
-        message_const.TIMER_DELAY_SEC,
-        message_const.TIMER_DELAY_MS,
-        message_const.TIMER_DELIVER_MS,
-        "__STARTDELIVERTIME",
-    }
-)
 _instances = count(1)
 
 
@@ -105,9 +96,11 @@ class TraceDispatcher:
             async with asyncio.timeout(_SHUTDOWN_S):
                 await self._sender.shutdown()
 
-    def sending(self, messages: Sequence[Message]) -> SentTrace | None:
-        """The trace of a send of ``messages``, one or a batch; None for a send that is not traced."""
-        return None if messages[0].topic == self._topic else SentTrace(self, self._group, messages)
+    def traced(self, messages: Sequence[Message], make: Callable[..., PendingSend]) -> Callable[..., PendingSend]:
+        """What sends ``messages``, one or a batch, and leaves a trace; ``make`` for a send that is not traced."""
+        if messages[0].topic == self._topic:
+            return make
+        return partial(TracedSend, SentTrace(self, self._group, messages))
 
     def consumed(self, messages: Iterable[MessageExt]) -> None:
         """``messages`` were handed to the application, and with that are consumed (as by a lite pull consumer)."""
@@ -211,7 +204,7 @@ class SentTrace:
         )
 
 
-class TracedSend(PendingSend):
+class TracedSend(TimedSend):
     """A send that leaves a trace; besides that, the arguments are those of ``PendingSend``."""
 
     __slots__ = ("_began_ms", "_region", "_trace")
@@ -227,24 +220,20 @@ class TracedSend(PendingSend):
         self._began_ms = wall_ms
         super().send_at(target, wall_ms)
 
-    def answered(self, batch: FrameBatch, row: int) -> None:
-        """The broker's answer to the latest attempt."""
-        self._take(batch, row)
-
     def _read(self, batch: FrameBatch, row: int) -> SendAnswer:
         fields = batch.command(row).ext_fields
         self._region = fields.get(message_const.MSG_REGION) if fields.get(message_const.TRACE_ON) == "true" else None
         return super()._read(batch, row)
 
-    def _succeed(self, status: SendStatus, answer: SendAnswer) -> SendResult:
-        result = super()._succeed(status, answer)
+    def _succeed(self, status: SendStatus, answer: SendAnswer, recall_handle: str | None = None) -> SendResult:
+        result = super()._succeed(status, answer, recall_handle)
         if self._region is not None:
             self._trace.stored(result, self._address(), self._region, self._began_ms)
         return result
 
 
 def _message_type(message: Message) -> MessageType:
-    if not _DELAYED.isdisjoint(message.properties):
+    if not message_const.DELAYING.isdisjoint(message.properties):
         return MessageType.DELAY
     if message.properties.get(message_const.TRAN_MSG) == "true":
         return MessageType.TRANSACTION_HALF

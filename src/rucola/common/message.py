@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from rucola.common import message_const
 from rucola.common.hosts import host_text
 from rucola.common.ids import PhysicalOffset, QueueOffset
+from rucola.errors import ClientError
 
 _TAGS, _KEYS = message_const.TAGS, message_const.KEYS
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message:
@@ -22,6 +25,9 @@ class Message:
         keys: keys under which the message can be found; several are joined by spaces.
         flag: an integer of the user's own, 32 bits.
         delay_level: 1 to 18 to have the broker hold the message back, 0 for at once.
+        delay: how long the broker holds the message back; see ``delay`` below.
+        deliver_at: when it delivers the message; see ``deliver_at`` below.
+        sharding_key: messages with the same key go to the same queue, and so keep their order.
         properties: further properties; neither names nor values may hold the characters U+0001 and U+0002.
     """
 
@@ -36,6 +42,9 @@ class Message:
         *,
         flag: int = 0,
         delay_level: int = 0,
+        delay: timedelta | None = None,
+        deliver_at: datetime | None = None,
+        sharding_key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.topic = topic
@@ -49,6 +58,16 @@ class Message:
             own[_KEYS] = keys if isinstance(keys, str) else message_const.KEY_SEPARATOR.join(keys)
         if delay_level:
             own[message_const.DELAY] = str(delay_level)
+        if delay is not None:
+            if delay_level or deliver_at is not None:
+                raise ClientError("a message has one of delay_level, delay and deliver_at")
+            self.delay = delay
+        elif deliver_at is not None:
+            if delay_level:
+                raise ClientError("a message has one of delay_level, delay and deliver_at")
+            self.deliver_at = deliver_at
+        if sharding_key is not None:
+            self.sharding_key = sharding_key
 
     @property
     def tags(self) -> str | None:
@@ -79,6 +98,50 @@ class Message:
         self._set(message_const.DELAY, str(value))
 
     @property
+    def delay(self) -> timedelta | None:
+        """How long the broker holds the message back, to the millisecond, from when it gets it; None for not.
+
+        It takes the place of ``deliver_at`` and ``delay_level``. RocketMQ has this since 5.0; 4.9 delivers at once.
+        """
+        text = self.properties.get(message_const.TIMER_DELAY_MS, "")
+        return timedelta(milliseconds=int(text)) if text.isdecimal() else None
+
+    @delay.setter
+    def delay(self, value: timedelta | None) -> None:
+        if value is not None and not isinstance(value, timedelta):
+            raise ClientError(f"delay must be a datetime.timedelta, not {value!r}")
+        if value is not None and value < timedelta(0):
+            raise ClientError(f"delay must not be negative, as {value} is")
+        self._set_timer(
+            message_const.TIMER_DELAY_MS, None if value is None else str(value // timedelta(milliseconds=1))
+        )
+
+    @property
+    def deliver_at(self) -> datetime | None:
+        """When the broker delivers the message, by its clock; None for at once.
+
+        It takes the place of ``delay`` and ``delay_level``. RocketMQ has this since 5.0; 4.9 delivers at once.
+        """
+        text = self.properties.get(message_const.TIMER_DELIVER_MS, "")
+        return _EPOCH + timedelta(milliseconds=int(text)) if text.isdecimal() else None
+
+    @deliver_at.setter
+    def deliver_at(self, value: datetime | None) -> None:
+        if value is not None and (not isinstance(value, datetime) or value.utcoffset() is None):
+            raise ClientError(f"deliver_at must be a datetime.datetime with a time zone, not {value!r}")
+        milliseconds = None if value is None else (value - _EPOCH) // timedelta(milliseconds=1)
+        self._set_timer(message_const.TIMER_DELIVER_MS, None if milliseconds is None else str(milliseconds))
+
+    @property
+    def sharding_key(self) -> str | None:
+        """Messages with the same key go to the same queue, as long as the topic has the same queues."""
+        return self.properties.get(message_const.SHARDING_KEY)
+
+    @sharding_key.setter
+    def sharding_key(self, value: str | None) -> None:
+        self._set(message_const.SHARDING_KEY, value)
+
+    @property
     def wait_store_ok(self) -> bool:
         """Whether the answer to a send waits for the disk (and for a slave, where that is configured)."""
         return self.properties.get(message_const.WAIT, "true").lower() == "true"
@@ -95,6 +158,11 @@ class Message:
     @uniq_key.setter
     def uniq_key(self, value: str | None) -> None:
         self._set(message_const.UNIQ_KEY, value)
+
+    def _set_timer(self, name: str, value: str | None) -> None:
+        for other in message_const.DELAYING:
+            self.properties.pop(other, None)
+        self._set(name, value)
 
     def _set(self, name: str, value: str | None) -> None:
         if value is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from itertools import chain
 
 import orjson
 
@@ -23,7 +22,7 @@ from rucola.protocol.frame import FrameBatch, SendAnswer
 
 __all__ = [
     "EncodedMessage",
-    "batch_body",
+    "batch_member",
     "encode_properties",
     "encode_send_head",
     "header_head",
@@ -145,19 +144,12 @@ def properties_json(text: str) -> bytes:
         raise ClientError(f"properties are not valid text: {error}") from error
 
 
-def batch_body(members: Iterable[tuple[bytes, int, Mapping[str, str]]]) -> bytes:
-    """The body of a SEND_BATCH_MESSAGE request.
-
-    Args:
-        members: body, flag and properties of each message.
+def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes:
+    """One message in the body of a SEND_BATCH_MESSAGE request.
 
     Raises:
-        ClientError: properties of a member cannot be encoded.
+        ClientError: its properties cannot be encoded.
     """
-    return b"".join(chain.from_iterable(_member(*member) for member in members))
-
-
-def _member(body: bytes, flag: int, properties: Mapping[str, str]) -> tuple[bytes, ...]:
     try:
         text = properties_text(properties).encode()
     except UnicodeEncodeError as error:
@@ -165,7 +157,7 @@ def _member(body: bytes, flag: int, properties: Mapping[str, str]) -> tuple[byte
     if len(text) > PROPERTIES_BYTES_MAX:
         raise ClientError(f"properties take {len(text)} bytes, the limit is {PROPERTIES_BYTES_MAX}")
     head = _BATCH_HEAD.pack(_ITEM_BYTES + len(body) + len(text), 0, 0, flag, len(body))
-    return head, body, _SHORT.pack(len(text)), text
+    return b"".join((head, body, _SHORT.pack(len(text)), text))
 
 
 def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:

@@ -31,6 +31,7 @@ from rucola.protocol.headers.offset import (
 )
 from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rucola.remoting.name_server_api import TIMEOUT_MS, NameServerApi
 
@@ -143,6 +144,13 @@ class RemotingApi(NameServerApi):
         expected = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
         answer = await self._call(address, RequestCode.QUERY_MESSAGE, header, timeout_ms=timeout_ms, expected=expected)
         return bytes(answer.body)
+
+    async def recall_message(
+        self, address: str, header: RecallMessageRequestHeader, timeout_ms: int = TIMEOUT_MS
+    ) -> str:
+        """RECALL_MESSAGE (370); gives the unique key of the message."""
+        answer = await self._call(address, RequestCode.RECALL_MESSAGE, header, timeout_ms=timeout_ms)
+        return RecallMessageResponseHeader.from_ext_fields(answer.ext_fields).msg_id
 
     # offsets
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import chain, repeat
 from ssl import SSLContext
 from typing import TYPE_CHECKING, cast
 
@@ -78,7 +78,8 @@ class RemotingClient:
         self.processors: dict[int, Processor] = {}
         self.on_connected: Callable[[str], None] | None = None  # called with the address of every connection opened
         self._connections: dict[str, Connection] = {}
-        self._opaques = itertools.count(1)
+        # Gives a correlation id not used by any waiting request: a function of C, as it is called for every message.
+        self.next_opaque: Callable[[], int] = chain.from_iterable(repeat(range(1, 1 << 31))).__next__
         self._closed = False
         self._signer = self.options.signer
         self.tasks: set[asyncio.Future[None]] = set()
@@ -86,10 +87,6 @@ class RemotingClient:
     def register_processor(self, code: int, processor: Processor) -> None:
         """Let ``processor`` handle the servers' requests with ``code``."""
         self.processors[code] = processor
-
-    def next_opaque(self) -> int:
-        """A correlation id not used by any waiting request of this client."""
-        return next(self._opaques) & 0x7FFFFFFF
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int = 3_000) -> RemotingCommand:
         """Send a request and wait for its answer, whatever its code.

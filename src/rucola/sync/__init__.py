@@ -8,6 +8,7 @@ from __future__ import annotations
 from rucola.client.config import ProducerConfig, PullConsumerConfig
 from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
+from rucola.client.queue_selector import QueueSelector
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -27,6 +28,7 @@ __all__ = [
     "PullConsumerConfig",
     "PullResult",
     "PullStatus",
+    "QueueSelector",
     "RawPullResult",
     "SendResult",
     "SendStatus",

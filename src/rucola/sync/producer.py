@@ -6,11 +6,12 @@ Generated from rucola/client/producer.py by tools/async_to_sync.py: change that 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rucola.client.config import ProducerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.producer import Producer as AsyncProducer
+from rucola.client.queue_selector import QueueSelector
 from rucola.client.send_result import SendResult
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
@@ -79,12 +80,21 @@ class Producer:
         """
         return self._loop.run(self._async.message_queues(topic))
 
-    def send(self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int | None = None) -> SendResult:
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
         """Send one message and wait until the broker has it.
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
+            queue: where to, a queue of the message's topic; by default that of its sharding key, or else the topic's
+                queues in turn.
+            selector: chooses the queue among those of the topic, which it is called with, and the message.
             timeout_ms: for all attempts together; by default as configured.
 
         Raises:
@@ -92,10 +102,15 @@ class Producer:
             BrokerError: the broker refused it.
             RemotingError: no broker could be reached or answered in time; whether it was stored is unknown.
         """
-        return self._loop.run(self._async.send(message, queue, timeout_ms=timeout_ms))
+        return self._loop.run(self._async.send(message, queue, selector=selector, timeout_ms=timeout_ms))
 
     def submit(
-        self, message: Message, queue: MessageQueue | None = None, *, timeout_ms: int | None = None
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
     ) -> concurrent.futures.Future[SendResult]:
         """Send one message without waiting; many may be on their way, and are stored in no promised order.
 
@@ -103,7 +118,8 @@ class Producer:
 
         Args:
             message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
+            queue: see ``send``.
+            selector: see ``send``.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
@@ -112,7 +128,26 @@ class Producer:
         Raises:
             ClientError: the message cannot be sent as it is.
         """
-        return self._loop.submit(self._async.submit, message, queue, timeout_ms=timeout_ms)
+        return self._loop.submit(self._async.submit, message, queue, selector=selector, timeout_ms=timeout_ms)
+
+    def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
+        """Send any number of messages of any topics in few requests, many of them on their way at a time.
+
+        Messages of one topic go together in batches of ``send_many_batch_bytes``, each to one queue; in which order
+        the batches are stored is not promised. The queue of a message with a sharding key is that of its key.
+
+        Args:
+            messages: what to send; each gets a UNIQ_KEY unless it has one.
+            timeout_ms: for all attempts of one request together; by default as configured.
+
+        Returns:
+            The result of each message, in order.
+
+        Raises:
+            SendManyError: some were not sent; it has the result or the error of each. The others are sent.
+            ClientError: ``timeout_ms`` makes no sense, or the producer is not started.
+        """
+        return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
 
     def ready(self) -> None:
         """Return at once while less is on its way than configured, else when some of it was answered."""
@@ -141,11 +176,31 @@ class Producer:
         """
         return self._loop.run(self._async.send_batch(messages, queue, timeout_ms=timeout_ms))
 
-    def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
+    def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Withdraw a message that waits for its time; whether it still did shows when it does not come.
+
+        Args:
+            topic: of the message.
+            recall_handle: ``SendResult.recall_handle`` of its send.
+            timeout_ms: by default as configured for a send.
+
+        Returns:
+            The UNIQ_KEY of the message.
+
+        Raises:
+            ClientError: the handle is none, or its broker is in no route of the topic.
+            BrokerError: the broker refused: it does not allow that, or the time of the message is too near or over.
+            RemotingError: the broker could not be reached or did not answer in time.
+        """
+        return self._loop.run(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
+
+    def send_oneway(
+        self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
+    ) -> None:
         """Send one message and forget it: no answer comes, so a loss goes unnoticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
             RemotingError: no name server answers.
         """
-        self._loop.run(self._async.send_oneway(message, queue))
+        self._loop.run(self._async.send_oneway(message, queue, selector=selector))

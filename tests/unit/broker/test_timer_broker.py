@@ -8,8 +8,9 @@ import time
 import pytest
 from tests.brokers import Cluster, properties_text, run
 
-from rucola.broker.timer.timer_rewrite import RecallHandle, TimerRewriter
+from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.common.message import StoreMessage
+from rucola.common.recall_handle import RecallHandle
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.message import decode_messages
 from rucola.formats.properties import decode_properties

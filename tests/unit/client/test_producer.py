@@ -6,10 +6,12 @@ import asyncio
 import pickle
 import zlib
 from collections import Counter
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
+from rucola.common.recall_handle import RecallHandle
 from rucola.errors import (
     BrokerError,
     ClientError,
@@ -637,7 +639,7 @@ def test_what_an_answer_says(run, broker, answer_stored, marks):
                 assert type(result) is SendResult
                 msg_id = fields.get("batchUniqId") or sent_properties(one.received[-1])["UNIQ_KEY"]
                 expected = (SendStatus.SEND_OK, msg_id, "7F00000100002A9F0000000000000005", queue, 77)
-                assert result == (*expected, fields.get("transactionId"))
+                assert result == (*expected, fields.get("transactionId"), None)
 
     run(scene())
 
@@ -806,5 +808,138 @@ def test_a_refusal_names_code_broker_remark_and_whether_to_try_again(run, broker
             one.scripts[SEND] = [refuse(4711)]
             with pytest.raises(BrokerError, match=r"answered code 4711: not now"):
                 await producer.send(Message("T", b"x"))
+
+    run(scene())
+
+
+def test_a_selector_chooses_the_queue(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, Producer("pg", one.address) as producer:
+            asked = []
+
+            def last(queues, message):
+                asked.append((list(queues), message.body))
+                return queues[-1]
+
+            for body in (b"before the route is known", b"after"):
+                result = await producer.send(Message("T", body), selector=last)
+                assert result.message_queue == MessageQueue("T", "broker-a", 3)
+                assert asked[-1] == ([MessageQueue("T", "broker-a", n) for n in range(4)], body)
+            await producer.send_oneway(Message("T", b"oneway"), selector=last)
+            await one.until(lambda: len(one.stored) == 3)
+            assert {header.queue_id for header, _ in one.stored} == {3}
+            for selector, problem in (
+                (lambda queues, message: 3, "queue must be a MessageQueue, not 3"),
+                (lambda queues, message: MessageQueue("U", "broker-a", 0), "cannot go to a queue of topic U"),
+                (lambda queues, message: queues[9], r"the selector of a queue of topic T failed: IndexError"),
+            ):
+                with pytest.raises(ClientError, match=problem):
+                    await producer.send(Message("T", b"x"), selector=selector)
+            with pytest.raises(ClientError, match="a queue or a selector, not both"):
+                await producer.send(Message("T", b"x"), MessageQueue("T", "broker-a", 0), selector=last)
+            assert producer.in_flight == 0
+
+    run(scene())
+
+
+def test_a_chosen_queue_is_kept_by_further_attempts(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 8}) as one, Producer("pg", one.address, PATIENT) as producer:
+            calls = []
+            one.scripts[SEND] = [refuse(2), refuse(2)]
+            await producer.send(Message("T", b"x"), selector=lambda queues, message: calls.append(1) or queues[5])
+            assert len(calls) == 1
+            sent = [command for command in one.received if command.code == SEND]
+            assert [command.ext_fields["e"] for command in sent] == ["5"] * 3
+
+    run(scene())
+
+
+def test_a_sharding_key_leads_to_the_queue_of_the_java_client(run, broker):
+    """``"hello".hashCode()`` is 99162322 in Java, that of the other is the smallest int; the remainder has no sign."""
+
+    async def scene() -> None:
+        async with broker(topics={"T": 7}) as one, Producer("pg", one.address) as producer:
+            for key, queue_id in (("hello", 99162322 % 7), ("polygenelubricants", (1 << 31) % 7), ("", 0)):
+                for _ in range(2):
+                    result = await producer.send(Message("T", b"x", sharding_key=key))
+                    assert result.message_queue.queue_id == queue_id
+                    assert properties_of(one.stored[-1][0]).get("__SHARDINGKEY", "") == key
+            queue = MessageQueue("T", "broker-a", 3)
+            assert (await producer.send(Message("T", b"x", sharding_key="b"), queue)).message_queue == queue
+
+    run(scene())
+
+
+def test_messages_for_later(run, broker, answer_stored):
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address) as producer:
+            at = datetime(2030, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+            for message, properties in (
+                (Message("T", b"x", delay_level=3), {"DELAY": "3"}),
+                (Message("T", b"x", delay=timedelta(minutes=2, milliseconds=5)), {"TIMER_DELAY_MS": "120005"}),
+                (Message("T", b"x", deliver_at=at), {"TIMER_DELIVER_MS": "1893492000000"}),
+            ):
+                assert (await producer.send(message)).recall_handle is None  # this broker names none
+                found = properties_of(one.stored[-1][0])
+                assert {name: found[name] for name in found if name not in ("UNIQ_KEY", "WAIT")} == properties
+            assert message.deliver_at == at
+            message.delay = timedelta(seconds=1)
+            assert (message.deliver_at, message.delay) == (None, timedelta(seconds=1))
+            message.delay = None
+            assert not {"TIMER_DELAY_MS", "TIMER_DELIVER_MS", "DELAY"} & set(message.properties)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"deliver_at": datetime(2030, 1, 1)}, "with a time zone"),
+        ({"deliver_at": 1893492000000}, "with a time zone, not 1893492000000"),
+        ({"delay": 5}, "must be a datetime.timedelta, not 5"),
+        ({"delay": timedelta(-1)}, "must not be negative"),
+        ({"delay": timedelta(1), "delay_level": 2}, "one of delay_level, delay and deliver_at"),
+        ({"deliver_at": datetime(2030, 1, 1, tzinfo=UTC), "delay_level": 2}, "one of delay_level"),
+        ({"deliver_at": datetime(2030, 1, 1, tzinfo=UTC), "delay": timedelta(1)}, "one of delay_level"),
+    ],
+)
+def test_times_that_make_no_sense(arguments, problem):
+    with pytest.raises(ClientError, match=problem):
+        Message("T", b"x", **arguments)
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_recall(run, broker, answer_stored, trace):
+    handle = RecallHandle("T", "broker-a", 1893492000001, "KEY").encode()
+
+    async def scene() -> None:
+        config = ProducerConfig(enable_trace=trace)
+        async with broker(topics={"T": 1, "U": 1}) as one, Producer("pg", one.address, config) as producer:
+
+            def stored(command: RemotingCommand) -> RemotingCommand:
+                answer = answer_stored(command, 0, 7)
+                answer.ext_fields["recallHandle"] = handle
+                return answer
+
+            one.scripts[SEND] = [stored]
+            result = await producer.send(Message("T", b"x", delay=timedelta(hours=1)))
+            assert (result.recall_handle, result.queue_offset) == (handle, 7)
+            one.scripts[RequestCode.RECALL_MESSAGE] = [
+                lambda command: command.answer(0, ext_fields={"msgId": "KEY"}),
+                lambda command: command.answer(604, "recall failed, timestamp invalid"),
+            ]
+            assert await producer.recall("T", result.recall_handle) == "KEY"
+            asked = next(command for command in one.received if command.code == RequestCode.RECALL_MESSAGE)
+            fields = {"topic": "T", "recallHandle": handle, "producerGroup": "pg", "bname": "broker-a"}
+            assert asked.ext_fields == fields
+            with pytest.raises(BrokerError, match="604 ILLEGAL_OPERATION: recall failed, timestamp invalid"):
+                await producer.recall("T", handle)
+            with pytest.raises(ClientError, match="is no recall handle"):
+                await producer.recall("T", "nonsense")
+            with pytest.raises(ClientError, match="of a message of topic T, not U"):
+                await producer.recall("U", handle)
+            with pytest.raises(ClientError, match="timeout_ms must be at least 1"):
+                await producer.recall("T", handle, timeout_ms=0)
 
     run(scene())

@@ -13,7 +13,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameReader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
-from rucola.protocol.send_request import batch_body, header_head, properties_json, properties_text, send_frame
+from rucola.protocol.send_request import batch_member, header_head, properties_json, properties_text, send_frame
 
 QUEUE = MessageQueue("TopicTest", "broker-a", 11)
 PROPERTIES = {"UNIQ_KEY": "C0A8010A", "TAGS": 'A"\\', "Stadt": "Zürich 🌿", "WAIT": "true"}
@@ -77,10 +77,10 @@ def test_length_is_counted_in_bytes(text, fits):
 
 def test_batch_member_limits():
     assert (
-        batch_body([(b"b", 1, {"k": "v"})]).hex()
+        batch_member(b"b", 1, {"k": "v"}).hex()
         == "0000001b" + "00" * 8 + "00000001" + "00000001" + "62" + "0004" + "6b017602"
     )
     with pytest.raises(ClientError, match="32767"):
-        batch_body([(b"b", 0, {"k": "v" * 32767})])
+        batch_member(b"b", 0, {"k": "v" * 32767})
     with pytest.raises(ClientError, match="not valid text"):
-        batch_body([(b"b", 0, {"k": "\ud800"})])
+        batch_member(b"b", 0, {"k": "\ud800"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rucola.broker.processor.processor import success
 from rucola.broker.services import BrokerServices
-from rucola.broker.timer.timer_rewrite import RecallHandle
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY
+from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.properties import encode_properties

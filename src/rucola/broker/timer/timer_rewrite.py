@@ -7,11 +7,8 @@ ordinary message. Whoever knows the handle that a send was answered may withdraw
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_level
 from rucola.common.key_builder import TIMER_TOPIC, is_retry_topic
@@ -26,14 +23,14 @@ from rucola.common.message_const import (
     TIMER_OUT_MS,
     UNIQ_KEY,
 )
+from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
-from rucola.errors import BrokerError, FormatError
+from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties, java_order
 from rucola.protocol.codes import ResponseCode
 from rucola.store.config import MessageStoreConfig
 
 TIMER = TIMER_TOPIC.encode()
-_HANDLE_VERSION = "v1"
 _INT64_DIGITS_MAX = 19
 _FROM_NOW_MS = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}
 _TRANSACTIONS = (0, int(MessageSysFlag.TRANSACTION_COMMIT))
@@ -137,36 +134,6 @@ class TimerRewriter:
         if waiting <= limit:
             return False
         return waiting >= 2 * limit or self._random_below(1000) > 1000 * (waiting - limit) // limit
-
-
-class RecallHandle(NamedTuple):
-    """Names a waiting message (RocketMQ 5.3.3, ``RecallMessageHandle``)."""
-
-    topic: str
-    broker_name: str
-    due_ms: int
-    unique_key: str
-
-    def encode(self) -> str:
-        """The handle as text."""
-        words = (_HANDLE_VERSION, self.topic, self.broker_name, str(self.due_ms), self.unique_key)
-        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
-
-    @classmethod
-    def decode(cls, text: str) -> RecallHandle:
-        """From the text.
-
-        Raises:
-            FormatError: it is no handle.
-        """
-        try:
-            words = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)).decode().split(" ")
-        except (ValueError, binascii.Error):
-            words = []
-        if len(words) < 5 or words[0] != _HANDLE_VERSION:
-            raise FormatError("recall handle", 0, "a handle that a send was answered", text[:64])
-        due_ms = int(words[3]) if words[3].isascii() and words[3].isdigit() and len(words[3]) < 19 else -1
-        return cls(words[1], words[2], due_ms, words[4])
 
 
 def _number(name: str, text: str) -> int:

@@ -1,0 +1,101 @@
+"""Messages as they are sent: checked, with a unique key, large bodies compressed."""
+
+from __future__ import annotations
+
+from rucola.client.config import ProducerConfig
+from rucola.client.instance import check_topic
+from rucola.client.unique_id import UniqueIds
+from rucola.common import message_const
+from rucola.common.message import Message
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import ClientError
+from rucola.formats.compression import compress
+from rucola.protocol.send_request import (
+    EncodedMessage,
+    batch_member,
+    encode_properties,
+    properties_json,
+    properties_text,
+    unusual_properties,
+)
+
+_UNIQ_KEY = message_const.UNIQ_KEY
+_COMPRESSED = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
+
+
+class MessageEncoder:
+    """Encodes the messages of one producer.
+
+    Args:
+        config: limits and compression.
+        unique_ids: gives the messages their UNIQ_KEY.
+    """
+
+    def __init__(self, config: ProducerConfig, unique_ids: UniqueIds) -> None:
+        self._config = config
+        self._unique_ids = unique_ids
+        self._topics: set[str] = set()
+        self._plain_body_bytes_max = min(config.compress_msg_body_over_howmuch, config.max_message_size)
+
+    def encode(self, message: Message, now_ms: int) -> EncodedMessage:
+        """The message, checked, with a UNIQ_KEY.
+
+        Raises:
+            ClientError: it cannot be sent as it is.
+        """
+        body, properties, flag, sys_flag = message.body, message.properties, message.flag, 0
+        if message.topic not in self._topics:
+            self.check_topic(message.topic)
+        if type(body) is not bytes or not 0 < len(body) <= self._plain_body_bytes_max or flag:
+            body, sys_flag = self._transferred_body(message)
+        if _UNIQ_KEY not in properties:
+            properties[_UNIQ_KEY] = self._unique_ids.next_at(now_ms)
+        return body, sys_flag, flag, encode_properties(properties) or unusual_properties(properties)
+
+    def batch_member(self, message: Message) -> bytes:
+        """The message as one of a batch, which is not compressed.
+
+        Raises:
+            ClientError: it cannot be sent as it is.
+        """
+        body = self._checked_body(message)
+        properties = message.properties
+        if _UNIQ_KEY not in properties:
+            properties[_UNIQ_KEY] = self._unique_ids.next()
+        return batch_member(body, message.flag, properties)
+
+    def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
+        """The request that carries ``members``, from ``batch_member``."""
+        properties = {_UNIQ_KEY: self._unique_ids.next(), message_const.WAIT: "true" if wait_store_ok else "false"}
+        return b"".join(members), 0, 0, properties_json(properties_text(properties))
+
+    def check_topic(self, topic: str) -> None:
+        """Raises ``ClientError`` unless ``topic`` can be the name of a topic."""
+        check_topic(topic)
+        self._topics.add(topic)
+
+    def _transferred_body(self, message: Message) -> tuple[bytes, int]:
+        """The body, checked and, when it is large, compressed, and the sysFlag for that."""
+        body = self._checked_body(message)
+        if len(body) > self._config.compress_msg_body_over_howmuch:
+            packed = compress(body, self._config.compress_level)
+            if len(packed) < len(body):  # the reference sends it packed even when that makes it longer
+                return packed, _COMPRESSED
+        return body, 0
+
+    def _checked_body(self, message: Message) -> bytes:
+        body = message.body if type(message.body) is bytes else _copied_body(message.body)
+        if not body:
+            raise ClientError("a message body must not be empty")
+        if len(body) > self._config.max_message_size:
+            raise ClientError(f"the body takes {len(body)} bytes, the limit is {self._config.max_message_size}")
+        if message.flag and not -(1 << 31) <= message.flag < 1 << 31:
+            raise ClientError(f"message flag {message.flag} does not fit 32 bits")
+        return body
+
+
+def _copied_body(body: object) -> bytes:
+    """``body`` at this moment, when it is a buffer the caller may change before it is sent."""
+    if not isinstance(body, bytearray | memoryview):
+        raise ClientError(f"a message body must be bytes, not {type(body).__name__}")
+    return bytes(body)

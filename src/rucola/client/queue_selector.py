@@ -1,0 +1,45 @@
+"""How a message finds its queue when the application, or the message itself, says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rucola.client.checks import check_queue_of
+from rucola.common.java import string_hash
+from rucola.common.message import Message
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ClientError
+
+QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+"""Chooses one of the queues of a topic, which are sorted by broker name and queue id, for a message."""
+
+
+class ChosenQueue:
+    """The queue of one message, chosen when the route of its topic is known, and kept for further attempts."""
+
+    __slots__ = ("_message", "_selector")
+
+    def __init__(self, message: Message, selector: QueueSelector) -> None:
+        self._message = message
+        self._selector = selector
+
+    def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        """One of ``queues``.
+
+        Raises:
+            ClientError: there is none, or the selector failed or gave something else.
+        """
+        topic = self._message.topic
+        if not queues:
+            raise ClientError(f"topic {topic} has no queue that can be written")
+        try:
+            queue = self._selector(queues, self._message)
+        except Exception as error:
+            raise ClientError(f"the selector of a queue of topic {topic} failed: {error!r}") from error
+        check_queue_of(queue, topic)
+        return queue
+
+
+def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The queue of the message's sharding key: that which RocketMQ's ``SelectMessageQueueByHash`` gives in Java."""
+    return queues[abs(string_hash(message.sharding_key or "")) % len(queues)]

@@ -1,0 +1,157 @@
+"""Any number of messages of any topics: grouped into batches, split by size, pipelined.
+
+A batch goes to one queue and is stored whole or not at all. What RocketMQ takes in no batch goes by itself: messages
+that are delayed, half or a retry, that have a sharding key, or are so large that they are compressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Iterable
+
+from rucola.client.message_encoder import MessageEncoder
+from rucola.client.send_result import SendResult
+from rucola.common import message_const
+from rucola.common.key_builder import is_retry_topic
+from rucola.common.message import Message
+from rucola.errors import RucolaError, SendManyError
+
+_MESSAGES_MAX = 1_000
+"""Of one batch, so that many small messages are spread over the queues, too."""
+_ALONE = message_const.DELAYING | {message_const.SHARDING_KEY, message_const.TRAN_MSG}
+
+Outcome = SendResult | RucolaError | None
+
+
+class _Batch:
+    """Messages of one topic that will go together."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.messages: list[Message] = []
+        self.members: list[bytes] = []
+        self.size = 0
+
+
+class ManyMessages:
+    """One call of ``send_many``.
+
+    Args:
+        encoder: the producer's.
+        ready: waits for room.
+        submit: sends one message.
+        submit_batch: sends several, given their encoded members too.
+        batch_bytes_max: of the body of a batch.
+        body_bytes_max: of a message in a batch.
+    """
+
+    def __init__(
+        self,
+        encoder: MessageEncoder,
+        ready: Callable[[], Awaitable[None]],
+        submit: Callable[[Message], asyncio.Future[SendResult]],
+        submit_batch: Callable[[list[Message], list[bytes]], asyncio.Future[SendResult]],
+        batch_bytes_max: int,
+        body_bytes_max: int,
+    ) -> None:
+        self._encoder = encoder
+        self._ready = ready
+        self._submit = submit
+        self._submit_batch = submit_batch
+        self._batch_bytes_max = batch_bytes_max
+        self._body_bytes_max = body_bytes_max
+        self._open: dict[tuple[str, bool], _Batch] = {}
+        self._outcomes: list[Outcome] = []
+        self._sent: list[tuple[asyncio.Future[SendResult], _Batch]] = []
+
+    async def send(self, messages: Iterable[Message]) -> list[SendResult]:
+        """The result of each, in order.
+
+        Raises:
+            SendManyError: one of them, or more, could not be sent; it has all results.
+        """
+        try:
+            for message in messages:
+                await self._take(message)
+            for batch in self._open.values():
+                await self._send(batch)
+            for future, batch in self._sent:
+                await self._await(future, batch)
+        except BaseException:  # the caller has given up, or its own iterator failed: nobody looks at the rest
+            for future, _ in self._sent:
+                future.cancel()
+            raise
+        results = [outcome for outcome in self._outcomes if isinstance(outcome, SendResult)]
+        if len(results) < len(self._outcomes):
+            raise SendManyError(list(self._outcomes))
+        return results
+
+    async def _take(self, message: Message) -> None:
+        number = len(self._outcomes)
+        self._outcomes.append(None)
+        try:
+            self._encoder.check_topic(message.topic)
+            alone = self._goes_alone(message)
+            member = b"" if alone else self._encoder.batch_member(message)
+        except RucolaError as error:
+            self._outcomes[number] = error
+            return
+        if alone:
+            batch = _Batch()
+        else:
+            key = message.topic, message.wait_store_ok
+            batch = self._open.setdefault(key, _Batch())
+            if batch.members and batch.size + len(member) > self._batch_bytes_max:
+                await self._send(batch)
+                batch = self._open[key] = _Batch()
+        batch.numbers.append(number)
+        batch.messages.append(message)
+        batch.members.append(member)
+        batch.size += len(member)
+        if alone:
+            await self._send(batch)
+        elif len(batch.members) >= _MESSAGES_MAX:
+            del self._open[key]
+            await self._send(batch)
+
+    def _goes_alone(self, message: Message) -> bool:
+        return (
+            len(message.body) > self._body_bytes_max
+            or not _ALONE.isdisjoint(message.properties)
+            or is_retry_topic(message.topic)
+        )
+
+    async def _send(self, batch: _Batch) -> None:
+        await self._ready()
+        try:
+            if len(batch.messages) == 1:
+                future = self._submit(batch.messages[0])
+            else:
+                future = self._submit_batch(batch.messages, batch.members)
+        except RucolaError as error:
+            self._failed(batch, error)
+        else:
+            self._sent.append((future, batch))
+
+    async def _await(self, future: asyncio.Future[SendResult], batch: _Batch) -> None:
+        try:
+            result = await future
+        except RucolaError as error:
+            self._failed(batch, error)
+            return
+        if len(batch.messages) == 1:
+            self._outcomes[batch.numbers[0]] = result
+            return
+        offset_ids = result.offset_msg_id.split(",")
+        each = len(offset_ids) == len(batch.messages)  # a topic whose queues hold batches has one record for them all
+        for place, (number, message) in enumerate(zip(batch.numbers, batch.messages, strict=True)):
+            self._outcomes[number] = result._replace(
+                msg_id=message.uniq_key or "",
+                offset_msg_id=offset_ids[place] if each else result.offset_msg_id,
+                queue_offset=result.queue_offset + place,
+            )
+
+    def _failed(self, batch: _Batch, error: RucolaError) -> None:
+        for number in batch.numbers:
+            self._outcomes[number] = copy.copy(error)

@@ -1,0 +1,41 @@
+"""What names a message that waits for its time, for whoever wants to withdraw it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from rucola.errors import FormatError
+
+_HANDLE_VERSION = "v1"
+
+
+class RecallHandle(NamedTuple):
+    """Names a waiting message (RocketMQ 5.3.3, ``RecallMessageHandle``)."""
+
+    topic: str
+    broker_name: str
+    due_ms: int
+    unique_key: str
+
+    def encode(self) -> str:
+        """The handle as text."""
+        words = (_HANDLE_VERSION, self.topic, self.broker_name, str(self.due_ms), self.unique_key)
+        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> RecallHandle:
+        """From the text.
+
+        Raises:
+            FormatError: it is no handle.
+        """
+        try:
+            words = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)).decode().split(" ")
+        except (ValueError, binascii.Error):
+            words = []
+        if len(words) < 5 or words[0] != _HANDLE_VERSION:
+            raise FormatError("recall handle", 0, "a handle that a send was answered", text[:64])
+        due_ms = int(words[3]) if words[3].isascii() and words[3].isdigit() and len(words[3]) < 19 else -1
+        return cls(words[1], words[2], due_ms, words[4])
