@@ -15,6 +15,7 @@ from typing import Any
 
 STORES = Path(__file__).parent / "stores"
 BROKER_STORES = Path(__file__).parent / "broker_stores"
+DAMAGE_STORES = Path(__file__).parent / "damage_stores"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ def load_broker(name: str) -> BrokerCase:
     members = _members(BROKER_STORES, name)
     expected, reopened = (json.loads(members[f"{part}.json"]) for part in ("expected", "reopened"))
     return BrokerCase(name, members["broker.conf"].decode(), expected, reopened, _files(members))
+
+
+def load_files(directory: Path, name: str) -> dict[str, bytes]:
+    """The files of the store ``name``, one that has nothing beside it."""
+    return _files(_members(directory, name))
 
 
 def write_files(files: dict[str, bytes], directory: Path) -> None:

@@ -7,7 +7,7 @@ offset, so nothing is visible to a consumer before its sync.
 from __future__ import annotations
 
 from array import array
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import StoreDamagedError
@@ -48,6 +48,16 @@ _PREPARED_BIT = 4
 """Set in prepared (4) and rollback (12) records, which have no place in a queue."""
 
 
+class Screen(Protocol):
+    """Says which records get a unit."""
+
+    def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
+        """Whether rows ``first`` up to ``last``, all of ``topic``, can be put without a look at each."""
+
+    def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
+        """Whether row ``row`` gets a unit in the queue that it names."""
+
+
 class Dispatcher:
     """Holds how far queues and index have come. Other threads see of that what is published, and nothing else.
 
@@ -55,6 +65,7 @@ class Dispatcher:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
         progress: as it was published last, with what has to be synced for it.
+        screen: while the log may hold anything, says which records are of a queue; None = all are.
         log: what is read.
         queues: get a unit per record.
         index_service: gets the keys; None = no index.
@@ -78,6 +89,7 @@ class Dispatcher:
         self.position = 0
         self.store_timestamp_ms = 0
         self.progress = PublishedProgress()
+        self.screen: Screen | None = None
         self.log = log
         self.queues = queues
         self.index_service = index
@@ -218,6 +230,10 @@ class Dispatcher:
                     first += 1
                 if first == last:
                     continue
+            if self.screen is not None and not self.screen.passes(topic, table, first, last):
+                self._put_screened(self.screen, topic, file, table, first, last)
+                first = last
+                continue
             if self._by_record(topic):
                 self._put_records(topic, file, table, first, last)
                 first = last
@@ -227,6 +243,15 @@ class Dispatcher:
             if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
                 self._put_rows(topic, file, table, first, last)
             first = last
+
+    def _put_screened(
+        self, screen: Screen, topic: bytes, file: MappedFile, table: array[int], first: int, last: int
+    ) -> None:
+        """Record by record, those left out that are of no queue."""
+        for row in range(first, last):
+            if screen.admits(topic, file, table, row):
+                put = self._put_records if self._by_record(topic) else self._put_rows
+                put(topic, file, table, row, row + 1)
 
     def _put_queues(
         self, topic: bytes, queue_ids: set[int], table: array[int], first: int, last: int, start: int
@@ -244,7 +269,8 @@ class Dispatcher:
                 count, tags_code, same = gather_units(table, row, last, queue_id, offset, start, self._units)
                 if count < 0 or offset > queue.max_offset:
                     return False
-                queue.put_units_again(offset, self._units, count)
+                if not queue.put_units_again(offset, self._units, count):
+                    return False
             if count:
                 self._touch(queue, tags_code if same else None)
         return True

@@ -102,7 +102,7 @@ class StoreOpening:
         if self._deletion.resume():
             self._queues.load()
         recovery.cut_log(end)
-        records = recovery.follow(end)
+        records = self._follow(recovery, end)
         self._deletion.resumed(self._log.min_offset, end.physical_offset)
         self.recovered = not recovery.trusted
         event(
@@ -124,6 +124,19 @@ class StoreOpening:
         while True:
             try:
                 return recovery.find_end()
+            except StoreDamagedError as error:
+                place = error.path, error.position
+                if not self._mends or place == last:
+                    raise
+                recovery.mend(error)
+                last = place
+
+    def _follow(self, recovery: Recovery, end: LogEnd) -> int:
+        """Queues and index follow the log; with ``quarantine`` around damage that lies before what was searched."""
+        last = ("", 0)
+        while True:
+            try:
+                return recovery.follow(end)
             except StoreDamagedError as error:
                 place = error.path, error.position
                 if not self._mends or place == last:

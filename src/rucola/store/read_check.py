@@ -17,13 +17,15 @@ from rucola.formats.message import walk_records
 from rucola.runtime.logs import event
 from rucola.store.config import CheckOnRead
 from rucola.store.log.cold_read import FindPart, LogPart
-from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
+from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, Gap, LogReader
+from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.stats import StoreStats
 
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 64
 _REPORTED_MAX = 1000
 _ALL_OFFSETS = (1 << 63) - 1
+_CHECKSUMS = CHECK_BODY_CRC | CHECK_RECORD_CRC
 _LMQ_PREFIX = b"%LMQ%"
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
 _RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
@@ -53,13 +55,14 @@ class ReadCheck:
             self.below = physical_end
         self.below = max([self.below, *(gap.end for gap in gaps)])
 
-    def first_damaged(self, chosen: array[int], count: int, find: FindPart, topic: bytes, queue_id: int) -> int:
+    def first_damaged(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
         """Index of the first of ``count`` units whose record is not that of a message of the queue; ``count`` if none.
 
         Args:
             chosen: pairs of physical offset and size.
             find: where their bytes are.
         """
+        topic, queue_id = queue.topic, queue.queue_id
         first = 0
         while first < count:
             part = find(chosen[2 * first])
@@ -71,19 +74,21 @@ class ReadCheck:
                 last += 1
             sound = self._sound_rows(part, chosen, first, last, topic, queue_id)
             if sound < last - first:
-                return first + sound
+                if not self._stands(part, chosen[2 * (first + sound)], chosen[2 * (first + sound) + 1], queue):
+                    return first + sound
+                last = first + sound + 1
             first = last
         return count
 
-    def keep_sound(self, chosen: array[int], count: int, find: FindPart, topic: bytes, queue_id: int) -> int:
+    def keep_sound(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
         """Moves the units of undamaged records to the front of ``chosen``; returns their number."""
         kept = at = 0
         while at < count:
-            sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, find, topic, queue_id)
+            sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, find, queue)
             chosen[2 * kept : 2 * (kept + sound)] = chosen[2 * at : 2 * (at + sound)]
             kept, at = kept + sound, at + sound
             if at < count:
-                self.report(chosen[2 * at], topic, queue_id)
+                self.report(chosen[2 * at], queue.topic, queue.queue_id)
                 at += 1
         return kept
 
@@ -131,6 +136,14 @@ class ReadCheck:
             if not table[row + _SAME_TOPIC] and _topic(view, table, row) != topic:
                 return index
         return rows
+
+    def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
+        """Whether a record is delivered of which one field says that it is another: its queue knows better."""
+        position, table = physical_offset - part.start, self._table
+        rows, _, _ = walk_records(
+            part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
+        )
+        return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
     def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
         """Whether all rows of the table are of this queue: the usual case, without a look at each."""

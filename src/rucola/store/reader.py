@@ -18,7 +18,7 @@ from rucola.formats.index_file import ChainBudget
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
-from rucola.store.log.log_reader import CHECK_ALL, HEAD_BYTES, Gap, LogReader
+from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_RECORD_CRC, HEAD_BYTES, Gap, LogReader
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.read_check import ReadCheck
@@ -245,8 +245,8 @@ class MessageReader:
         """
         chosen = self._chosen
         if self._config.damaged_message is DamagedMessage.SKIP:
-            return self.check.keep_sound(chosen, count, find, queue.topic, queue.queue_id), None
-        kept = self.check.first_damaged(chosen, count, find, queue.topic, queue.queue_id)
+            return self.check.keep_sound(chosen, count, find, queue), None
+        kept = self.check.first_damaged(chosen, count, find, queue)
         if kept == count:
             return count, None
         self.check.report(chosen[2 * kept], queue.topic, queue.queue_id)
@@ -314,7 +314,8 @@ class MessageReader:
         The index compares hashes only: ``Aa`` and ``BB`` have the same.
         """
         log = self._log
-        row = log.row_at(physical_offset, CHECK_ALL)
+        # The entry of the index says where the record is.
+        row = log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
         if row is None:
             return 0, False
         size = row[RecordColumn.RECORD_SIZE]

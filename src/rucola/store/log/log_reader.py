@@ -19,6 +19,10 @@ CHECK_TORN_END = 8
 """For what a crash may have torn: a record whose checksum was lost with its page looks like one that has none."""
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
+CRC_PROPERTY_NAME = b"__CRC32#\x01"
+CRC_PROPERTY_BYTES = 20
+"""Name, separator, ten digits, separator: the last property of a record that has one."""
+
 _I32 = Struct(">i")
 _I64 = Struct(">q")
 _SYS_FLAG_AT = 36
@@ -35,6 +39,21 @@ class Gap(NamedTuple):
 
     start: int
     end: int
+
+
+class RecordIdentity(NamedTuple):
+    """What a record says of itself.
+
+    Attributes:
+        protected: the record carries a checksum of its own, and has it.
+    """
+
+    physical_offset: int
+    size: int
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    protected: bool
 
 
 class LogReader:
@@ -124,6 +143,28 @@ class LogReader:
             and row[RecordColumn.QUEUE_ID] == queue_id
             and self.topic_of(physical_offset, row) == topic
         )
+
+    def identity(self, physical_offset: int) -> RecordIdentity | None:
+        """What the record that lies at ``physical_offset`` says of itself; None when there is none.
+
+        Its own place need not be right; of its checksums only its own is looked at, for whether it protects the rest.
+        """
+        row = self.row_at(physical_offset, 0)
+        if row is None:
+            return None
+        topic = self.topic_of(physical_offset, row)
+        crc = self.properties_of(physical_offset, row)[-CRC_PROPERTY_BYTES:]
+        identity = RecordIdentity(
+            row[RecordColumn.PHYSICAL_OFFSET],
+            row[RecordColumn.RECORD_SIZE],
+            topic,
+            row[RecordColumn.QUEUE_ID],
+            row[RecordColumn.QUEUE_OFFSET],
+            False,
+        )
+        if not crc.startswith(CRC_PROPERTY_NAME) or self.row_at(physical_offset, CHECK_RECORD_CRC) is None:
+            return identity
+        return identity._replace(protected=True)
 
     def properties_of(self, physical_offset: int, row: array[int]) -> bytes:
         """Property text of a row whose record lies in the segment that holds ``physical_offset``."""

@@ -18,11 +18,12 @@ from rucola.formats.message import decode_message
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
-from rucola.store.log.log_reader import CHECK_ALL, CHECK_TORN_END, LogReader
+from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, CHECK_TORN_END, LogReader
 from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
 from rucola.store.recovery.recovery import scan
 from rucola.store.recovery.watermark import WatermarkFile
@@ -68,6 +69,7 @@ class OfflineStore:
         self._log.queue.load()
         self._log.max_offset = self._find_end()
         self._queues = ConsumeQueueStore(files, path, self._queue_options(), self._log, writable=False)
+        self._trust_queues()
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
@@ -90,6 +92,7 @@ class OfflineStore:
         self._log.queue.load()
         self._log.max_offset = self._find_end(known)
         self._queues.close()
+        self._trust_queues()
         return self._log.max_offset
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
@@ -168,7 +171,8 @@ class OfflineStore:
             StoreDamagedError: a record is not what its unit says.
         """
         for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
-            row = self._log.row_at(physical_offset, CHECK_ALL)
+            # The entry says where the record is.
+            row = self._log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
             record = self._log.view(physical_offset, size)
             if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
                 file = self._log.queue.find(physical_offset)
@@ -200,6 +204,11 @@ class OfflineStore:
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
+    def _trust_queues(self) -> None:
+        """Behind the watermark a crash may have left anything in the queues: it is no evidence there."""
+        watermark = WatermarkFile(self._files, self.path).read()
+        self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
+
     def _find_end(self, known: int = 0) -> int:
         """Looks from the watermark on, or from the last segment that begins with a record.
 
@@ -214,7 +223,7 @@ class OfflineStore:
             start = max(watermark.flushed_offset, queue.start)
             return scan(self._log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
         for file in reversed(queue.segments):
-            end = scan(self._log, file.start, CHECK_ALL).physical_offset
+            end = scan(self._log, file.start, CHECK_ALL, ALL_OFFSETS).physical_offset
             if end > file.start:
                 return end
         return queue.start

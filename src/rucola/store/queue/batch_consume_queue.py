@@ -24,6 +24,7 @@ from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
+from rucola.store.queue.placement import Placement
 from rucola.store.results import Boundary
 
 _NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
@@ -45,9 +46,10 @@ class BatchConsumeQueue(ConsumeQueue):
         topic: bytes,
         queue_id: int,
         log: LogReader,
+        placement: Placement,
         writable: bool = True,
     ) -> None:
-        super().__init__(files, path, segment_bytes, topic, queue_id, log, writable)
+        super().__init__(files, path, segment_bytes, topic, queue_id, log, placement, writable)
         self._end = 0
         self._checked = 0
         self._last_physical_offset = -1
@@ -87,7 +89,7 @@ class BatchConsumeQueue(ConsumeQueue):
             end -= 1
         self._end_at(end)
         position = end * BATCH_UNIT_BYTES
-        changed = bool(self.files.remove_after(position))
+        changed = bool(self.files.remove_after(position - 1 if position == 0 else position))
         file = self.files.find(position)
         if file is not None and file.zero(position - file.start):
             file.sync()
@@ -101,7 +103,26 @@ class BatchConsumeQueue(ConsumeQueue):
             return False
         if unit.physical_offset < self._log.min_offset:
             return True
-        return self._log.holds(unit.physical_offset, unit.size, self.topic, self.queue_id, unit.base_offset)
+        return self._is_of(unit)
+
+    def _is_of(self, unit: BatchUnit) -> bool:
+        """Whether the record that a unit leads to is of this queue."""
+        place = unit.physical_offset, unit.size
+        return self._log.holds(*place, self.topic, self.queue_id, unit.base_offset) or self.placement.stands(
+            self, unit.base_offset, *place
+        )
+
+    def leads_to(self, physical_offset: int, size: int) -> bool:
+        """See ``ConsumeQueue.leads_to``."""
+        unit = self.unit_at(self._first_from(physical_offset))
+        if (unit.physical_offset, unit.size) != (physical_offset, size):
+            return False
+        return self.placement.stands(self, unit.base_offset, physical_offset, size)
+
+    def place_at(self, queue_offset: int) -> tuple[int, int]:
+        """See ``ConsumeQueue.place_at``; of the record that begins with ``queue_offset``."""
+        unit = self.unit_at(self.number_of(queue_offset))
+        return (unit.physical_offset, unit.size) if unit.base_offset == queue_offset else (0, 0)
 
     def _end_at(self, number: int) -> None:
         """Units up to ``number`` count."""
@@ -128,8 +149,26 @@ class BatchConsumeQueue(ConsumeQueue):
             physical_offset, request.size, request.tags_code, request.store_timestamp_ms, queue_offset, batch_size
         )
         number = self._checked
-        if number < self._end and self.unit_at(number) != unit:
-            self._end = number
+        while number < self._end and 0 < (known := self.unit_at(number)).physical_offset < physical_offset:
+            if not (known.valid and self._is_of(known)):
+                break
+            # Its record says that it is of another queue, or was left out.
+            number = self._checked = number + 1
+        if number < self._end:
+            known = self.unit_at(number)
+            if known != unit:
+                if known.valid and known.physical_offset > physical_offset and self._is_of(known):
+                    return  # the record of another queue
+                if self._follows_better(number, known, unit):
+                    unit = known
+                else:
+                    self._end = number
+        if number >= self._end:
+            if number > self._first:
+                self.max_offset = self.unit_at(number - 1).next_offset
+            said = (queue_offset, request.queue_offset)
+            queue_offset = self.placement.base_of(self, said, batch_size, physical_offset)
+            unit = unit._replace(base_offset=queue_offset)
         position = number * BATCH_UNIT_BYTES
         if number < self._end:
             # A process that was killed may have left the unit in memory only.
@@ -147,6 +186,22 @@ class BatchConsumeQueue(ConsumeQueue):
         self._checked = number + 1
         self._last_physical_offset = physical_offset
         self.max_offset = unit.next_offset
+
+    def _follows_better(self, number: int, known: BatchUnit, unit: BatchUnit) -> bool:
+        """Whether the unit that is there, and not that which the record asks for, goes with its neighbours."""
+        if not known.valid or (known.physical_offset, known.size) != (unit.physical_offset, unit.size):
+            return False
+        if (known.base_offset, known.batch_size) == (unit.base_offset, unit.batch_size):
+            return False
+        before = self.unit_at(number - 1) if number > self._first else _NO_UNIT
+        behind = self.unit_at(number + 1) if number + 1 < self._end else _NO_UNIT
+
+        def agreements(one: BatchUnit) -> int:
+            return (before.valid and before.next_offset == one.base_offset) + (
+                behind.valid and one.next_offset == behind.base_offset
+            )
+
+        return agreements(known) > agreements(unit)
 
     def sync(self) -> None:
         """Syncs the segments written since the last call. Called by one thread at a time."""

@@ -20,6 +20,7 @@ from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.queue.placement import NOWHERE, Placement
 from rucola.store.results import Boundary
 
 _put = UNIT.struct.pack_into
@@ -30,6 +31,9 @@ _physical_offset = Struct(">q").unpack_from
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
 """Size field of the units before the first entry of a queue that does not begin at 0."""
 _PREFILL = PRE_FILL_UNIT * 3000
+_ZERO_UNIT = bytes(UNIT_BYTES)
+_PLACE_BYTES = 12
+"""Physical offset and size."""
 
 
 class DispatchRequest(NamedTuple):
@@ -54,6 +58,7 @@ class ConsumeQueue:
             ``tags_code``, or with several when that is None.
         counted: so many files of this queue the store has counted.
         on_map: called when one of the segments was mapped.
+        placement: asked where a record and its unit do not agree.
     """
 
     __slots__ = (
@@ -62,6 +67,7 @@ class ConsumeQueue:
         "_file",
         "_log",
         "_position",
+        "_seen_end",
         "_synced",
         "counted",
         "files",
@@ -69,6 +75,7 @@ class ConsumeQueue:
         "max_offset",
         "min_offset",
         "on_map",
+        "placement",
         "queue_id",
         "tags_code",
         "topic",
@@ -86,6 +93,7 @@ class ConsumeQueue:
         topic: bytes,
         queue_id: int,
         log: LogReader,
+        placement: Placement,
         writable: bool = True,
     ) -> None:
         self.topic = topic
@@ -98,10 +106,12 @@ class ConsumeQueue:
         self.tags_code: int | None = 0
         self.counted = 0
         self.on_map: Callable[[ConsumeQueue], None] | None = None
+        self.placement = placement
         self._log = log
         self._file: MappedFile | None = None
         self._buffer: object = None
         self._position = 0
+        self._seen_end = 0
         self._allocated = 0
         self._synced = 0
 
@@ -134,6 +144,7 @@ class ConsumeQueue:
             else:
                 high = middle
         end, newer = low, self._set_end(low)
+        self._seen_end = newer
         while end < newer:  # very many may lead behind the log's end, in a store that is read while it is written
             middle = (end + newer) // 2
             if self._place(middle) < self._log.max_offset:
@@ -222,7 +233,8 @@ class ConsumeQueue:
         self._file = None
         self._position = self._allocated = 0
         end = self.max_offset * UNIT_BYTES
-        changed = bool(self.files.remove_after(end))
+        # A file of zeros alone reads as an entry to RocketMQ.
+        changed = bool(self.files.remove_after(end - 1 if end == 0 else end))
         file = self.files.find(end)
         if file is not None and file.zero(end - file.start):
             file.sync()
@@ -238,7 +250,33 @@ class ConsumeQueue:
             return True
         if physical_offset < self._log.min_offset:
             return True
-        return self._log.holds(physical_offset, size, self.topic, self.queue_id, queue_offset)
+        if self._log.holds(physical_offset, size, self.topic, self.queue_id, queue_offset):
+            return True
+        return self.placement.stands(self, queue_offset, physical_offset, size)
+
+    def leads_to(self, physical_offset: int, size: int) -> bool:
+        """Whether an entry leads to a record which says something else of itself, and is right nevertheless."""
+        number = self.number_from(physical_offset)
+        if number >= self.max_offset or self.unit(number)[:2] != (physical_offset, size):
+            return False
+        return self.placement.stands(self, number, physical_offset, size)
+
+    def place_at(self, queue_offset: int) -> tuple[int, int]:
+        """Physical offset and size in a unit, also behind the last entry; zeros where no segment is."""
+        return self.unit(queue_offset)[:2]
+
+    def number_from(self, physical_offset: int) -> int:
+        """Number of the first unit that leads to ``physical_offset`` or behind it, also behind the last entry."""
+        low = self.files.start // UNIT_BYTES
+        high = max(self.max_offset, self._seen_end)
+        while low < high:
+            middle = (low + high) // 2
+            known = self._next_known(middle, high)
+            if known < high and self.unit(known)[0] < physical_offset:
+                low = known + 1
+            else:
+                high = middle
+        return self._next_known(low, max(self.max_offset, self._seen_end))
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -281,10 +319,11 @@ class ConsumeQueue:
             self.max_offset += take
             done += take
 
-    def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> None:
+    def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> bool:
         """Writes the units of ``count`` entries from ``queue_offset`` on, which is not behind ``max_offset``.
 
-        Those that are there already are written once more.
+        Those that are there already are written once more. False when others are in their place: then the records have
+        to be put one by one.
 
         Raises:
             DiskFullError: no space for all of them; those before are written.
@@ -294,22 +333,53 @@ class ConsumeQueue:
             position = (queue_offset + done) * UNIT_BYTES
             room = self.files.segment_bytes - position % self.files.segment_bytes
             take = min(there - done, room // UNIT_BYTES)
-            self._write_again(position, units[done * UNIT_BYTES : (done + take) * UNIT_BYTES])
+            again = units[done * UNIT_BYTES : (done + take) * UNIT_BYTES]
+            if not self._may_replace(position, again):
+                return False
+            self._write_again(position, again)
             done += take
         self.put_units(units[there * UNIT_BYTES : count * UNIT_BYTES], count - there)
+        return True
+
+    def _may_replace(self, start: int, units: bytearray) -> bool:
+        """Whether no unit from byte ``start`` on, all in one segment, leads to another record that is that entry."""
+        file = self.files.find(start)
+        if file is None:
+            return True
+        at = start - file.start
+        known = bytes(file.segment.view[at : at + len(units)])
+        if known == units:
+            return True
+        return not any(
+            known[place : place + _PLACE_BYTES] != units[place : place + _PLACE_BYTES]
+            and known[place : place + UNIT_BYTES] not in (PRE_FILL_UNIT, _ZERO_UNIT)
+            and self._is_entry((start + place) // UNIT_BYTES)
+            for place in range(0, len(units), UNIT_BYTES)
+        )
 
     def put_record(self, request: DispatchRequest) -> None:
         """Writes the unit of a record; see ``put``."""
         self.put(request.queue_offset, request.physical_offset, request.size, request.tags_code)
 
     def _put_aside(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
+        queue_offset = self.placement.entry_of(self, queue_offset, physical_offset, size)
+        if queue_offset == NOWHERE:
+            return
         if queue_offset < self.max_offset:
             self._write_again(queue_offset * UNIT_BYTES, _pack(physical_offset, size, tags_code))
             return
-        if self.max_offset == self.min_offset:
+        if self.max_offset == self.min_offset and queue_offset != self.max_offset:
             self._begin_at(queue_offset)
         while self.max_offset < queue_offset:
-            self.put(self.max_offset, 0, PREFILL_SIZE, 0)
+            self._pass(physical_offset)
+        self.put(queue_offset, physical_offset, size, tags_code)
+
+    def _pass(self, physical_end: int) -> None:
+        """Takes one entry whose record does not say that it is; without a unit it leads nowhere."""
+        queue_offset = self.max_offset
+        physical_offset, size, tags_code = self.unit(queue_offset)
+        if not 0 < size < PREFILL_SIZE or not 0 < physical_offset < physical_end:
+            physical_offset, size, tags_code = 0, PREFILL_SIZE, 0
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _write_again(self, start: int, units: bytes | bytearray) -> None:

@@ -25,6 +25,7 @@ from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
+from rucola.store.queue.placement import NOWHERE, Placement
 
 BitMap = Callable[[bytes, bytes], bytes]
 """Topic and property text of a record to its bloom filter bits, empty for none."""
@@ -141,12 +142,13 @@ class ExtendedConsumeQueue(ConsumeQueue):
         topic: bytes,
         queue_id: int,
         log: LogReader,
+        placement: Placement,
         writable: bool,
         ext: ConsumeQueueExt,
         bit_map: BitMap | None,
         extending: bool,
     ) -> None:
-        super().__init__(files, path, segment_bytes, topic, queue_id, log, writable)
+        super().__init__(files, path, segment_bytes, topic, queue_id, log, placement, writable)
         self._ext = ext
         self._bit_map = bit_map
         self._extending = extending
@@ -201,6 +203,11 @@ class ExtendedConsumeQueue(ConsumeQueue):
         if not self._extending:
             super().put_record(request)
             return
+        if request.queue_offset != self.max_offset:
+            found = self.placement.entry_of(self, request.queue_offset, request.physical_offset, request.size)
+            if found == NOWHERE:
+                return
+            request = request._replace(queue_offset=found)
         if request.queue_offset < self.max_offset:
             if self._put_again(request):
                 return

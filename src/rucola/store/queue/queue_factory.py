@@ -14,10 +14,14 @@ Below each of them ``{topic}/{queueId}/``. A topic that has a directory keeps th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rucola.common.key_builder import LMQ_PREFIX
-from rucola.errors import StoreDamagedError
+from rucola.errors import DiskError, StoreDamagedError
+from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES, decode_batch_unit
+from rucola.formats.consume_queue import UNIT, UNIT_BYTES
+from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.log_reader import LogReader
@@ -25,8 +29,12 @@ from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.queue.batch_consume_queue import BatchConsumeQueue
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_ext import BitMap, ConsumeQueueExt, ExtendedConsumeQueue
+from rucola.store.queue.placement import Placement
 
 _INT32_MAX = 0x7FFFFFFF
+_QUEUE_OFFSET_MAX = 1 << 48
+_NAME_BYTES_MAX = 255
+"""Length of a name in a directory."""
 _LIGHT = LMQ_PREFIX.encode()
 
 IsBatchTopic = Callable[[bytes], bool | None]
@@ -74,6 +82,10 @@ class QueueFactory:
         root: the store's directory.
         log: what the units point into.
         writable: False = look only.
+
+    Attributes:
+        options: as given.
+        placement: given to all queues.
     """
 
     def __init__(self, files: Files, root: str, log: LogReader, options: QueueOptions, writable: bool) -> None:
@@ -84,6 +96,7 @@ class QueueFactory:
         self._ext_path = f"{root}/consumequeue_ext"
         self._log = log
         self._writable = writable
+        self.placement = Placement(log, self.raw_unit, self._queues_like)
         self._batch: dict[bytes, bool] = {}
         self._by_record: dict[bytes, bool] = {}
 
@@ -116,12 +129,21 @@ class QueueFactory:
         self._batch[topic] = batch = self.is_batch(topic)
         if batch:
             return BatchConsumeQueue(
-                files, directory, options.batch_segment_bytes, topic, queue_id, self._log, self._writable
+                files,
+                directory,
+                options.batch_segment_bytes,
+                topic,
+                queue_id,
+                self._log,
+                self.placement,
+                self._writable,
             )
         ext_directory = f"{self._ext_path}/{self.name(topic)}/{queue_id}"
         extending = options.extending and not topic.startswith(_LIGHT)
         if not extending and not self._files.exists(ext_directory):
-            return ConsumeQueue(files, directory, options.segment_bytes, topic, queue_id, self._log, self._writable)
+            return ConsumeQueue(
+                files, directory, options.segment_bytes, topic, queue_id, self._log, self.placement, self._writable
+            )
         return ExtendedConsumeQueue(
             files,
             directory,
@@ -129,11 +151,57 @@ class QueueFactory:
             topic,
             queue_id,
             self._log,
+            self.placement,
             self._writable,
             ConsumeQueueExt(files, ext_directory, options.ext_segment_bytes, self._writable),
             options.bit_map,
             extending,
         )
+
+    def can_hold(self, topic: bytes, queue_id: int) -> bool:
+        """Whether there can be such a queue; what a damaged record names need not be one."""
+        return 0 <= queue_id <= _INT32_MAX and _is_name(topic.decode("utf-8", "surrogateescape"), len(topic))
+
+    def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
+        """Physical offset and size in a unit of a queue that need not be open; zeros where there is none.
+
+        The file is read, not mapped. A unit of several messages counts for the first of them.
+        """
+        if not self.can_hold(topic, queue_id) or not 0 <= queue_offset < _QUEUE_OFFSET_MAX:
+            return 0, 0
+        name = self.name(topic)
+        with suppress(DiskError):
+            if self._files.exists(f"{self._batch_path}/{name}/{queue_id}"):
+                return self._raw_batch_unit(f"{self._batch_path}/{name}/{queue_id}", queue_offset)
+            position, segment_bytes = queue_offset * UNIT_BYTES, self.options.segment_bytes
+            path = f"{self._path}/{name}/{queue_id}/{segment_name(position - position % segment_bytes)}"
+            if self._files.length(path) == segment_bytes:
+                return UNIT.unpack(self._files.read_at(path, position % segment_bytes, UNIT_BYTES))[:2]
+        return 0, 0
+
+    def _raw_batch_unit(self, directory: str, queue_offset: int) -> tuple[int, int]:
+        segment_bytes = self.options.batch_segment_bytes
+        for name, size in self._files.list_sizes(directory).items():
+            low, high = 0, size // BATCH_UNIT_BYTES if size == segment_bytes else 0
+            while low < high:
+                middle = (low + high) // 2
+                data = self._files.read_at(f"{directory}/{name}", middle * BATCH_UNIT_BYTES, BATCH_UNIT_BYTES)
+                unit = decode_batch_unit(memoryview(data), 0)
+                if unit.valid and unit.base_offset == queue_offset:
+                    return unit.physical_offset, unit.size
+                low, high = (middle + 1, high) if unit.valid and unit.base_offset < queue_offset else (low, middle)
+        return 0, 0
+
+    def _queues_like(self, topic: bytes, queue_id: int) -> Iterator[tuple[bytes, int]]:
+        """Queues of the topic with other ids, and those of other topics with this id, of which there are files."""
+        for path in (self._path, self._batch_path):
+            for name in self.queue_directories(f"{path}/{self.name(topic)}"):
+                if int(name) != queue_id:
+                    yield topic, int(name)
+            for other in self._files.list_directories(path):
+                other_topic = other.encode("utf-8", "surrogateescape")
+                if other_topic != topic:
+                    yield other_topic, queue_id
 
     def names(self) -> Iterator[tuple[bytes, int]]:
         """Topic and queue id of every queue directory."""
@@ -213,7 +281,7 @@ class QueueFactory:
             StoreDamagedError: it would lead elsewhere.
         """
         name = topic.decode("utf-8", "surrogateescape")
-        if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+        if not _is_name(name, len(topic)):
             raise StoreDamagedError(self._path, 0, f"{name!r} cannot be the directory of a topic", "do not serve it")
         return name
 
@@ -235,3 +303,12 @@ class QueueFactory:
         for name in self._files.list_directories(path):
             directory = f"{path}/{name}"
             yield name.encode("utf-8", "surrogateescape"), directory, self.queue_directories(directory)
+
+
+def _is_name(name: str, length: int) -> bool:
+    """Whether the text can be the name of a directory."""
+    return (
+        name not in ("", ".", "..")
+        and length <= _NAME_BYTES_MAX
+        and not any(char in name for char in ("/", "\\", "\0"))
+    )

@@ -15,6 +15,7 @@ not lost.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -28,9 +29,11 @@ from rucola.store.dispatch import ROWS_MAX, Dispatcher
 from rucola.store.index.index_audit import sound_files
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.mend import LogMender
 from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.screen import QueueScreen
 from rucola.store.recovery.watermark import Watermark
 
 _log = logging.getLogger(__name__)
@@ -39,6 +42,10 @@ _FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
 """What the reference takes off the times of its checkpoint before it relies on them."""
 _ADVICE = "restore the file from a copy, or start with --quarantine to serve around the damage"
+
+
+IsEntry = Callable[[bytes, int, int], tuple[int, int]]
+"""Physical offset and size in the unit of an entry, by topic, queue id and queue offset."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,15 @@ class LogEnd:
     problem: str
 
 
-def scan(log: LogReader, start: int, check: int) -> LogEnd:
+def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
     """Walks the log from the record at ``start`` to the first thing that is no good record.
 
     A blank record that no segment follows ends the log at its own position: the next append takes its place.
+
+    Args:
+        trusted_to: below this offset a record that only says it lies elsewhere does not end the log when what follows
+            it is where it says, or the entry that it names leads to it.
+        is_entry: says whether the latter is so.
     """
     table, offset, timestamp_ms = new_table(ROWS_MAX), start, 0
     while (file := log.queue.find(offset)) is not None:
@@ -78,6 +90,11 @@ def scan(log: LogReader, start: int, check: int) -> LogEnd:
         if rows:
             timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
         offset = file.start + position
+        if stop == WalkStop.TORN and check & CHECK_PHYSICAL_OFFSET and offset < trusted_to:
+            passed = _misplaced(log, file, position, check, is_entry)
+            if passed is not None:
+                offset, timestamp_ms = passed
+                continue
         if stop == WalkStop.TORN:
             return LogEnd(offset, timestamp_ms, "no whole, undamaged record")
         if stop == WalkStop.BLANK:
@@ -85,6 +102,36 @@ def scan(log: LogReader, start: int, check: int) -> LogEnd:
                 return LogEnd(offset, timestamp_ms, "no segment after this one")
             offset = file.end
     return LogEnd(offset, timestamp_ms, "no segment")
+
+
+def _misplaced(
+    log: LogReader, file: MappedFile, position: int, check: int, is_entry: IsEntry | None
+) -> tuple[int, int] | None:
+    """Physical offset behind a record that is right but for its own place, and its store time; None for no such."""
+    segment, table, start = file.segment, new_table(1), file.start + position
+    lenient = check & ~CHECK_PHYSICAL_OFFSET
+    rows, behind, _ = walk_records(
+        segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, lenient
+    )
+    if not rows:
+        return None
+    timestamp_ms = table[RecordColumn.STORE_TIMESTAMP]
+    said = table[RecordColumn.PHYSICAL_OFFSET]
+    topic = log.topic_of(start, table)
+    named = (topic, table[RecordColumn.QUEUE_ID], table[RecordColumn.QUEUE_OFFSET])
+    place = (start, table[RecordColumn.RECORD_SIZE])
+    rows, _, stop = walk_records(segment.buffer, segment.view, behind, file.size, file.start, table, 1, crc32, check)
+    if not rows and stop != WalkStop.BLANK and (is_entry is None or is_entry(*named) != place):
+        return None
+    event(
+        _log,
+        logging.WARNING,
+        "record says it lies elsewhere",
+        path=file.path,
+        position=position,
+        physical_offset=said,
+    )
+    return file.start + behind, timestamp_ms
 
 
 class Recovery:
@@ -132,19 +179,19 @@ class Recovery:
         """
         watermark, log = self._watermark, self._log
         if watermark is None and self.unclean:
-            end = scan(log, log.min_offset, CHECK_ALL)
+            end = self._scan(log.min_offset, CHECK_ALL, ALL_OFFSETS)
             synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms
             self._refuse_hole(end, synced_ms - _CHECKPOINT_LAG_MS)
         elif watermark is None:
             # Where the reference itself would look: everything for its structure, the last segment for checksums.
-            structure = scan(log, log.min_offset, CHECK_PHYSICAL_OFFSET)
-            end = scan(log, self._segment_start(structure.physical_offset - 1), CHECK_ALL)
+            structure = self._scan(log.min_offset, CHECK_PHYSICAL_OFFSET, ALL_OFFSETS)
+            end = self._scan(self._segment_start(structure.physical_offset - 1), CHECK_ALL, ALL_OFFSETS)
             self._refuse_hole(end, _FOREVER_MS)
         else:
             safe = min(watermark.flushed_offset, watermark.queues_offset)
             if watermark.clean and not self.unclean:
                 safe = watermark.end_offset
-            end = scan(log, self._segment_start(safe - 1), CHECK_ALL)
+            end = self._scan(self._segment_start(safe - 1), CHECK_ALL, watermark.flushed_offset)
             if end.physical_offset < watermark.flushed_offset:
                 self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
             if self.unclean and end.physical_offset > watermark.flushed_offset:
@@ -162,9 +209,14 @@ class Recovery:
             and self._queues.lengths_right
             and (self._index is None or self._index.plausible)
         )
+        placement = self._queues.factory.placement
+        placement.trusted_to = ALL_OFFSETS if watermark is None or self.trusted else watermark.queues_offset
         if not self.trusted:
             self._queues.check()
         return end
+
+    def _scan(self, start: int, check: int, trusted_to: int) -> LogEnd:
+        return scan(self._log, start, check, trusted_to, self._queues.factory.raw_unit)
 
     def mend(self, error: StoreDamagedError) -> None:
         """Takes the damage that ``find_end`` was refused for out of the way; the search may be made again.
@@ -225,7 +277,11 @@ class Recovery:
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
             self._index.sync_when_full = True
+        if not self.trusted:
+            self._dispatcher.screen = QueueScreen(self._queues.factory)
         count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
+        self._dispatcher.screen = None
+        self._queues.factory.placement.trusted_to = ALL_OFFSETS
         if self._index is not None:
             self._index.sync_when_full = False
         self._dispatcher.position = physical_end

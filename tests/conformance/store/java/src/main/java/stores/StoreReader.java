@@ -37,6 +37,7 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
  * time    topic queueId milliseconds    queue offset found by store time
  * record  physicalOffset                the message there
  * put     topic queueId properties body append; control characters of the properties are written as \1 and \2
+ * halt                                  end the process here, as a kill does
  * </pre>
  * A last line tells whether the store stopped cleanly. Exit status 1: the store or the list made that impossible.
  */
@@ -78,6 +79,9 @@ public final class StoreReader {
         StoreReader reader = new StoreReader(official);
         reader.awaitDispatch();
         for (String line : Files.readAllLines(Path.of(arguments[0]), StandardCharsets.UTF_8)) {
+            if (line.equals("halt")) {
+                Runtime.getRuntime().halt(137);
+            }
             out.println(Json.of(reader.answer(line.split("\t", -1))));
         }
         reader.awaitDispatch();

@@ -1,0 +1,247 @@
+"""Which entry of its queue a record is, when what it says of itself and what its queue says do not agree.
+
+A record names its place in the log, its topic, its queue and its entry there; a unit names a place and a size. Records
+of RocketMQ carry no checksum of these fields, so a flipped bit in one of them is seen only by comparing. The unit, the
+neighbours and the other fields are evidence: one wrong field does not move a message, nor does it move its neighbours.
+
+Asked only where entries do not follow each other: by recovery, and by readers that met a difference. What it may read
+and what it may leave empty is bounded by the size of the log, whatever the bytes say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.runtime.logs import event
+from rucola.store.log.log_reader import LogReader, RecordIdentity
+
+_log = logging.getLogger(__name__)
+_ROWS_MAX = 512
+_RECORD_BYTES_MIN = 91
+"""No record is shorter: so many bytes of the log were lost for each entry that is missing."""
+_QUEUES_ASKED_MAX = 20_000
+_REPORTED_MAX = 1000
+_PREPARED_BIT = 4
+_QUEUE_OFFSET_MAX = 1 << 48
+"""No queue comes so far."""
+ALL_OFFSETS = (1 << 63) - 1
+NOWHERE = -1
+"""The record is no entry of the queue."""
+
+RawUnit = Callable[[bytes, int, int], tuple[int, int]]
+"""Physical offset and size in a unit, by topic, queue id and queue offset, whether that queue is open or not."""
+
+
+class PlacedQueue(Protocol):
+    """What is asked of a queue."""
+
+    topic: bytes
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    def place_at(self, queue_offset: int) -> tuple[int, int]:
+        """Physical offset and size in a unit, also behind the last entry; zeros where no segment is."""
+
+    def number_from(self, physical_offset: int) -> int:
+        """Number of the first unit that leads to ``physical_offset`` or behind it, also behind the last entry."""
+
+
+class Placement:
+    """See the module. Of one store, on the thread that owns its queues.
+
+    Attributes:
+        trusted_to: units of records from this physical offset on may be left-overs of a crash: they are no evidence.
+
+    Args:
+        log: of the records.
+        raw_unit: looks into other queues.
+        queues_like: topic and queue id of those that differ from a queue in one of the two.
+    """
+
+    def __init__(
+        self, log: LogReader, raw_unit: RawUnit, queues_like: Callable[[bytes, int], Iterator[tuple[bytes, int]]]
+    ) -> None:
+        self.trusted_to = ALL_OFFSETS
+        self._log = log
+        self._raw_unit = raw_unit
+        self._queues_like = queues_like
+        self._walked = 0
+        self._asked = 0
+        self._reported: set[int] = set()
+
+    def entry_of(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> int:
+        """The entry of ``queue`` that a record is; it says ``queue_offset``.
+
+        Returns:
+            The queue offset, ``NOWHERE`` when the record has no place there.
+        """
+        place = (physical_offset, size)
+        if queue.place_at(queue_offset) == place:
+            return queue_offset
+        if physical_offset >= self.trusted_to:
+            if queue_offset < queue.max_offset or queue.max_offset == queue.min_offset:
+                return queue_offset
+            return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
+        following = queue.number_from(physical_offset)
+        if queue.place_at(following) == place:
+            return self._found(queue, queue_offset, physical_offset, following)
+        if self.is_claimed(queue.topic, queue.queue_id, queue_offset, place):
+            return self._found(queue, queue_offset, physical_offset, NOWHERE)
+        if queue.max_offset == queue.min_offset:
+            return self._found(queue, queue_offset, physical_offset, self._first(queue, queue_offset, physical_offset))
+        if following < queue.max_offset:
+            if following <= queue.min_offset and 0 <= queue_offset < queue.min_offset:
+                return NOWHERE  # expired
+            found = self._between(queue, queue_offset, physical_offset, following)
+            return self._found(queue, queue_offset, physical_offset, found)
+        return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
+
+    def base_of(self, queue: PlacedQueue, said: tuple[int, ...], count: int, physical_offset: int) -> int:
+        """Queue offset of the first of ``count`` messages of a record behind all others of a queue.
+
+        Args:
+            said: what the record says it is, in different places.
+        """
+        end = queue.max_offset
+        if end == queue.min_offset:
+            return said[0]
+        if end in said:
+            return end
+        following = self._next_entry(queue, physical_offset)
+        if said[0] > end and following in (NOWHERE, said[0] + count):
+            return said[0]
+        return self._found(queue, said[0], physical_offset, end)
+
+    def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        """Whether that entry of a queue of another topic, or with another id, leads to the place of a record.
+
+        Not many queues are looked at in the whole life of a store.
+        """
+        for other_topic, other_id in self._queues_like(topic, queue_id):
+            if self._asked >= _QUEUES_ASKED_MAX:
+                break
+            self._asked += 1
+            if self._raw_unit(other_topic, other_id, queue_offset) == place:
+                return True
+        return False
+
+    def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
+        """Whether a unit that does not agree with its record is right nevertheless: one field of the record is wrong.
+
+        Not when the record's own checksum says that its fields are right, nor when the entry that the record names
+        leads to it: then the unit is a left-over.
+        """
+        identity = self._log.identity(physical_offset) if physical_offset < self.trusted_to else None
+        if identity is None or identity.size != size or identity.protected:
+            return False
+        wrong = (
+            (identity.physical_offset != physical_offset)
+            + (identity.topic != queue.topic)
+            + (identity.queue_id != queue.queue_id)
+            + (identity.queue_offset != queue_offset)
+        )
+        return wrong == 0 or (wrong == 1 and not self._is_elsewhere(queue, identity, physical_offset, size))
+
+    def _is_elsewhere(self, queue: PlacedQueue, identity: RecordIdentity, physical_offset: int, size: int) -> bool:
+        """Whether the entry that a record names leads to it."""
+        if identity.physical_offset != physical_offset:
+            return False
+        if (identity.topic, identity.queue_id) == (queue.topic, queue.queue_id):
+            return queue.place_at(identity.queue_offset) == (physical_offset, size)
+        return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
+
+    # -- without a unit -----------------------------------------------------------------------------------------------
+
+    def _first(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
+        """Of a queue without entries: what the record says, unless the next record of the queue contradicts."""
+        following = self._next_entry(queue, physical_offset)
+        possible = 0 <= queue_offset < _QUEUE_OFFSET_MAX
+        if not 1 <= following < _QUEUE_OFFSET_MAX:
+            return queue_offset if possible else queue.max_offset
+        if possible and 0 <= following - 1 - queue_offset <= self._lost(physical_offset):
+            return queue_offset
+        return following - 1
+
+    def _between(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, following: int) -> int:
+        """Before other entries: there has to be room, or a unit that is wrong itself."""
+        first = following
+        while first > queue.min_offset and not _leads_anywhere(queue.place_at(first - 1)):
+            first -= 1
+        if first <= queue_offset < following:
+            return queue_offset
+        if first < following:
+            return first
+        other, size = queue.place_at(queue_offset)
+        identity = self._log.identity(other) if size > 0 else None
+        taken = identity is not None and identity.size == size
+        return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
+
+    def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
+        """Behind all other entries: the next one, unless as many as are missing may have been lost."""
+        end = queue.max_offset
+        if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
+            return end
+        following = self._next_entry(queue, physical_offset)
+        return queue_offset if following in (NOWHERE, queue_offset + 1) else end
+
+    def _lost(self, physical_offset: int) -> int:
+        """How many records may be missing behind that place: one that cannot be told, and those of gaps."""
+        gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
+        return 1 + sum(gaps) // _RECORD_BYTES_MIN
+
+    def _next_entry(self, queue: PlacedQueue, physical_offset: int) -> int:
+        """Queue offset that the next record of the queue behind ``physical_offset`` says; ``NOWHERE`` without one.
+
+        All calls together do not read more than the log has.
+        """
+        log, table, first = self._log, new_table(_ROWS_MAX), True
+        while self._walked <= log.queue.end - log.queue.start:
+            file = log.queue.find(physical_offset)
+            if file is None or physical_offset >= log.max_offset:
+                break
+            segment, limit, at = file.segment, min(log.max_offset - file.start, file.size), physical_offset - file.start
+            rows, end, stop = walk_records(
+                segment.buffer, segment.view, at, limit, file.start, table, _ROWS_MAX, crc32, 0
+            )
+            for row in range(ROW_WIDTH * first, rows * ROW_WIDTH, ROW_WIDTH):
+                if table[row + RecordColumn.QUEUE_ID] != queue.queue_id or table[row + RecordColumn.SYS_FLAG] & (
+                    _PREPARED_BIT
+                ):
+                    continue
+                topic = table[row + RecordColumn.TOPIC_POS]
+                if segment.view[topic : topic + table[row + RecordColumn.TOPIC_LEN]] == queue.topic:
+                    self._walked += table[row] - at
+                    return table[row + RecordColumn.QUEUE_OFFSET]
+            first = False
+            self._walked += max(end - at, 1)
+            if stop == WalkStop.TORN:
+                break
+            physical_offset = file.end if stop == WalkStop.BLANK else file.start + end
+        return NOWHERE
+
+    def _found(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, found: int) -> int:
+        if found != queue_offset and physical_offset not in self._reported and len(self._reported) < _REPORTED_MAX:
+            self._reported.add(physical_offset)
+            file = self._log.queue.find(physical_offset)
+            event(
+                _log,
+                logging.WARNING,
+                "record does not agree with its queue",
+                path=self._log.queue.path if file is None else file.path,
+                position=physical_offset if file is None else physical_offset - file.start,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=queue_offset,
+                taken_for="no entry" if found == NOWHERE else found,
+            )
+        return found
+
+
+def _leads_anywhere(place: tuple[int, int]) -> bool:
+    return place[0] >= 0 and 0 < place[1] < 0x7FFFFFFF

@@ -1,0 +1,68 @@
+"""While recovery dispatches a log whose records may be damaged: which of them are of the queue that they name.
+
+A queue id below zero, or a topic that cannot be a directory, is that of no queue. A queue without files, which a record
+would begin now, is one unless the same entry of another queue leads to that record: then its topic or its queue id is
+what is damaged, and its unit stays where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.runtime.logs import event
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.queue_factory import QueueFactory
+
+_log = logging.getLogger(__name__)
+_REPORTED_MAX = 1000
+
+
+class QueueScreen:
+    """See the module; a ``dispatch.Screen``.
+
+    Args:
+        factory: knows the queues that there are.
+    """
+
+    def __init__(self, factory: QueueFactory) -> None:
+        self._factory = factory
+        self._known = set(factory.names())
+        self._reported = 0
+
+    def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
+        """See ``dispatch.Screen``."""
+        queue_ids = set(table[first * ROW_WIDTH + RecordColumn.QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
+        return all((topic, queue_id) in self._known for queue_id in queue_ids)
+
+    def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
+        """See ``dispatch.Screen``."""
+        at = row * ROW_WIDTH
+        name = (topic, table[at + RecordColumn.QUEUE_ID])
+        if name in self._known:
+            return True
+        place = (file.start + table[at], table[at + RecordColumn.RECORD_SIZE])
+        if not self._factory.can_hold(*name):
+            self._report("no queue can have this topic and id", file, table[at], name)
+            return False
+        if self._factory.placement.is_claimed(*name, table[at + RecordColumn.QUEUE_OFFSET], place):
+            self._report("another queue has the record", file, table[at], name)
+            return False
+        self._known.add(name)
+        return True
+
+    def _report(self, reason: str, file: MappedFile, position: int, name: tuple[bytes, int]) -> None:
+        self._reported += 1
+        if self._reported <= _REPORTED_MAX:
+            topic, queue_id = name
+            event(
+                _log,
+                logging.WARNING,
+                "record is not put into the queue that it names",
+                path=file.path,
+                position=position,
+                topic=topic,
+                queue_id=queue_id,
+                reason=reason,
+            )

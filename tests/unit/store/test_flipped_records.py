@@ -1,0 +1,165 @@
+"""A flipped bit in a record of RocketMQ costs that message at most, though nothing but its surroundings protects it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.crash.bitflips import Base, base, limited, logged, whole
+from tests.golden.loader import write_files
+from tests.unit.store.stores import contents, fill, opened
+
+from rucola.formats.message import decode_message
+from rucola.store.message_store import MessageStore
+
+STORES = ("rocketmq_4_9_7_clean", "rocketmq_4_9_7_killed", "rocketmq_5_3_3_clean", "rocketmq_5_3_3_killed")
+MIDDLE, LAST = 100, 213
+QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET, SYS_FLAG = 12, 20, 28, 36
+
+
+def flipped(store: Base, path: Path, number: int, position: int, mask: int) -> Path:
+    """The store in ``path``, with a bit of record ``number`` flipped."""
+    place = store.places[number][0]
+    name = f"commitlog/{place - place % store.segment_bytes:020d}"
+    data = bytearray(store.files[name])
+    data[place % store.segment_bytes + position] ^= mask
+    write_files(store.files | {name: bytes(data)}, path)
+    return path
+
+
+def served(store: MessageStore) -> dict[str, list[int]]:
+    """Places of what pulls give, by queue."""
+    found: dict[str, list[int]] = {}
+    for topic, queue_id in store.queue_names():
+        places = found.setdefault(f"{topic.decode()}/{queue_id}", [])
+        at = store.min_queue_offset(topic, queue_id)
+        while at < store.max_queue_offset(topic, queue_id):
+            result = store.get_message(topic, queue_id, at, 1, 1 << 20)
+            places += [store.queue_unit(topic, queue_id, result.next_offset - 1)[0] for _ in result.views]
+            at = result.next_offset
+    return found
+
+
+def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
+    return {name: store.max_queue_offset(*name) for name in store.queue_names()}
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("number", [0, MIDDLE, LAST])
+@pytest.mark.parametrize(
+    ("position", "mask"),
+    [(QUEUE_OFFSET, 0x80), (QUEUE_OFFSET + 2, 1), (QUEUE_OFFSET + 5, 1), (QUEUE_OFFSET + 7, 64), (QUEUE_OFFSET + 7, 1)],
+)
+def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
+    name: str, number: int, position: int, mask: int, tmp_path: Path
+) -> None:
+    """It filled the queue up to there, without an end, or put the unit in another's place."""
+    store = base(name)
+    path = flipped(store, tmp_path / "store", number, position, mask)
+    with limited(10), logged() as lines:
+        running = store.opened(path)
+    running.start()
+    assert served(running) == whole(name)
+    assert set(lengths(running).values()) == {35, 36}
+    running.shutdown()
+    assert sum(map(len, contents(path).values())) < sum(map(len, store.files.values())) + 2 * store.log_bytes
+    assert any("record does not agree with its queue" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("mask", [0x80, 0x40, 1])
+def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, tmp_path: Path) -> None:
+    """An id below zero ended the start with a ValueError."""
+    store = base(name)
+    path = flipped(store, tmp_path / "store", MIDDLE, QUEUE_ID, mask)
+    with logged() as lines:
+        running = store.opened(path)
+    running.start()
+    assert {queue: places for queue, places in served(running).items() if places} == whole(name)
+    running.shutdown()
+    assert any("record is not put into the queue that it names" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("number", [0, MIDDLE, LAST])
+def test_a_physical_offset_does_not_end_the_log(name: str, number: int, tmp_path: Path) -> None:
+    store = base(name)
+    path = flipped(store, tmp_path / "store", number, PHYSICAL_OFFSET + 3, 4)
+    with logged() as lines:
+        running = store.opened(path)
+    running.start()
+    assert served(running) == whole(name)
+    key = b"order-%d" % number
+    topic = b"Flights" if number % 3 == 1 else b"Orders"
+    assert [len(view) for view in running.query_by_key(topic, key).views] == [store.places[number][1]]
+    running.shutdown()
+    place = store.places[number][0] % store.segment_bytes
+    assert any("lies elsewhere" in line and f"position={place}" in line for line in lines)
+
+
+@pytest.mark.parametrize("number", [3, 249])
+@pytest.mark.parametrize("digit", [0, -1])
+def test_the_base_of_a_batch_does_not_overwrite_a_sound_unit(number: int, digit: int, tmp_path: Path) -> None:
+    store = base("inner_batch_roll")
+    place, size = store.places[number]
+    segment = store.files[f"commitlog/{place - place % store.segment_bytes:020d}"]
+    record = segment[place % store.segment_bytes :][:size]
+    start = record.index(b"INNER_BASE\x01") + len(b"INNER_BASE\x01")
+    end = record.index(b"\x02", start)
+    path = flipped(store, tmp_path / "store", number, start if digit == 0 else end - 1, 4)
+    running = store.opened(path)
+    running.start()
+    assert served(running) == whole("inner_batch_roll")
+    running.shutdown()
+    name = f"batchconsumequeue/BatchTopic/0/{0:020d}"
+    assert (path / name).read_bytes() == store.files[name]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_record_that_says_it_is_of_no_queue_keeps_its_place(name: str, tmp_path: Path) -> None:
+    store = base(name)
+    path = flipped(store, tmp_path / "store", MIDDLE, SYS_FLAG + 3, 4)
+    running = store.opened(path)
+    running.start()
+    assert served(running) == whole(name)
+    running.shutdown()
+
+
+def test_a_queue_that_lost_all_its_entries_has_no_file(tmp_path: Path) -> None:
+    """RocketMQ reads zeros as an entry and throws."""
+    store = opened(tmp_path)
+    fill(store, 4, topics=1, queues=1)
+    end = store.max_offset
+    fill(store, 2, topics=2, queues=1, first=5)
+    queue = store._queues.get(b"T1", 0)
+    assert queue.cut(end)
+    assert list((tmp_path / "consumequeue" / "T1" / "0").iterdir()) == []
+    queue.put(0, end, 100, 0)
+    assert (queue.min_offset, queue.max_offset) == (0, 1)
+    store.shutdown()
+
+
+def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> None:
+    """Records behind it say offsets that do not follow: they are right."""
+    store = base("rocketmq_5_3_3_clean")
+    path = flipped(store, tmp_path / "store", 30, 4, 0xFF)
+    running = store.opened(path, quarantine=True)
+    running.start()
+    wanted = {
+        queue: [place for place in places if place != store.places[30][0]]
+        for queue, places in whole(store.name).items()
+    }
+    assert served(running) == wanted
+    running.shutdown()
+    for directory in (path / "consumequeue").iterdir():
+        for queue in directory.iterdir():
+            for file in queue.iterdir():
+                file.unlink()
+    running = store.opened(path, quarantine=True)
+    running.start()
+    assert served(running) == wanted
+    for topic, queue_id in running.queue_names():
+        at = running.max_queue_offset(topic, queue_id) - 1
+        view = running.get_message(topic, queue_id, at, 1, 1 << 20).views[0]
+        assert decode_message(view).queue_offset == at
+    running.shutdown()
