@@ -6,6 +6,7 @@ and docstring, each handing its call to the event loop of a background thread:
     async def x(...) -> T              ->  def x(...) -> T
     def x(...) -> asyncio.Future[T]    ->  def x(...) -> concurrent.futures.Future[T]
     async with                               ->  with
+    async for                                ->  for
 
 Run without arguments to write the files, with ``--check`` to exit 1 when they are not what would be written.
 """
@@ -20,16 +21,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "rucola" / "client"
 TARGETS = ROOT / "src" / "rucola" / "sync"
-FACES = {"producer": "Producer", "pull_consumer": "PullConsumer"}
+FACES = {"producer": "Producer", "pull_consumer": "PullConsumer", "push_consumer": "PushConsumer"}
 VALUES = {
+    "rucola.client.allocate": [
+        "AllocateMachineRoomNearby",
+        "AllocateMessageQueueAveragely",
+        "AllocateMessageQueueAveragelyByCircle",
+        "AllocateMessageQueueByConfig",
+        "AllocateMessageQueueByMachineRoom",
+        "AllocateMessageQueueConsistentHash",
+        "AllocateMessageQueueStrategy",
+    ],
     "rucola.client.config": ["ProducerConfig", "PullConsumerConfig"],
+    "rucola.client.consumer_config": ["PushConsumerConfig"],
+    "rucola.client.listener": [
+        "ConsumeConcurrentlyContext",
+        "ConsumeConcurrentlyStatus",
+        "ConsumeOrderlyContext",
+        "ConsumeOrderlyStatus",
+        "ReconsumeLater",
+    ],
     "rucola.client.message_selector": ["MessageSelector"],
     "rucola.client.pull_result": ["PullResult", "PullStatus", "RawPullResult"],
     "rucola.client.queue_selector": ["QueueSelector"],
     "rucola.client.send_result": ["SendResult", "SendStatus"],
     "rucola.common.message": ["Message", "MessageExt"],
     "rucola.common.message_queue": ["MessageQueue"],
-    "rucola.protocol.bodies.heartbeat": ["MessageModel"],
+    "rucola.protocol.bodies.heartbeat": ["ConsumeFromWhere", "MessageModel"],
 }
 
 HEAD = '"""{summary}\n\nGenerated from {source} by tools/async_to_sync.py: change that file and run the tool.\n"""\n'
@@ -72,6 +90,10 @@ def method(node: ast.stmt, class_name: str) -> str:
         return f"{header(node, '__enter__')}\n        self._loop.run(self._async.__aenter__())\n        return self\n"
     if node.name == "__aexit__":
         return f"{header(node, '__exit__')}\n        self._loop.run(self._async.__aexit__({arguments(node.args)}))\n"
+    if node.name == "__aiter__":
+        returns = ast.unparse(node.returns).replace("Async", "") if node.returns is not None else ""
+        body = "return self._loop.iterate(self._async.__aiter__)"
+        return f"    def __iter__(self) -> {returns}:\n        {body}\n"
     if node.name.startswith("_"):
         return ""
     if any(isinstance(item, ast.Name) and item.id == "property" for item in node.decorator_list):
@@ -116,7 +138,7 @@ def docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, inden
     text = ast.get_docstring(node)
     if text is None:
         raise SystemExit(f"async_to_sync: {node.name} (line {node.lineno}) has no docstring")
-    for before, after in (("async with", "with"), ("await ", ""), (", on one event loop", "")):
+    for before, after in (("async with", "with"), ("async for", "for"), ("await ", ""), (", on one event loop", "")):
         text = text.replace(before, after)
     lines = text.splitlines()
     body = "\n".join(f"{indent}{line}".rstrip() for line in lines)
@@ -128,6 +150,8 @@ def imports(tree: ast.Module, body: str) -> list[str]:
     """The source module's imports of names that stand in the generated signatures."""
     used = {node.id for node in ast.walk(ast.parse(f"class _:\n{body}")) if isinstance(node, ast.Name)}
     lines = []
+    if "Iterator" in used:
+        lines.append("from collections.abc import Iterator")
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module != "__future__":
             names = [alias.name for alias in node.names if (alias.asname or alias.name) in used]

@@ -10,18 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rucola.client.allocate import (
+        AllocateMachineRoomNearby,
+        AllocateMessageQueueAveragely,
+        AllocateMessageQueueAveragelyByCircle,
+        AllocateMessageQueueByConfig,
+        AllocateMessageQueueByMachineRoom,
+        AllocateMessageQueueConsistentHash,
+        AllocateMessageQueueStrategy,
+    )
     from rucola.client.config import ProducerConfig, PullConsumerConfig
+    from rucola.client.consumer_config import PushConsumerConfig
+    from rucola.client.listener import (
+        ConsumeConcurrentlyContext,
+        ConsumeConcurrentlyStatus,
+        ConsumeOrderlyContext,
+        ConsumeOrderlyStatus,
+        ReconsumeLater,
+    )
     from rucola.client.message_selector import MessageSelector
     from rucola.client.producer import Producer
     from rucola.client.pull_consumer import PullConsumer
     from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
+    from rucola.client.push_consumer import PushConsumer
     from rucola.client.queue_selector import QueueSelector
     from rucola.client.send_result import SendResult, SendStatus
     from rucola.common.message import Message, MessageExt
     from rucola.common.message_queue import MessageQueue
-    from rucola.protocol.bodies.heartbeat import MessageModel
+    from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 __all__ = [
+    "AllocateMachineRoomNearby",
+    "AllocateMessageQueueAveragely",
+    "AllocateMessageQueueAveragelyByCircle",
+    "AllocateMessageQueueByConfig",
+    "AllocateMessageQueueByMachineRoom",
+    "AllocateMessageQueueConsistentHash",
+    "AllocateMessageQueueStrategy",
+    "ConsumeConcurrentlyContext",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -33,13 +63,28 @@ __all__ = [
     "PullConsumerConfig",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
+    "PushConsumerConfig",
     "QueueSelector",
     "RawPullResult",
+    "ReconsumeLater",
     "SendResult",
     "SendStatus",
 ]
 
 _MODULES = {
+    "AllocateMachineRoomNearby": "rucola.client.allocate",
+    "AllocateMessageQueueAveragely": "rucola.client.allocate",
+    "AllocateMessageQueueAveragelyByCircle": "rucola.client.allocate",
+    "AllocateMessageQueueByConfig": "rucola.client.allocate",
+    "AllocateMessageQueueByMachineRoom": "rucola.client.allocate",
+    "AllocateMessageQueueConsistentHash": "rucola.client.allocate",
+    "AllocateMessageQueueStrategy": "rucola.client.allocate",
+    "ConsumeConcurrentlyContext": "rucola.client.listener",
+    "ConsumeConcurrentlyStatus": "rucola.client.listener",
+    "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",
+    "ConsumeOrderlyContext": "rucola.client.listener",
+    "ConsumeOrderlyStatus": "rucola.client.listener",
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",
     "MessageModel": "rucola.protocol.bodies.heartbeat",
@@ -51,8 +96,11 @@ _MODULES = {
     "PullConsumerConfig": "rucola.client.config",
     "PullResult": "rucola.client.pull_result",
     "PullStatus": "rucola.client.pull_result",
+    "PushConsumer": "rucola.client.push_consumer",
+    "PushConsumerConfig": "rucola.client.consumer_config",
     "QueueSelector": "rucola.client.queue_selector",
     "RawPullResult": "rucola.client.pull_result",
+    "ReconsumeLater": "rucola.client.listener",
     "SendResult": "rucola.client.send_result",
     "SendStatus": "rucola.client.send_result",
 }

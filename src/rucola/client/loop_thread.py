@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -83,6 +83,20 @@ class LoopThread:
 
         self._loop.call_soon_threadsafe(begin)
         return handed
+
+    def iterate(self, function: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """What an asynchronous iterator gives, which ``function`` makes on the loop."""
+        iterator = self.call(function)
+
+        async def step() -> T:
+            return await anext(iterator)
+
+        while True:
+            try:
+                item = self.run(step())
+            except StopAsyncIteration:
+                return
+            yield item
 
     def _check_process(self) -> None:
         if os.getpid() != self.pid:

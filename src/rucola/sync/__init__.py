@@ -5,18 +5,48 @@ Generated from rucola/client/ by tools/async_to_sync.py: change that file and ru
 
 from __future__ import annotations
 
+from rucola.client.allocate import (
+    AllocateMachineRoomNearby,
+    AllocateMessageQueueAveragely,
+    AllocateMessageQueueAveragelyByCircle,
+    AllocateMessageQueueByConfig,
+    AllocateMessageQueueByMachineRoom,
+    AllocateMessageQueueConsistentHash,
+    AllocateMessageQueueStrategy,
+)
 from rucola.client.config import ProducerConfig, PullConsumerConfig
+from rucola.client.consumer_config import PushConsumerConfig
+from rucola.client.listener import (
+    ConsumeConcurrentlyContext,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
+    ConsumeOrderlyStatus,
+    ReconsumeLater,
+)
 from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.client.queue_selector import QueueSelector
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
-from rucola.protocol.bodies.heartbeat import MessageModel
+from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from rucola.sync.producer import Producer
 from rucola.sync.pull_consumer import PullConsumer
+from rucola.sync.push_consumer import PushConsumer
 
 __all__ = [
+    "AllocateMachineRoomNearby",
+    "AllocateMessageQueueAveragely",
+    "AllocateMessageQueueAveragelyByCircle",
+    "AllocateMessageQueueByConfig",
+    "AllocateMessageQueueByMachineRoom",
+    "AllocateMessageQueueConsistentHash",
+    "AllocateMessageQueueStrategy",
+    "ConsumeConcurrentlyContext",
+    "ConsumeConcurrentlyStatus",
+    "ConsumeFromWhere",
+    "ConsumeOrderlyContext",
+    "ConsumeOrderlyStatus",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -28,8 +58,11 @@ __all__ = [
     "PullConsumerConfig",
     "PullResult",
     "PullStatus",
+    "PushConsumer",
+    "PushConsumerConfig",
     "QueueSelector",
     "RawPullResult",
+    "ReconsumeLater",
     "SendResult",
     "SendStatus",
 ]

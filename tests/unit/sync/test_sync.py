@@ -161,7 +161,7 @@ def test_a_client_made_before_a_fork_says_so_in_the_child():
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], timeout=60, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["Producer", "PullConsumer"])
+@pytest.mark.parametrize("name", ["Producer", "PullConsumer", "PushConsumer"])
 def test_same_names_and_parameters(name):
     there, here = getattr(rucola, name), getattr(rucola.sync, name)
     public = [member for member in vars(there) if not member.startswith("_")]
@@ -177,7 +177,7 @@ def test_exports():
     assert sorted(rucola.__all__) == rucola.__all__ == sorted(rucola.sync.__all__)
     for name in rucola.__all__:
         assert name in dir(rucola)
-        if name not in ("Producer", "PullConsumer"):
+        if name not in ("Producer", "PullConsumer", "PushConsumer"):
             assert getattr(rucola, name) is getattr(rucola.sync, name)
     with pytest.raises(AttributeError, match="Nonsense"):
         _ = rucola.Nonsense

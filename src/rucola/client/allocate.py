@@ -1,0 +1,214 @@
+"""Which queues of a topic a consumer reads: the five strategies of RocketMQ, and the one that prefers near machines.
+
+All consumers of a group must use the same one, in whatever language: they compute the same division, each for itself.
+All queues and ids come sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``, ``ConsistentHashRouter``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
+
+__all__ = [
+    "AllocateMachineRoomNearby",
+    "AllocateMessageQueueAveragely",
+    "AllocateMessageQueueAveragelyByCircle",
+    "AllocateMessageQueueByConfig",
+    "AllocateMessageQueueByMachineRoom",
+    "AllocateMessageQueueConsistentHash",
+    "AllocateMessageQueueStrategy",
+]
+
+
+class AllocateMessageQueueStrategy(Protocol):
+    """A strategy; own ones have these two members."""
+
+    @property
+    def name(self) -> str:
+        """As the broker is told, where it divides the queues."""
+        ...
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """The queues of the consumer ``client_id``.
+
+        Args:
+            client_id: one of ``client_ids``.
+            queues: all queues of one topic, sorted.
+            client_ids: all consumers of the group, sorted.
+        """
+        ...
+
+
+class AllocateMessageQueueAveragely:
+    """Each consumer gets neighbours; the first ones get one more when the division leaves a rest."""
+
+    name = "AVG"
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """See ``AllocateMessageQueueStrategy``."""
+        index = client_ids.index(client_id)
+        share, rest = divmod(len(queues), len(client_ids))
+        first = index * share + min(index, rest)
+        return queues[first : first + share + (index < rest)]
+
+
+class AllocateMessageQueueAveragelyByCircle:
+    """Queues are dealt out like cards, one to each consumer in turn."""
+
+    name = "AVG_BY_CIRCLE"
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """See ``AllocateMessageQueueStrategy``."""
+        return queues[client_ids.index(client_id) :: len(client_ids)]
+
+
+class AllocateMessageQueueByConfig:
+    """The queues that were configured for this consumer, of whatever topic is asked for.
+
+    Args:
+        message_queues: the queues.
+    """
+
+    name = "CONFIG"
+
+    def __init__(self, message_queues: Collection[MessageQueue]) -> None:
+        self._queues = tuple(message_queues)
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """See ``AllocateMessageQueueStrategy``. Different from RocketMQ: queues of other topics are left out."""
+        topics = {queue.topic for queue in queues}
+        return tuple(queue for queue in self._queues if queue.topic in topics)
+
+
+class AllocateMessageQueueByMachineRoom:
+    """Only queues of brokers in the rooms given, brokers being named ``room@name``; those in equal shares.
+
+    Args:
+        machine_rooms: the rooms.
+    """
+
+    name = "MACHINE_ROOM"
+
+    def __init__(self, machine_rooms: Collection[str]) -> None:
+        self._rooms = frozenset(machine_rooms)
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """See ``AllocateMessageQueueStrategy``. What the division leaves goes to the first ones, behind their share."""
+        index, count = client_ids.index(client_id), len(client_ids)
+        near = [queue for queue in queues if self._is_near(queue.broker_name)]
+        share, rest = divmod(len(near), count)
+        mine = near[index * share : (index + 1) * share]
+        return mine + near[share * count + index : share * count + index + 1] if index < rest else mine
+
+    def _is_near(self, broker_name: str) -> bool:
+        parts = broker_name.split("@")
+        while parts and not parts[-1]:  # as Java's split, which drops what is empty at the end
+            parts.pop()
+        return len(parts) == 2 and parts[0] in self._rooms
+
+
+class AllocateMessageQueueConsistentHash:
+    """Consumers and queues lie on a ring of hash values; a queue belongs to the next consumer on it.
+
+    A consumer that comes or goes moves few queues.
+
+    Args:
+        virtual_node_count: how often each consumer lies on the ring.
+
+    Raises:
+        ConfigError: the count is negative.
+    """
+
+    name = "CONSISTENT_HASH"
+
+    def __init__(self, virtual_node_count: int = 10) -> None:
+        if virtual_node_count < 0:
+            raise ConfigError("virtualNodeCnt", str(virtual_node_count), "an integer from 0")
+        self._virtual_nodes = virtual_node_count
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """See ``AllocateMessageQueueStrategy``."""
+        ring = {_hash(f"{one}-{node}"): one for one in client_ids for node in range(self._virtual_nodes)}
+        places = sorted(ring)
+        return [queue for queue in queues if places and ring[_next(places, _queue_hash(queue))] == client_id]
+
+
+class AllocateMachineRoomNearby:
+    """Queues in the room of a consumer are for the consumers there; queues in rooms without any are for all.
+
+    Args:
+        strategy: divides the queues among those they are for.
+        room_of_broker: the room of a queue, from its broker's name for example.
+        room_of_consumer: the room of a consumer, from its client id.
+    """
+
+    def __init__(
+        self,
+        strategy: AllocateMessageQueueStrategy,
+        room_of_broker: Callable[[MessageQueue], str],
+        room_of_consumer: Callable[[str], str],
+    ) -> None:
+        self._strategy = strategy
+        self._room_of_broker = room_of_broker
+        self._room_of_consumer = room_of_consumer
+
+    @property
+    def name(self) -> str:
+        """See ``AllocateMessageQueueStrategy``."""
+        return f"MACHINE_ROOM_NEARBY-{self._strategy.name}"
+
+    def allocate(
+        self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """See ``AllocateMessageQueueStrategy``.
+
+        Raises:
+            ConfigError: a queue or a consumer is in no room.
+        """
+        consumers: dict[str, list[str]] = {}
+        for one in client_ids:
+            consumers.setdefault(_known(self._room_of_consumer(one), one), []).append(one)
+        rooms: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            rooms.setdefault(_known(self._room_of_broker(queue), queue.broker_name), []).append(queue)
+        own = self._room_of_consumer(client_id)
+        mine = list(self._strategy.allocate(client_id, rooms[own], consumers[own])) if own in rooms else []
+        for room in sorted(rooms.keys() - consumers.keys()):
+            mine += self._strategy.allocate(client_id, rooms[room], client_ids)
+        return mine
+
+
+def _known(room: str, what: str) -> str:
+    if not room:
+        raise ConfigError("machineRoomResolver", room, f"the name of a room for {what}")
+    return room
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def _queue_hash(queue: MessageQueue) -> int:
+    """Of the text that Java makes of a queue."""
+    return _hash(f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]")
+
+
+def _next(places: list[int], wanted: int) -> int:
+    return places[bisect_left(places, wanted) % len(places)]

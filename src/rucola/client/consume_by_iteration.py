@@ -1,0 +1,168 @@
+"""Hands messages to ``async for`` loops: no listener, no workers, one step of a loop per message.
+
+A message counts as consumed when its loop asks for the next one. Several loops over one consumer share the messages. An
+orderly queue gives its next message only when the one before is consumed. One event loop owns it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from rucola.client.consume_orderly import Progress
+from rucola.client.consumer_config import PushConsumerConfig
+from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
+from rucola.common.message import MessageExt
+from rucola.errors import ClientError
+from rucola.protocol.bodies.heartbeat import MessageModel
+
+
+class ConsumeByIteration:
+    """The consumption of a push consumer without a listener.
+
+    Args:
+        config: the consumer's.
+        progress: notes the progress of an orderly queue.
+    """
+
+    def __init__(self, config: PushConsumerConfig, progress: Progress) -> None:
+        self._orderly = config.consume_orderly
+        self._locks = config.message_model is MessageModel.CLUSTERING
+        self._progress = progress
+        self._ready: deque[tuple[ProcessQueue, MessageExt]] = deque()
+        self._lines: deque[OrderlyProcessQueue] = deque()  # orderly queues of which nobody has a message
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._hands: set[MessageIterator] = set()
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin."""
+
+    def add(self, queue: ProcessQueue) -> None:
+        """A queue is read from now on."""
+
+    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Messages arrived, which ``queue`` holds."""
+        if isinstance(queue, OrderlyProcessQueue):
+            if queue not in self._lines and not queue.consuming:
+                self._lines.append(queue)
+        else:
+            self._ready.extend([(queue, message) for message in messages])
+        self._wake(len(messages))
+
+    async def remove(self, queue: ProcessQueue) -> bool:
+        """A queue that was dropped is read no longer: the message a loop has of it does not count. Always True."""
+        return True
+
+    async def stop(self, timeout_s: float) -> None:
+        """End all loops at their next step. What they have in hand is not consumed."""
+        self._stopped = True
+        self._ready.clear()
+        self._lines.clear()
+        self._wake(len(self._waiting))
+
+    def settle_own(self) -> None:
+        """What the loops of the current task have in hand is consumed."""
+        for hand in list(self._hands):
+            if hand.task is asyncio.current_task():
+                hand.settle()
+
+    async def take(self, hand: MessageIterator) -> MessageExt:
+        """The next message for ``hand``.
+
+        Raises:
+            StopAsyncIteration: the consumer was shut down.
+        """
+        while not self._stopped:
+            if self._take(hand):
+                assert hand.message is not None
+                self._hands.add(hand)
+                if self._waiting and (self._ready or self._lines):
+                    self._wake(1)
+                return hand.message
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            try:
+                await waiting
+            except asyncio.CancelledError:
+                if waiting.done() and not waiting.cancelled():
+                    self._wake(1)  # who was woken goes away
+                raise
+        raise StopAsyncIteration
+
+    def consumed(self, hand: MessageIterator) -> None:
+        """The message of ``hand`` is consumed."""
+        self._hands.discard(hand)
+        queue, message = hand.queue, hand.message
+        if queue is None or message is None or queue.dropped:
+            return
+        if isinstance(queue, OrderlyProcessQueue):
+            offset = queue.commit()
+            if offset is not None:
+                self._progress(queue, offset)
+            if queue.has_waiting:
+                self._lines.append(queue)
+                self._wake(1)
+        else:
+            queue.remove([message])
+
+    def _take(self, hand: MessageIterator) -> bool:
+        while self._ready:
+            hand.queue, hand.message = self._ready.popleft()
+            if not hand.queue.dropped:
+                return True
+        now = asyncio.get_running_loop().time()
+        for _ in range(len(self._lines)):
+            queue = self._lines.popleft()
+            if queue.dropped or not queue.has_waiting:
+                continue
+            if self._locks and not queue.is_locked(now):
+                self._lines.append(queue)  # until the lock is confirmed, or the queue given up
+                continue
+            hand.queue, hand.message = queue, queue.take(1)[0]
+            return True
+        return False
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                count -= 1
+
+
+class MessageIterator:
+    """One ``async for`` loop over a push consumer.
+
+    Attributes:
+        queue: where ``message`` is from.
+        message: what the loop has in hand.
+        task: who asked for it.
+    """
+
+    def __init__(self, consumption: ConsumeByIteration | None) -> None:
+        self._consumption = consumption
+        self.queue: ProcessQueue | None = None
+        self.message: MessageExt | None = None
+        self.task: asyncio.Task[object] | None = None
+
+    def __aiter__(self) -> MessageIterator:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        """The next message; the one before is consumed.
+
+        Raises:
+            ClientError: the consumer has a listener, or is not started.
+        """
+        if self._consumption is None:
+            raise ClientError("only a started push consumer without a listener can be iterated over")
+        self.settle()
+        self.task = asyncio.current_task()
+        return await self._consumption.take(self)
+
+    def settle(self) -> None:
+        """What is in hand is consumed."""
+        if self._consumption is not None and self.message is not None:
+            self._consumption.consumed(self)
+            self.queue = self.message = None

@@ -1,0 +1,238 @@
+"""Calls the listener with the messages of each queue one after the other.
+
+A queue is consumed by one consumer of the group at a time: the one to which its broker gave a lock. The lock lives 60 s
+at the broker and is confirmed every 20 s; here it counts for 30 s. Whoever cannot confirm it stops in time, gives the
+queue up without touching the group's progress, and begins again from there when it gets the lock back.
+
+Each queue has one task, which takes messages, calls the listener, and goes on only when that succeeded. A batch that
+fails comes again after a pause, before anything behind it. One event loop owns it all; plain functions run in threads.
+
+Source: RocketMQ 5.3.3, ``ConsumeMessageOrderlyService``, ``RebalancePushImpl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from rucola.client.consume_concurrently import log_failure
+from rucola.client.consumer_config import PushConsumerConfig
+from rucola.client.listener import ConsumeOrderlyContext, ConsumeOrderlyStatus, Listener, ReconsumeLater
+from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
+from rucola.common.message import MessageExt
+from rucola.protocol.bodies.heartbeat import MessageModel
+
+logger = logging.getLogger(__name__)
+
+UNLOCK_WAIT_S = 0.5
+"""How long a queue that is given up is waited for at a time."""
+UNLOCK_ANYWAY_S = 20.0
+"""When a queue is unlocked though its listener still runs."""
+SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000
+_LOCK_POLL_S = 0.1
+_TURN = 64
+
+DeadLetter = Callable[[MessageExt], Awaitable[bool]]
+"""Sends a message to the dead letters; False: it could not be."""
+Progress = Callable[[ProcessQueue, int], None]
+"""Notes the progress of a queue."""
+
+
+class ConsumeOrderly:
+    """The consumption of an orderly push consumer.
+
+    Args:
+        listener: gets the messages.
+        config: the consumer's.
+        dead_letter: see ``DeadLetter``.
+        progress: see ``Progress``.
+    """
+
+    def __init__(
+        self, listener: Listener, config: PushConsumerConfig, dead_letter: DeadLetter, progress: Progress
+    ) -> None:
+        self._listener = listener
+        self._config = config
+        self._dead_letter = dead_letter
+        self._progress = progress
+        self._locks = config.message_model is MessageModel.CLUSTERING
+        self._batch = config.consume_message_batch_max_size if listener.batch else 1
+        self._slots = asyncio.Semaphore(config.consume_thread_max)
+        self._lines: dict[OrderlyProcessQueue, _Line] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin."""
+        if not self._listener.on_loop:
+            self._threads = ThreadPoolExecutor(self._config.consume_thread_max, "rucola-consume")
+
+    def add(self, queue: ProcessQueue) -> None:
+        """A queue is read from now on."""
+        assert isinstance(queue, OrderlyProcessQueue)
+        line = self._lines[queue] = _Line()
+        line.task = asyncio.ensure_future(self._consume_queue(queue, line))
+
+    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Messages arrived, which ``queue`` holds."""
+        assert isinstance(queue, OrderlyProcessQueue)
+        line = self._lines.get(queue)
+        if line is not None:
+            line.arrived.set()
+
+    async def remove(self, queue: ProcessQueue) -> bool:
+        """A queue that was dropped is read no longer, as soon as the listener has none of its messages.
+
+        Returns:
+            False while it still has, for 20 s.
+        """
+        assert isinstance(queue, OrderlyProcessQueue)
+        line = self._lines.get(queue)
+        if line is None or line.task is None:
+            return True
+        line.arrived.set()
+        if line.dropped_at is None:
+            line.dropped_at = asyncio.get_running_loop().time()
+        done, _ = await asyncio.wait([line.task], timeout=UNLOCK_WAIT_S)
+        if not done and asyncio.get_running_loop().time() - line.dropped_at < UNLOCK_ANYWAY_S:
+            queue.try_unlock_times += 1
+            return False
+        del self._lines[queue]
+        return True
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no more messages; wait for running calls, and after ``timeout_s`` cancel those of coroutines."""
+        self._stopping = True
+        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        for line in self._lines.values():
+            line.arrived.set()
+            if line.pause is not None:
+                line.pause.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._lines.clear()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def consume_directly(self, message: MessageExt, context: ConsumeOrderlyContext) -> object:
+        """The listener's answer to one message, whatever it comes to."""
+        return await self._call([message], context)
+
+    async def _consume_queue(self, queue: OrderlyProcessQueue, line: _Line) -> None:
+        loop = asyncio.get_running_loop()
+        turn = 0
+        while not queue.dropped and not self._stopping:
+            if not queue.has_waiting:
+                line.arrived.clear()
+                await line.arrived.wait()
+                continue
+            if self._locks and not queue.is_locked(loop.time()):
+                await line.rest(_LOCK_POLL_S)
+                continue
+            pause_ms = -1
+            async with self._slots:
+                if not queue.dropped and not self._stopping and (not self._locks or queue.is_locked(loop.time())):
+                    pause_ms = await self._consume(queue)
+            turn += 1
+            if pause_ms >= 0 and not self._stopping:
+                await line.rest(pause_ms / 1000)
+            elif not turn % _TURN:
+                await asyncio.sleep(0)
+
+    async def _consume(self, queue: OrderlyProcessQueue) -> int:
+        """Take a batch to the listener; gives how long the queue shall rest, ms, -1 for not at all."""
+        messages = queue.take(self._batch)
+        context = ConsumeOrderlyContext(queue.queue)
+        status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        try:
+            answer = await self._call(messages, context)
+        except ReconsumeLater:
+            pass
+        except asyncio.CancelledError as error:
+            if self._stopping:
+                raise
+            log_failure(error, queue, messages)
+        except Exception as error:  # noqa: BLE001  # the application's
+            log_failure(error, queue, messages)
+        else:
+            if answer is None:
+                status = ConsumeOrderlyStatus.SUCCESS
+            elif isinstance(answer, ConsumeOrderlyStatus):
+                status = answer
+            else:
+                log_failure(answer, queue, messages)
+        if context.auto_commit and status is not ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
+            status = ConsumeOrderlyStatus.COMMIT
+        return await self._settle(queue, messages, context, status)
+
+    async def _settle(
+        self,
+        queue: OrderlyProcessQueue,
+        messages: list[MessageExt],
+        context: ConsumeOrderlyContext,
+        status: ConsumeOrderlyStatus,
+    ) -> int:
+        if queue.dropped:
+            return -1  # whoever reads the queue now gets them again
+        if status is ConsumeOrderlyStatus.SUCCESS:
+            return -1  # with what comes before a COMMIT
+        if status is ConsumeOrderlyStatus.COMMIT:
+            self._commit(queue)
+            return -1
+        queue.failed += len(messages)
+        if status is ConsumeOrderlyStatus.ROLLBACK:
+            queue.roll_back()
+        elif await self._must_come_again(messages):
+            queue.take_again(messages)
+        else:
+            if context.auto_commit and not queue.dropped:
+                self._commit(queue)
+            return -1
+        wanted_ms = context.suspend_current_queue_time_ms
+        if wanted_ms < 0:
+            wanted_ms = self._config.suspend_current_queue_time_ms
+        return min(max(wanted_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS)
+
+    def _commit(self, queue: OrderlyProcessQueue) -> None:
+        offset = queue.commit()
+        if offset is not None:
+            self._progress(queue, offset)
+
+    async def _must_come_again(self, messages: list[MessageExt]) -> bool:
+        """Count the failure; whether one of the messages is not among the dead letters now."""
+        times_max = self._config.max_reconsume_times
+        again = False
+        for message in messages:
+            if times_max < 0 or message.reconsume_times < times_max or not await self._dead_letter(message):
+                message.reconsume_times += 1
+                again = True
+        return again
+
+    async def _call(self, messages: list[MessageExt], context: ConsumeOrderlyContext) -> object:
+        if self._listener.on_loop:
+            return await self._listener.answer(messages, context)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._listener.call, messages, context)
+
+
+class _Line:
+    """What is known of a queue's task."""
+
+    __slots__ = ("arrived", "dropped_at", "pause", "task")
+
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+        self.pause: asyncio.Future[None] | None = None
+        self.dropped_at: float | None = None
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep; ``pause.cancel()`` ends it early."""
+        self.pause = asyncio.ensure_future(asyncio.sleep(seconds))
+        await asyncio.wait([self.pause])
+        self.pause = None

@@ -1,0 +1,208 @@
+"""Options of the consumers that RocketMQ's users know. Keys and defaults are RocketMQ's (5.3.3: DefaultMQPushConsumer,
+DefaultLitePullConsumer); what RocketMQ does not have is marked "ours".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.client.config import ClientConfig
+from rucola.common.options import option
+from rucola.errors import ConfigError
+from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConsumerConfig(ClientConfig):
+    """Settings of a consumer whose queues are divided among its group."""
+
+    message_model: MessageModel = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
+        "messageModel",
+        MessageModel.CLUSTERING,
+        "CLUSTERING: the consumers of the group share the queues; BROADCASTING: each reads all of them.",
+    )
+    consume_from_where: ConsumeFromWhere = option(  # noqa: RUF009
+        "consumeFromWhere",
+        ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        "Where a group without progress begins. A broker that still has all of a young topic gives it from the start.",
+    )
+    consume_timestamp: str = option(
+        "consumeTimestamp",
+        "",
+        "For CONSUME_FROM_TIMESTAMP: yyyyMMddHHmmss in local time; empty = half an hour before the consumer is made.",
+    )
+    pull_batch_size: int = option("pullBatchSize", 32, "Messages asked for with one pull.", minimum=1, maximum=1024)
+    pull_threshold_for_queue: int = option(
+        "pullThresholdForQueue", 1000, "Messages of one queue held at which pulling waits.", minimum=1, maximum=65535
+    )
+    pull_threshold_size_for_queue: int = option(
+        "pullThresholdSizeForQueue",
+        100,
+        "Size of the messages of one queue held, as stored, at which pulling waits.",
+        unit="MiB",
+        minimum=1,
+        maximum=1024,
+    )
+    auto_commit_interval_ms: int = option(
+        "persistConsumerOffsetInterval", 5_000, "How often progress is stored.", unit="ms", minimum=1
+    )
+    rebalance_interval_ms: int = option(
+        "rocketmq.client.rebalance.waitInterval",
+        20_000,
+        "How often the queues are divided anew when nothing is told; at once when consumers come or go.",
+        unit="ms",
+        minimum=1,
+    )
+    broker_suspend_max_time_ms: int = option(
+        "brokerSuspendMaxTimeMillis",
+        15_000,
+        "How long a broker holds a pull while there is no message.",
+        unit="ms",
+        minimum=1,
+    )
+    consumer_timeout_when_suspend_ms: int = option(
+        "consumerTimeoutMillisWhenSuspend", 30_000, "How long such a pull may take.", unit="ms", minimum=1
+    )
+    pull_time_delay_when_exception_ms: int = option(
+        "pullTimeDelayMillsWhenException", 3_000, "Pause after a pull that failed.", unit="ms", minimum=1
+    )
+    local_offset_store_dir: str = option(
+        "localOffsetStoreDir",
+        "",
+        "Folder of a broadcasting consumer's progress (`rocketmq.client.localOffsetStoreDir`); empty = "
+        "`.rocketmq_offsets` at home.",
+    )
+
+    def __post_init__(self) -> None:
+        ClientConfig.__post_init__(self)
+        if self.broker_suspend_max_time_ms >= self.consumer_timeout_when_suspend_ms:
+            raise ConfigError(
+                "consumerTimeoutMillisWhenSuspend",
+                str(self.consumer_timeout_when_suspend_ms),
+                f"more than brokerSuspendMaxTimeMillis ({self.broker_suspend_max_time_ms})",
+            )
+        stamp = self.consume_timestamp
+        if stamp and not (len(stamp) == 14 and stamp.isascii() and stamp.isdecimal()):
+            raise ConfigError("consumeTimestamp", stamp, "14 digits, yyyyMMddHHmmss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConsumerConfig(GroupConsumerConfig):
+    """Settings of a push consumer."""
+
+    consume_orderly: bool = option(
+        "consumeOrderly",
+        False,
+        "Whether the messages of a queue are consumed one after the other, by one consumer of the group at a time "
+        "(RocketMQ: the kind of listener).",
+    )
+    consume_thread_max: int = option(
+        "consumeThreadMax", 20, "Listener calls that run at the same time.", minimum=1, maximum=1000
+    )
+    consume_message_batch_max_size: int = option(
+        "consumeMessageBatchMaxSize", 1, "Messages for one call of a batch listener.", minimum=1, maximum=1024
+    )
+    consume_concurrently_max_span: int = option(
+        "consumeConcurrentlyMaxSpan",
+        2000,
+        "Distance of the queue offsets held at which pulling waits; not for orderly consumers.",
+        minimum=1,
+        maximum=65535,
+    )
+    pull_threshold_for_topic: int = option(
+        "pullThresholdForTopic",
+        -1,
+        "Messages of all queues of this consumer held at which pulling waits, divided evenly; -1 for no such limit.",
+        minimum=-1,
+        maximum=6553500,
+    )
+    pull_threshold_size_for_topic: int = option(
+        "pullThresholdSizeForTopic",
+        -1,
+        "Size of the messages of all queues held at which pulling waits, divided evenly; -1 for no such limit.",
+        unit="MiB",
+        minimum=-1,
+        maximum=102400,
+    )
+    pull_interval_ms: int = option(
+        "pullInterval", 0, "Pause between the pulls of a queue.", unit="ms", minimum=0, maximum=65535
+    )
+    post_subscription_when_pull: bool = option(
+        "postSubscriptionWhenPull", False, "Whether each pull carries the subscription, which brokers know anyway."
+    )
+    max_reconsume_times: int = option(
+        "maxReconsumeTimes",
+        -1,
+        "How often a message is consumed again before it becomes a dead letter; -1: 16 times, orderly without end.",
+        minimum=-1,
+    )
+    suspend_current_queue_time_ms: int = option(
+        "suspendCurrentQueueTimeMillis",
+        1_000,
+        "Pause of an orderly queue after a failure.",
+        unit="ms",
+        minimum=10,
+        maximum=30_000,
+    )
+    consume_timeout_min: int = option(
+        "consumeTimeout",
+        15,
+        "How long a listener may take before its message is sent back; not for orderly consumers.",
+        unit="min",
+        minimum=1,
+    )
+    await_termination_ms: int = option(
+        "awaitTerminationMillisWhenShutdown",
+        30_000,
+        "How long `shutdown` waits for running listeners (RocketMQ: 0).",
+        unit="ms",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LitePullConsumerConfig(GroupConsumerConfig):
+    """Settings of a lite pull consumer."""
+
+    auto_commit: bool = option("autoCommit", True, "Whether what `poll` gave is stored as progress by itself.")
+    pull_batch_size: int = option("pullBatchSize", 10, "Messages asked for with one pull.", minimum=1, maximum=1024)
+    poll_timeout_ms: int = option(
+        "pollTimeoutMillis", 5_000, "How long `poll` waits for messages unless told.", unit="ms", minimum=0
+    )
+    pull_threshold_for_all: int = option(
+        "pullThresholdForAll", 10_000, "Messages of all queues held at which pulling waits.", minimum=1
+    )
+    consume_max_span: int = option(
+        "consumeMaxSpan", 2000, "Distance of the queue offsets held at which pulling waits.", minimum=1
+    )
+    broker_suspend_max_time_ms: int = option(
+        "brokerSuspendMaxTimeMillis",
+        20_000,
+        "How long a broker holds a pull while there is no message.",
+        unit="ms",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleConsumerConfig(ClientConfig):
+    """Settings of a simple consumer."""
+
+    await_duration_ms: int = option(
+        "awaitDuration", 15_000, "How long `receive` waits for messages.", unit="ms", minimum=0, maximum=60_000
+    )
+    invisible_duration_ms: int = option(
+        "invisibleDuration",
+        60_000,
+        "How long received messages are hidden from the others of the group unless told.",
+        unit="ms",
+        minimum=10_000,
+        maximum=43_200_000,
+    )
+    consume_from_first: bool = option(
+        "consumeInitMode",
+        True,
+        "Whether a group without progress begins with the first message of a topic, and not with the next one to come.",
+    )

@@ -1,0 +1,242 @@
+"""A consumer as a member of its group: subscriptions, heartbeats, where queues are begun, and progress that is kept.
+
+Push and lite pull consumers have one. It belongs to one event loop.
+
+Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl``, ``RebalancePushImpl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+
+from rucola.client.allocate import AllocateMessageQueueStrategy
+from rucola.client.consumer_config import GroupConsumerConfig
+from rucola.client.instance import ClientInstance, ConsumerRegistration, check_group, check_topic
+from rucola.client.local_offset_store import LocalFileOffsetStore
+from rucola.client.message_selector import ExpressionType, MessageSelector
+from rucola.client.offset_store import BroadcastOffsetStore, OffsetStore, RemoteBrokerOffsetStore
+from rucola.client.rebalance import QueueOwner, Rebalance
+from rucola.client.subscription import subscription_data
+from rucola.common.key_builder import is_retry_topic, retry_topic
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ClientError, RucolaError
+from rucola.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from rucola.remoting.consumer_api import ConsumerApi
+from rucola.runtime.clock import Clock
+from rucola.runtime.files import Files
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+_HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class GroupMember:
+    """One consumer of a group.
+
+    Args:
+        group: the group.
+        namesrv: name servers, ``host:port`` separated by ``;``.
+        config: the consumer's settings.
+        clock: the consumer's clock.
+        consume_type: what the heartbeats say.
+
+    Attributes:
+        subscriptions: by topic.
+        started_ms: when ``start`` was called.
+
+    Raises:
+        ClientError: the group cannot be one.
+        ConfigError: a name server is not ``host:port``.
+    """
+
+    def __init__(
+        self, group: str, namesrv: str, config: GroupConsumerConfig, clock: Clock, consume_type: ConsumeType
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self.config = config
+        self._clock = clock
+        self._consume_type = consume_type
+        broadcasting = config.message_model is MessageModel.BROADCASTING
+        self.instance = ClientInstance(namesrv, config, clock, keeps_client_id=broadcasting)
+        self.api = ConsumerApi(self.instance.client)
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.offsets: OffsetStore
+        if broadcasting:
+            file = LocalFileOffsetStore(Files(), config.local_offset_store_dir, self.instance.client_id, group)
+            self.offsets = BroadcastOffsetStore(file)
+        else:
+            self.offsets = RemoteBrokerOffsetStore(self.api, self.instance.routes, group)
+        self._begin_ms = self._consume_timestamp_ms()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._rebalance: Rebalance | None = None
+        self.started_ms = 0
+
+    async def start(
+        self,
+        owner: QueueOwner,
+        strategy: AllocateMessageQueueStrategy,
+        note_progress: Callable[[], None],
+        connected: Callable[[str], None] = lambda address: None,
+    ) -> None:
+        """Join the group.
+
+        Args:
+            owner: reads the queues.
+            strategy: divides them.
+            note_progress: brings the progress of all queues into ``offsets``.
+            connected: called with the address of every broker to which a connection was opened.
+
+        Raises:
+            RemotingError: no name server answers.
+            BrokerError: a broker cannot filter as an SQL92 subscription wants it.
+        """
+        config = self.config
+        self.started_ms = self._clock.wall_ms()
+        if config.message_model is MessageModel.CLUSTERING and self._consume_type is ConsumeType.CONSUME_PASSIVELY:
+            self.subscribe(retry_topic(self.group), "*")
+        self.instance.start()
+        rebalance = Rebalance(
+            self.instance, self.group, config.message_model, strategy, owner, config.rebalance_interval_ms
+        )
+        self._rebalance = rebalance
+        registration = ConsumerRegistration(
+            consumer_data=self._consumer_data,
+            group_changed=rebalance.soon,
+            route_changed=lambda topic: rebalance.soon() if topic in self.subscriptions else None,
+            connected=connected,
+        )
+        self.instance.register_consumer(self.group, registration)
+        for topic in list(self.subscriptions):
+            await self._find(topic)
+        await self.instance.heartbeat()
+        rebalance.soon()
+        self._tasks = [
+            asyncio.ensure_future(rebalance.run()),
+            asyncio.ensure_future(self._persist_regularly(owner, note_progress)),
+        ]
+
+    def subscribe(self, topic: str, expression: str | MessageSelector) -> None:
+        """Want ``topic`` from now on; ``announce`` makes it known.
+
+        Raises:
+            ClientError: it cannot be a topic, or the expression is none.
+        """
+        check_topic(topic)
+        self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
+
+    async def announce(self, topic: str) -> None:
+        """Tell the brokers of a subscription that has changed, and divide the queues anew.
+
+        Raises:
+            RemotingError: no name server answers.
+            BrokerError: a broker cannot filter as an SQL92 subscription wants it; the subscription is gone again.
+        """
+        if self._rebalance is None:
+            return
+        if topic in self.subscriptions:
+            await self._find(topic)
+        await self.instance.heartbeat()
+        self._rebalance.soon()
+
+    def rebalance_soon(self) -> None:
+        """Divide the queues anew."""
+        if self._rebalance is not None:
+            self._rebalance.soon()
+
+    async def queues_changed(self, topic: str) -> None:
+        """Tell the brokers that the queues of ``topic`` were divided: the subscription gets a new version."""
+        subscription = self.subscriptions.get(topic)
+        if subscription is not None:
+            subscription.sub_version = max(self._clock.wall_ms(), subscription.sub_version + 1)
+        await self.instance.heartbeat()
+
+    async def where_to_start(self, queue: MessageQueue) -> int:
+        """Queue offset to begin with: the group's progress, else what ``consume_from_where`` says.
+
+        Raises:
+            BrokerError, RemotingError, ClientError: it cannot be found out now.
+            FormatError, DiskError: see ``OffsetStore.load``.
+        """
+        offset = await self.offsets.load(queue)
+        if offset is not None:
+            return offset
+        where, retry = self.config.consume_from_where, is_retry_topic(queue.topic)
+        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+            return 0  # below the minimum the broker says where to go on
+        address = self.instance.routes.broker(queue.broker_name)
+        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
+            return await self.api.search_offset(address, queue, self._begin_ms)
+        if where is not ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and retry:
+            return 0
+        return await self.api.max_offset(address, queue)
+
+    async def leave(
+        self, queues: Collection[MessageQueue], unlock: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Store the progress of ``queues``, ``unlock`` them, say goodbye to the brokers, and close."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self.offsets.persist(queues)
+            if unlock is not None:
+                await unlock()
+        finally:
+            await self.instance.shutdown()
+
+    def wall_ms(self) -> int:
+        """The clock's time."""
+        return self._clock.wall_ms()
+
+    def _consumer_data(self) -> ConsumerData:
+        config = self.config
+        subscriptions = list(self.subscriptions.values())
+        return ConsumerData(
+            self.group, self._consume_type, config.message_model, config.consume_from_where, subscriptions
+        )
+
+    async def _find(self, topic: str) -> None:
+        """Learn the route of ``topic``, so that its brokers hear of us, and ask one whether it can filter."""
+        try:
+            route = await self.instance.routes.route(topic)
+        except ClientError as error:
+            if not is_retry_topic(topic):
+                event(logger, logging.WARNING, "subscribed topic is not there yet", topic=topic, error=error)
+            return
+        subscription = self.subscriptions[topic]
+        if subscription.expression_type != ExpressionType.TAG and route.subscribe_queues:
+            address = self.instance.routes.broker(route.subscribe_queues[0].broker_name)
+            try:
+                await self.api.check_client(address, self.instance.client_id, self.group, subscription)
+            except RucolaError:
+                del self.subscriptions[topic]
+                raise
+
+    async def _persist_regularly(self, owner: QueueOwner, note_progress: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
+            note_progress()
+            owned = list(owner.owned())
+            self.offsets.retain(owned)
+            await self.offsets.persist(owned)
+
+    def _consume_timestamp_ms(self) -> int:
+        stamp = self.config.consume_timestamp
+        if not stamp:
+            return self._clock.wall_ms() - _HALF_AN_HOUR_MS
+        try:
+            return int(datetime.strptime(stamp, "%Y%m%d%H%M%S").timestamp() * 1000)
+        except ValueError as error:
+            raise ClientError(f"consumeTimestamp {stamp} is no time: {error}") from error

@@ -1,0 +1,154 @@
+"""One pull of a consumer: which broker is asked, what it is asked, and the messages made of the answer.
+
+Source: RocketMQ 5.3.3, ``PullAPIWrapper``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rucola.client.instance import ClientInstance
+from rucola.client.message_selector import ExpressionType
+from rucola.client.pull_result import PullStatus
+from rucola.client.received import PullOrigin, received_messages
+from rucola.client.subscription import selected
+from rucola.common.message import MessageExt
+from rucola.common.message_queue import MessageQueue
+from rucola.common.sysflag import PullSysFlag
+from rucola.errors import RemotingError, RucolaError
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.headers.pull import PullMessageRequestHeader
+from rucola.remoting.api import RemotingApi
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW_MSG,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED_MSG,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+_MASTER_ID = 0
+_LITE = int(PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL)
+_SUSPEND = int(PullSysFlag.SUSPEND)
+_COMMIT = int(PullSysFlag.COMMIT_OFFSET)
+_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
+
+
+class Pulled(NamedTuple):
+    """What a pull gave.
+
+    Attributes:
+        status: what was found.
+        next_begin_offset: queue offset to pull from next.
+        messages: those that are wanted; perhaps none, also when some were found.
+    """
+
+    status: PullStatus
+    next_begin_offset: int
+    messages: Sequence[MessageExt]
+
+
+class Puller:
+    """Pulls for one group.
+
+    Args:
+        instance: the client.
+        api: carries the calls.
+        group: the consumer's.
+        max_messages: wanted with each pull.
+        suspend_ms: how long brokers hold a pull while there is no message.
+        timeout_ms: how long a pull may take.
+        lite: as a lite pull consumer: the subscription goes with each pull, progress does not.
+        post_subscription: whether the subscription goes with each pull.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        api: RemotingApi,
+        group: str,
+        max_messages: int,
+        suspend_ms: int,
+        timeout_ms: int,
+        *,
+        lite: bool = False,
+        post_subscription: bool = False,
+    ) -> None:
+        self._instance, self._api, self._group = instance, api, group
+        self._max_messages, self._suspend_ms, self._timeout_ms = max_messages, suspend_ms, timeout_ms
+        self._lite = lite
+        self._post_subscription = post_subscription or lite
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self, queue: MessageQueue, queue_offset: int, subscription: SubscriptionData, commit_offset: int | None = None
+    ) -> Pulled:
+        """Pull once; the broker waits for messages when there are none.
+
+        Args:
+            queue: which queue.
+            queue_offset: where to begin.
+            subscription: what is wanted.
+            commit_offset: the group's progress, stored on the way.
+
+        Raises:
+            BrokerError: the broker refuses.
+            RemotingError: it cannot be reached, or does not answer in time.
+            ClientError: no route leads to it.
+            FormatError: what it sent are no records.
+        """
+        routes = self._instance.routes
+        await routes.route(queue.topic)
+        address = routes.broker(queue.broker_name, self._suggested.get(queue, _MASTER_ID))
+        commits = commit_offset is not None and routes.brokers[queue.broker_name].get(_MASTER_ID) == address
+        header = self._header(queue, queue_offset, subscription, commit_offset if commits else None)
+        try:
+            answer = await self._api.pull_message(address, header, self._timeout_ms, self._lite)
+        except RemotingError:
+            self._suggested.pop(queue, None)
+            if routes.refresh_wanted(queue.topic):
+                self._instance.keep(self._refresh(queue.topic))
+            raise
+        found = answer.header
+        self._suggested[queue] = found.suggest_which_broker_id
+        messages: Sequence[MessageExt] = ()
+        if answer.body and answer.code == ResponseCode.SUCCESS:
+            origin = PullOrigin(queue.broker_name, found.min_offset, found.max_offset)
+            messages = selected(received_messages(answer.body, origin), subscription)
+        return Pulled(_STATUS[answer.code], found.next_begin_offset, messages)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not pulled any more."""
+        self._suggested.pop(queue, None)
+
+    def _header(
+        self, queue: MessageQueue, queue_offset: int, subscription: SubscriptionData, commit_offset: int | None
+    ) -> PullMessageRequestHeader:
+        sys_flag = _LITE if self._lite else _SUSPEND
+        if commit_offset is not None:
+            sys_flag |= _COMMIT
+        if self._post_subscription:
+            sys_flag |= _SUBSCRIPTION
+        return PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            max_msg_nums=self._max_messages,
+            sys_flag=sys_flag,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=self._suspend_ms,
+            sub_version=0
+            if self._lite and subscription.expression_type == ExpressionType.TAG
+            else subscription.sub_version,
+            subscription=subscription.sub_string if self._post_subscription else None,
+            expression_type=subscription.expression_type,
+            broker_name=queue.broker_name,
+        )
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._instance.routes.refresh(topic)
+        except RucolaError:
+            return  # the old route stays, and the next pull tells what is wrong

@@ -1,0 +1,312 @@
+"""The queues of a push consumer: taken and given up as the rebalance says, pulled as long as there is room, consumed.
+
+Each queue has one task that pulls, and at most one pull under way. Messages go into its ``ProcessQueue`` and on to the
+consumption, which takes them out. Progress is what the process queue says; it reaches the broker with the next pull,
+every 5 s, and when the queue is given up. One event loop owns it all. Source: RocketMQ 5.3.3,
+``DefaultMQPushConsumerImpl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from rucola.client.consume_rates import ConsumeRates
+from rucola.client.consumer_config import MIB, PushConsumerConfig
+from rucola.client.group_member import GroupMember
+from rucola.client.process_queue import FlowLimits, OrderlyProcessQueue, ProcessQueue
+from rucola.client.pull_result import PullStatus
+from rucola.client.pulling import Pulled, Puller
+from rucola.client.queue_locks import QueueLocks
+from rucola.common import message_const
+from rucola.common.key_builder import is_retry_topic
+from rucola.common.message import MessageExt
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import BrokerError, RucolaError
+from rucola.protocol.bodies.heartbeat import MessageModel
+from rucola.protocol.codes import ResponseCode
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+FIRST_PULL_DELAY_S = 0.5
+"""So that who read the queue before may bring its progress to the broker; not when this consumer is alone."""
+BROKER_BUSY_DELAY_S = 0.02
+UNKNOWN_TO_BROKER_DELAY_S = 0.5
+_UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
+
+
+class Consumption(Protocol):
+    """What becomes of messages. ``consume_concurrently``, ``consume_orderly`` and ``consume_by_iteration`` have one."""
+
+    def start(self) -> None: ...
+    def add(self, queue: ProcessQueue) -> None: ...
+    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None: ...
+    async def remove(self, queue: ProcessQueue) -> bool: ...
+    async def stop(self, timeout_s: float) -> None: ...
+
+
+class PushService:
+    """Reads queues for a push consumer; a ``QueueOwner``.
+
+    Args:
+        member: the consumer in its group.
+        config: the consumer's.
+        puller: pulls.
+        consumption: consumes.
+
+    Attributes:
+        queues: those that are read.
+    """
+
+    def __init__(
+        self, member: GroupMember, config: PushConsumerConfig, puller: Puller, consumption: Consumption
+    ) -> None:
+        self._member = member
+        self._config = config
+        self._puller = puller
+        self._consumption = consumption
+        self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._limits = self._flow_limits(1)
+        self.queues: dict[MessageQueue, ProcessQueue] = {}
+        self.rates = ConsumeRates()
+        self.locks: QueueLocks | None = None
+        if config.consume_orderly and config.message_model is MessageModel.CLUSTERING:
+            self.locks = QueueLocks(member, self._orderly_queues, self._lock_lost)
+
+    def start(self) -> None:
+        """Begin to consume."""
+        self._consumption.start()
+        if self.locks is not None:
+            self.locks.start()
+
+    async def stop(self) -> None:
+        """Pull no more, let the consumption come to its end, and note the progress of all queues."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._consumption.stop(self._config.await_termination_ms / 1000)
+        self.note_progress()
+
+    def connected(self, address: str) -> None:
+        """A connection to a broker was opened, perhaps after it was restarted."""
+        if self.locks is not None:
+            self.locks.confirm_soon()
+
+    async def unlock_all(self) -> None:
+        """Let others of the group have the orderly queues."""
+        if self.locks is not None:
+            await self.locks.stop()
+
+    def suspend(self) -> None:
+        """Pull no more until ``resume``."""
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._resumed.set()
+        self._member.rebalance_soon()
+
+    def note_progress(self) -> None:
+        """Bring the progress of all queues into the offset store."""
+        for queue in self.queues.values():
+            self._note(queue)
+        self.rates.sample(self.queues.values(), asyncio.get_running_loop().time())
+
+    def note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
+        """The progress of an orderly queue, which may go back."""
+        if not queue.dropped:
+            self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
+
+    async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        """Give up those queues of ``topic``, set their progress, and take them again."""
+        wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
+        for queue in wanted:
+            await self._restart(queue, offsets[queue.queue])
+
+    # QueueOwner
+
+    def topics(self) -> Collection[str]:
+        """See ``QueueOwner``."""
+        return self._member.subscriptions.keys()
+
+    def owned(self) -> Collection[MessageQueue]:
+        """See ``QueueOwner``."""
+        return self.queues.keys()
+
+    def leaving(self) -> Collection[MessageQueue]:
+        """See ``QueueOwner``."""
+        return [queue.queue for queue in self.queues.values() if queue.dropped]
+
+    async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
+        """See ``QueueOwner``."""
+        loop = asyncio.get_running_loop()
+        held = ProcessQueue(queue, loop.time())
+        if self._config.consume_orderly:
+            held = OrderlyProcessQueue(queue, loop.time())
+            if self.locks is not None and not await self.locks.lock(held):
+                return False
+        self._member.offsets.remove(queue)
+        try:
+            first = await self._member.where_to_start(queue)
+        except RucolaError as error:
+            event(logger, logging.WARNING, "queue not begun", group=self._member.group, queue=queue, error=error)
+            return False
+        self.queues[queue] = held
+        self._consumption.add(held)
+        delay_s = 0.0 if alone else FIRST_PULL_DELAY_S
+        self._tasks[queue] = asyncio.ensure_future(self._pull_queue(held, first, delay_s))
+        return True
+
+    async def remove_queue(self, queue: MessageQueue) -> bool:
+        """See ``QueueOwner``."""
+        held = self.queues[queue]
+        if not held.dropped:
+            self._note(held)
+            self._drop(held)
+            await self._member.offsets.persist([queue])
+        if not await self._consumption.remove(held):
+            return False
+        if self.locks is not None:
+            await self._member.offsets.persist([queue])
+            assert isinstance(held, OrderlyProcessQueue)
+            await self.locks.unlock(held)
+        self._forget(held)
+        return True
+
+    async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
+        """See ``QueueOwner``."""
+        self._limits = self._flow_limits(len(self.queues))
+        await self._member.queues_changed(topic)
+
+    # pulling
+
+    async def _pull_queue(self, queue: ProcessQueue, next_offset: int, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        exception_s = self._config.pull_time_delay_when_exception_ms / 1000
+        while True:
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            delay_s = 0.0
+            await self._resumed.wait()
+            while queue.is_full(self._limits):
+                await _room(queue)
+            if isinstance(queue, OrderlyProcessQueue) and self.locks is not None and not queue.is_locked(loop.time()):
+                delay_s = exception_s
+                continue
+            if queue.dropped:
+                return
+            queue.last_pull_at = loop.time()
+            try:
+                pulled = await self._pull(queue, next_offset)
+            except RucolaError as error:
+                delay_s = self._delay_s(queue, error, exception_s)
+                continue
+            except Exception:
+                logger.exception("pull of %s failed", queue.queue)
+                delay_s = exception_s
+                continue
+            next_offset = pulled.next_begin_offset
+            if pulled.status is PullStatus.OFFSET_ILLEGAL:
+                self._member.instance.keep(self._restart(queue, next_offset))
+                return
+            if pulled.messages:
+                self._take(queue, pulled.messages)
+                delay_s = self._config.pull_interval_ms / 1000
+            elif not len(queue):
+                self._member.offsets.update(queue.queue, next_offset, increase_only=True)
+
+    async def _pull(self, queue: ProcessQueue, next_offset: int) -> Pulled:
+        commit_offset = None
+        if self._config.message_model is MessageModel.CLUSTERING:
+            self._note(queue)
+            commit_offset = self._member.offsets.known(queue.queue) or None
+        subscription = self._member.subscriptions[queue.queue.topic]
+        return await self._puller.pull(queue.queue, next_offset, subscription, commit_offset)
+
+    def _take(self, queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
+        if is_retry_topic(queue.queue.topic):
+            for message in messages:
+                message.topic = message.properties.get(message_const.RETRY_TOPIC, message.topic)
+        taken = list(messages)
+        queue.put(taken)
+        self._consumption.submit(queue, taken)
+
+    def _delay_s(self, queue: ProcessQueue, error: RucolaError, exception_s: float) -> float:
+        if isinstance(error, BrokerError):
+            if error.code == ResponseCode.FLOW_CONTROL:
+                return BROKER_BUSY_DELAY_S
+            if error.code in _UNKNOWN_TO_BROKER:
+                self._member.instance.heartbeat_soon()
+                return min(UNKNOWN_TO_BROKER_DELAY_S, exception_s)
+        if not is_retry_topic(queue.queue.topic):
+            event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue.queue, error=error)
+        return exception_s
+
+    async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:
+        """Begin a queue again elsewhere, at ``consumer_offset``; what is held and in hand of it counts no more."""
+        event(
+            logger,
+            logging.WARNING,
+            "queue begins again at another offset",
+            group=self._member.group,
+            queue=queue.queue,
+            offset=consumer_offset,
+        )
+        self._drop(queue)
+        self._member.offsets.update_and_freeze(queue.queue, consumer_offset)
+        await self._member.offsets.persist([queue.queue])
+        self._forget(queue)
+        self._member.rebalance_soon()
+
+    def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
+        """Somebody else may have read the queue: its progress is theirs to say."""
+        self._drop(queue)
+        self._forget(queue)
+        self._member.rebalance_soon()
+
+    def _drop(self, queue: ProcessQueue) -> None:
+        queue.dropped = True
+        task = self._tasks.pop(queue.queue, None)
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def _forget(self, queue: ProcessQueue) -> None:
+        if self.queues.get(queue.queue) is queue:
+            del self.queues[queue.queue]
+            self._member.offsets.remove(queue.queue)
+            self._puller.forget(queue.queue)
+
+    def _note(self, queue: ProcessQueue) -> None:
+        if not queue.dropped and not isinstance(queue, OrderlyProcessQueue):
+            progress = queue.progress
+            if progress is not None:
+                self._member.offsets.update(queue.queue, progress, increase_only=True)
+
+    def _orderly_queues(self) -> list[OrderlyProcessQueue]:
+        return [queue for queue in self.queues.values() if isinstance(queue, OrderlyProcessQueue) and not queue.dropped]
+
+    def _flow_limits(self, queue_count: int) -> FlowLimits:
+        config = self._config
+        messages, size_mib = config.pull_threshold_for_queue, config.pull_threshold_size_for_queue
+        if config.pull_threshold_for_topic != -1:
+            messages = max(1, config.pull_threshold_for_topic // max(queue_count, 1))
+        if config.pull_threshold_size_for_topic != -1:
+            size_mib = max(1, config.pull_threshold_size_for_topic // max(queue_count, 1))
+        span = 0 if config.consume_orderly else config.consume_concurrently_max_span
+        return FlowLimits(messages, size_mib * MIB, span)
+
+
+async def _room(queue: ProcessQueue) -> None:
+    """Wait until messages were taken out of ``queue``."""
+    removed = asyncio.Event()
+    queue.on_removed = removed.set
+    try:
+        await removed.wait()
+    finally:
+        queue.on_removed = None

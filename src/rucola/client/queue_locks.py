@@ -1,0 +1,120 @@
+"""The locks of an orderly consumer: each queue it reads is its alone, by the word of the queue's broker.
+
+Locks are confirmed every 20 s; the broker keeps one for 60 s. Source: RocketMQ 5.3.3, ``RebalanceImpl#lockAll``,
+``ConsumeMessageOrderlyService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rucola.client.group_member import GroupMember
+from rucola.client.process_queue import OrderlyProcessQueue
+from rucola.errors import RucolaError
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 20.0
+SURE_S = 55.0
+"""Within this time after the broker's word nobody else can have had the queue."""
+TIMEOUT_MS = 1_000
+
+
+class QueueLocks:
+    """Asks for locks and keeps them.
+
+    Args:
+        member: the consumer in its group.
+        queues: gives the queues that are read.
+        lost: called with a queue that is another's now, or was not confirmed for so long that it may have been.
+    """
+
+    def __init__(
+        self,
+        member: GroupMember,
+        queues: Callable[[], list[OrderlyProcessQueue]],
+        lost: Callable[[OrderlyProcessQueue], None],
+    ) -> None:
+        self._member = member
+        self._queues = queues
+        self._lost = lost
+        self._task: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to confirm."""
+        self._task = asyncio.ensure_future(self._confirm_regularly())
+
+    async def stop(self) -> None:
+        """Give back all locks."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(self.unlock(queue) for queue in self._queues()))
+
+    async def lock(self, queue: OrderlyProcessQueue) -> bool:
+        """Ask for the lock of a queue that is new here."""
+        asked_at = asyncio.get_running_loop().time()
+        if not await self._ask(queue.queue.broker_name, [queue], asked_at):
+            return False
+        return queue.locked_at is not None
+
+    async def unlock(self, queue: OrderlyProcessQueue) -> None:
+        """Give the lock back; failures are logged only: it ends by itself."""
+        member = self._member
+        queue.locked_at = None
+        try:
+            address = member.instance.routes.broker(queue.queue.broker_name)
+            await member.api.unlock_queues(address, member.group, member.instance.client_id, [queue.queue], TIMEOUT_MS)
+        except RucolaError as error:
+            event(logger, logging.INFO, "queue not unlocked", queue=queue.queue, error=error)
+
+    async def confirm(self) -> None:
+        """Ask for all locks again."""
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        by_broker: dict[str, list[OrderlyProcessQueue]] = {}
+        for queue in self._queues():
+            by_broker.setdefault(queue.queue.broker_name, []).append(queue)
+        before = {queue: queue.locked_at for queues in by_broker.values() for queue in queues}
+        await asyncio.gather(*(self._ask(name, queues, asked_at) for name, queues in by_broker.items()))
+        for queue, locked_at in before.items():
+            sure = queue.locked_at is not None and locked_at is not None and queue.locked_at - locked_at <= SURE_S
+            if not queue.dropped and not sure:
+                event(logger, logging.WARNING, "lock lost", group=self._member.group, queue=queue.queue)
+                self._lost(queue)
+
+    async def _ask(self, broker_name: str, queues: list[OrderlyProcessQueue], asked_at: float) -> bool:
+        """Ask a broker for the locks of its queues; False when it does not answer."""
+        member = self._member
+        try:
+            address = member.instance.routes.broker(broker_name)
+            locked = await member.api.lock_queues(
+                address, member.group, member.instance.client_id, [queue.queue for queue in queues], TIMEOUT_MS
+            )
+        except RucolaError as error:
+            event(logger, logging.WARNING, "queues not locked", broker=broker_name, error=error)
+            return False
+        for queue in queues:
+            queue.locked_at = asked_at if queue.queue in locked else None
+        return True
+
+    def confirm_soon(self) -> None:
+        """Ask again now: a broker may have been restarted, and knows no lock then."""
+        self._wanted.set()
+
+    async def _confirm_regularly(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(INTERVAL_S):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            try:
+                await self.confirm()
+            except Exception:
+                logger.exception("locks of group %s could not be confirmed", self._member.group)

@@ -1,0 +1,175 @@
+"""Who of a group reads which queue: worked out by each consumer for itself, again and again.
+
+Nobody coordinates. Every consumer asks a broker for the members of its group, divides the sorted queues among the
+sorted members, takes the queues that became its own and gives up the others. So that all come to the same division
+soon, the brokers tell when members come or go, and everybody looks anyway every 20 s. Between two rounds lies at least
+a second.
+
+One event loop owns a ``Rebalance``; its rounds run one after the other. Source: RocketMQ 5.3.3, ``RebalanceImpl``,
+``RebalanceService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from rucola.client.allocate import AllocateMessageQueueStrategy
+from rucola.client.instance import ClientInstance
+from rucola.common.key_builder import is_retry_topic
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ClientError, RucolaError
+from rucola.protocol.bodies.heartbeat import MessageModel
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+MIN_INTERVAL_S = 1.0
+
+
+class QueueOwner(Protocol):
+    """Who reads the queues. None of these calls raises."""
+
+    def topics(self) -> Collection[str]:
+        """The topics subscribed to, the group's retry topic among them."""
+        ...
+
+    def owned(self) -> Collection[MessageQueue]:
+        """The queues that are read now, and those that ``remove_queue`` did not yet give up."""
+        ...
+
+    def leaving(self) -> Collection[MessageQueue]:
+        """The latter."""
+        ...
+
+    async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
+        """Begin to read ``queue``; False: not now, ask again. ``alone``: the group has no other member."""
+        ...
+
+    async def remove_queue(self, queue: MessageQueue) -> bool:
+        """Read ``queue`` no longer and hand over its progress; False: not yet, ask again."""
+        ...
+
+    async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
+        """The division of ``topic`` has changed."""
+        ...
+
+
+class Rebalance:
+    """Keeps the queues of one consumer what they should be.
+
+    Args:
+        instance: the client.
+        group: the consumer's.
+        message_model: with BROADCASTING all queues are everybody's.
+        strategy: divides the queues.
+        owner: reads them.
+        interval_ms: from one round to the next when nothing is told.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        message_model: MessageModel,
+        strategy: AllocateMessageQueueStrategy,
+        owner: QueueOwner,
+        interval_ms: int,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._model = message_model
+        self._strategy = strategy
+        self._owner = owner
+        self._interval_s = interval_ms / 1000
+        self._asked = 0
+        self._wanted = asyncio.Event()
+        self._round = asyncio.Lock()
+
+    def soon(self) -> None:
+        """Have a round begin, as soon as the last one is a second old."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Rounds, until cancelled."""
+        loop = asyncio.get_running_loop()
+        interval_s = self._interval_s
+        began = loop.time() - MIN_INTERVAL_S
+        while True:
+            try:
+                async with asyncio.timeout_at(began + interval_s):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            await asyncio.sleep(began + MIN_INTERVAL_S - loop.time())
+            self._wanted.clear()
+            began = loop.time()
+            interval_s = self._interval_s if await self.rebalance() else MIN_INTERVAL_S
+
+    async def rebalance(self) -> bool:
+        """One round; whether all queues are what they should be."""
+        async with self._round:
+            topics = list(self._owner.topics())
+            balanced = True
+            for topic in topics:
+                try:
+                    balanced &= await self._rebalance_topic(topic)
+                except RucolaError as error:
+                    balanced &= is_retry_topic(topic)  # it comes with the first heartbeat, or the first failure
+                    event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
+                except Exception:  # a strategy of the application's own
+                    balanced = False
+                    logger.exception("queues of %s could not be divided for group %s", topic, self._group)
+            for queue in [one for one in self._owner.owned() if one.topic not in topics]:
+                balanced &= await self._owner.remove_queue(queue)
+            return balanced
+
+    async def _rebalance_topic(self, topic: str) -> bool:
+        route = await self._instance.routes.route(topic)
+        queues = sorted(route.subscribe_queues)
+        members = [self._instance.client_id]
+        mine: Collection[MessageQueue] = queues
+        if self._model is MessageModel.CLUSTERING:
+            members = sorted(await self._consumer_ids(topic, queues))
+            mine = ()
+            if queues and self._instance.client_id in members:
+                mine = self._strategy.allocate(self._instance.client_id, queues, members)
+        wanted = set(mine)
+        return await self._change(topic, queues, wanted, alone=len(members) == 1)
+
+    async def _change(self, topic: str, queues: list[MessageQueue], wanted: set[MessageQueue], alone: bool) -> bool:
+        owner = self._owner
+        before = {queue for queue in owner.owned() if queue.topic == topic}
+        leaving = before.intersection(owner.leaving())
+        gone = await asyncio.gather(*(owner.remove_queue(queue) for queue in sorted(before - wanted | leaving)))
+        come = await asyncio.gather(*(owner.add_queue(queue, alone) for queue in sorted(wanted - before)))
+        if any(gone) or any(come):
+            event(
+                logger,
+                logging.INFO,
+                "queues divided",
+                group=self._group,
+                topic=topic,
+                strategy=self._strategy.name,
+                queues=len(queues),
+                mine=len(wanted),
+            )
+            await owner.queues_changed(topic, queues, wanted)
+        return all(gone) and all(come) and not leaving & wanted
+
+    async def _consumer_ids(self, topic: str, queues: Sequence[MessageQueue]) -> list[str]:
+        """The members as one of the topic's brokers knows them; one that fails is not the first to be asked again."""
+        names = sorted({queue.broker_name for queue in queues})
+        if not names:
+            raise ClientError(f"topic {topic} has no queue that can be read")
+        for attempt in range(len(names)):
+            name = names[self._asked % len(names)]
+            try:
+                return await self._instance.api.consumer_list(self._instance.routes.broker(name), self._group)
+            except RucolaError:
+                self._asked += 1
+                if attempt == len(names) - 1:
+                    raise
+        raise AssertionError("there is at least one name")

@@ -1,0 +1,158 @@
+"""Messages as a consumer gets them: taken apart only as far as somebody looks.
+
+A pull brings up to 32 records. The walk that checks them is a kernel; what is left per message is one object with the
+bytes of its record and the row that the walk filled. Each attribute is made of them when it is first read, and stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from typing import Any
+
+from rucola.common import message_const
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.ids import QueueOffset
+from rucola.common.message import MessageExt
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats.checksum import crc32
+from rucola.formats.compression import decompress
+from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC, walk_records
+from rucola.formats.properties import decode_properties
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+_ROWS = 64
+_RECORD_POS = int(RecordColumn.RECORD_POS)
+_RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
+_NUMBERS = {
+    "queue_id": int(RecordColumn.QUEUE_ID),
+    "physical_offset": int(RecordColumn.PHYSICAL_OFFSET),
+    "flag": int(RecordColumn.MESSAGE_FLAG),
+    "body_crc": int(RecordColumn.BODY_CRC),
+    "sys_flag": int(RecordColumn.SYS_FLAG),
+    "born_timestamp_ms": int(RecordColumn.BORN_TIMESTAMP),
+    "store_timestamp_ms": int(RecordColumn.STORE_TIMESTAMP),
+    "reconsume_times": int(RecordColumn.RECONSUME_TIMES),
+    "prepared_transaction_offset": int(RecordColumn.PREPARED_TRANSACTION_OFFSET),
+}
+
+
+class PullOrigin:
+    """What all messages of one pull share.
+
+    Attributes:
+        broker_name: where they come from.
+        min_offset: first queue offset the broker still held.
+        max_offset: the next free queue offset.
+    """
+
+    __slots__ = ("broker_name", "max_offset", "min_offset")
+
+    def __init__(self, broker_name: str, min_offset: int, max_offset: int) -> None:
+        self.broker_name, self.min_offset, self.max_offset = broker_name, min_offset, max_offset
+
+
+class ReceivedMessage(MessageExt):
+    """A ``MessageExt`` whose attributes come into being when they are read. It is changed like any other.
+
+    The properties have, besides those stored, MIN_OFFSET and MAX_OFFSET of the queue when the message was pulled.
+    """
+
+    __slots__ = ("_origin", "_record", "_row")
+
+    def __init__(self, record: bytes, row: array[int], origin: PullOrigin) -> None:
+        # Nothing of MessageExt is set but what every consumer needs.
+        self._record = record
+        self._row = row
+        self._origin = origin
+        self.store_size = row[_RECORD_SIZE]
+        self.queue_offset = QueueOffset(row[_QUEUE_OFFSET])
+
+    def __getattr__(self, name: str) -> Any:
+        """Called for what is not there yet."""
+        column = _NUMBERS.get(name)
+        if column is not None:
+            value: Any = self._row[column]
+        elif name == "body":
+            value = self._unpacked(self._span(RecordColumn.BODY_POS, self._row[RecordColumn.BODY_LEN]))
+        elif name == "properties":
+            value = self._properties()
+        elif name == "topic":
+            value = self._span(RecordColumn.TOPIC_POS, self._row[RecordColumn.TOPIC_LEN]).decode("utf-8", "replace")
+        elif name == "broker_name":
+            value = self._origin.broker_name
+        elif name == "born_host":
+            value = self._span(RecordColumn.BORN_HOST_POS, self._host_len(MessageSysFlag.BORN_HOST_V6))
+        elif name == "store_host":
+            value = self._span(RecordColumn.STORE_HOST_POS, self._host_len(MessageSysFlag.STORE_HOST_V6))
+        else:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        setattr(self, name, value)
+        return value
+
+    @property
+    def transaction_id(self) -> str | None:
+        """Of a message that was sent in a transaction: the id its sender gave."""
+        return self.uniq_key if self.sys_flag & TRANSACTION_MASK else None
+
+    def _span(self, pos_column: int, length: int) -> bytes:
+        position = self._row[pos_column] - self._row[_RECORD_POS]
+        return self._record[position : position + length]
+
+    def _host_len(self, flag: int) -> int:
+        return 20 if self._row[RecordColumn.SYS_FLAG] & flag else 8
+
+    def _properties(self) -> dict[str, str]:
+        stored = decode_properties(self._span(RecordColumn.PROPERTIES_POS, self._row[RecordColumn.PROPERTIES_LEN]))
+        stored[message_const.MIN_OFFSET] = str(self._origin.min_offset)
+        stored[message_const.MAX_OFFSET] = str(self._origin.max_offset)
+        return stored
+
+    def _unpacked(self, body: bytes) -> bytes:
+        """The body as it was sent. One that cannot be unpacked stays as stored: its sender must not stop a queue."""
+        sys_flag = self._row[RecordColumn.SYS_FLAG]
+        if not sys_flag & MessageSysFlag.COMPRESSED:
+            return body
+        try:
+            return decompress(body, sys_flag)
+        except FormatError as error:
+            event(
+                logger,
+                logging.WARNING,
+                "body cannot be unpacked",
+                topic=self.topic,
+                queue_id=self.queue_id,
+                queue_offset=self.queue_offset,
+                error=error,
+            )
+            return body
+
+
+def received_messages(records: bytes, origin: PullOrigin) -> list[MessageExt]:
+    """The messages in the body of a pull's answer. Their checksums are checked.
+
+    Raises:
+        FormatError: a record is cut short, does not parse or has a wrong checksum.
+    """
+    view = memoryview(records)
+    end = len(records)
+    table = new_table(_ROWS)
+    messages: list[MessageExt] = []
+    position = 0
+    while True:
+        rows, position, stop = walk_records(
+            view, view, position, end, 0, table, _ROWS, crc32, CHECK_BODY_CRC | CHECK_RECORD_CRC
+        )
+        for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            row = table[base : base + ROW_WIDTH]
+            first = row[_RECORD_POS]
+            messages.append(ReceivedMessage(records[first : first + row[_RECORD_SIZE]], row, origin))
+        if stop == WalkStop.LIMIT:
+            return messages
+        if stop != WalkStop.TABLE_FULL:
+            got = "an end-of-file record" if stop == WalkStop.BLANK else "a torn or damaged one"
+            raise FormatError("commit log record", position, "a whole, undamaged record", got)

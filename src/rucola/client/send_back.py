@@ -1,0 +1,116 @@
+"""Messages that a consumer could not consume, on their way back: asked of the broker that has them (36), else sent
+anew.
+
+Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#sendMessageBack``.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+
+from rucola.client.config import ClientConfig, ProducerConfig
+from rucola.client.consumer_config import PushConsumerConfig
+from rucola.client.group_member import GroupMember
+from rucola.client.producer import Producer
+from rucola.common import message_const
+from rucola.common.hosts import host_text
+from rucola.common.key_builder import retry_topic
+from rucola.common.message import Message, MessageExt
+from rucola.errors import RucolaError
+from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+TIMES_MAX = 16
+"""How often a message comes again unless configured."""
+ORDERLY_TIMES_MAX = (1 << 31) - 1
+TIMEOUT_MS = 5_000
+INNER_GROUP = "CLIENT_INNER_PRODUCER"
+_FIRST_DELAY_LEVEL = 3
+_NOT_SENT = frozenset({message_const.MIN_OFFSET, message_const.MAX_OFFSET, message_const.TRAN_MSG})
+
+
+class SendBack:
+    """Sends messages of one group back.
+
+    Args:
+        member: the consumer.
+        namesrv: name servers, ``host:port`` separated by ``;``.
+        config: the consumer's.
+        clock: the consumer's clock.
+    """
+
+    def __init__(self, member: GroupMember, namesrv: str, config: PushConsumerConfig, clock: Clock) -> None:
+        self._member = member
+        self._namesrv = namesrv
+        self._clock = clock
+        self._config = config
+        unlimited = ORDERLY_TIMES_MAX if config.consume_orderly else TIMES_MAX
+        self._times_max = config.max_reconsume_times if config.max_reconsume_times >= 0 else unlimited
+        self._producer: Producer | None = None
+
+    async def send_back(self, message: MessageExt, delay_level: int) -> bool:
+        """Have a message delivered again; False when neither way succeeded, and the log says why.
+
+        Args:
+            message: a message that was pulled.
+            delay_level: when: 1 to 18, 0 for the broker to decide, -1 for a dead letter at once.
+        """
+        member = self._member
+        try:
+            routes = member.instance.routes
+            address = routes.master(message.broker_name) if message.broker_name else host_text(message.store_host)
+            header = ConsumerSendMsgBackRequestHeader(
+                message.physical_offset,
+                member.group,
+                delay_level,
+                origin_msg_id=message.offset_msg_id,
+                origin_topic=message.topic,
+                unit_mode=False,
+                max_reconsume_times=self._times_max,
+                broker_name=message.broker_name or None,
+            )
+            await member.api.send_back(address, header, TIMEOUT_MS)
+            return True
+        except RucolaError as error:
+            event(logger, logging.WARNING, "message not sent back", group=member.group, id=message.msg_id, error=error)
+        return await self.send_anew(message)
+
+    async def send_anew(self, message: MessageExt) -> bool:
+        """Send a copy to the group's retry topic; the broker makes it a dead letter when it came often enough."""
+        properties = {name: value for name, value in message.properties.items() if name not in _NOT_SENT}
+        properties.setdefault(message_const.ORIGIN_MESSAGE_ID, message.msg_id)
+        properties[message_const.RETRY_TOPIC] = message.topic
+        properties[message_const.RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[message_const.MAX_RECONSUME_TIMES] = str(self._times_max)
+        copy = Message(retry_topic(self._member.group), message.body, flag=message.flag, properties=properties)
+        copy.delay_level = _FIRST_DELAY_LEVEL + message.reconsume_times
+        try:
+            await (await self._inner()).send(copy)
+            return True
+        except RucolaError as error:
+            event(
+                logger,
+                logging.ERROR,
+                "message neither consumed nor sent back",
+                group=self._member.group,
+                id=message.msg_id,
+                error=error,
+            )
+            return False
+
+    async def shutdown(self) -> None:
+        """Close what was opened."""
+        if self._producer is not None:
+            await self._producer.shutdown()
+
+    async def _inner(self) -> Producer:
+        if self._producer is None:
+            settings = {each.name: getattr(self._config, each.name) for each in fields(ClientConfig)}
+            config = ProducerConfig(**settings | {"enable_trace": False})
+            self._producer = Producer(INNER_GROUP, self._namesrv, config, clock=self._clock)
+            await self._producer.start()
+        return self._producer

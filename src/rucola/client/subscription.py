@@ -1,0 +1,37 @@
+"""What a consumer wants of a topic: tags or an SQL92 expression.
+
+Source: RocketMQ 5.3.3, ``FilterAPI``, ``MessageSelector``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rucola.client.message_selector import ExpressionType, MessageSelector, message_selector
+from rucola.common.message import MessageExt
+from rucola.filter import parse_tag_expression
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+
+
+def subscription_data(topic: str, expression: str | MessageSelector, version: int) -> SubscriptionData:
+    """The subscription as it goes to brokers.
+
+    Args:
+        topic: which topic.
+        expression: what is wanted of it.
+        version: grows with every change, ms since the epoch.
+
+    Raises:
+        ClientError: the expression is none.
+    """
+    selector = message_selector(expression)
+    if selector.expression_type is ExpressionType.SQL92:
+        return SubscriptionData(topic, selector.expression, sub_version=version, expression_type=ExpressionType.SQL92)
+    parsed = parse_tag_expression(selector.expression)
+    return SubscriptionData(topic, parsed.sub_string, frozenset(parsed.tags), parsed.codes, version)
+
+
+def selected(messages: Sequence[MessageExt], subscription: SubscriptionData) -> Sequence[MessageExt]:
+    """Those of ``messages`` that are wanted: brokers compare the hashes of tags only."""
+    tags = subscription.tags_set
+    return [message for message in messages if message.tags in tags] if tags else messages

@@ -1,0 +1,74 @@
+"""What a consumer answers to 307 and 309 (RocketMQ 5.3.3, ``ConsumerRunningInfo``, ``ConsumeMessageDirectlyResult``).
+
+Times in ms since the epoch, rates per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from rucola.common.message_queue import MessageQueue
+from rucola.protocol.bodies.body import Body
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+
+
+@dataclass(slots=True)
+class ProcessQueueInfo(Body):
+    """One queue of a consumer. ``droped`` is the reference's spelling; transaction: taken and not committed."""
+
+    json_names: ClassVar[Mapping[str, str]] = {"cached_msg_size_in_mib": "cachedMsgSizeInMiB"}
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = 0
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+@dataclass(slots=True)
+class ConsumeStatus(Body):
+    """How fast a consumer goes through a topic."""
+
+    json_names: ClassVar[Mapping[str, str]] = {
+        "pull_tps": "pullTPS",
+        "consume_ok_tps": "consumeOKTPS",
+        "consume_failed_tps": "consumeFailedTPS",
+    }
+
+    pull_tps: float = 0.0
+    consume_ok_tps: float = 0.0
+    consume_failed_tps: float = 0.0
+    consume_failed_msgs: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerRunningInfo(Body):
+    """Answer to 307."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    subscription_set: list[SubscriptionData] = field(default_factory=list)
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
+    jstack: str | None = None
+
+
+@dataclass(slots=True)
+class ConsumeMessageDirectlyResult(Body):
+    """Answer to 309. ``consume_result``: one of the reference's ``CMResult``."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str = "CR_SUCCESS"
+    remark: str | None = None
+    spent_time_mills: int = 0

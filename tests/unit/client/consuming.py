@@ -1,0 +1,23 @@
+"""Messages and queues for the tests of consumers."""
+
+from __future__ import annotations
+
+from rucola.client.received import PullOrigin, received_messages
+from rucola.common.message import MessageExt, StoreMessage
+from rucola.common.message_queue import MessageQueue
+from rucola.formats.message import encode_message
+from rucola.formats.properties import encode_properties
+
+QUEUE = MessageQueue("T", "broker-a", 1)
+HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+
+
+def record(queue_offset: int, body: bytes = b"body", topic: str = "T", sys_flag: int = 0, **properties: str) -> bytes:
+    text = encode_properties({"UNIQ_KEY": f"U{queue_offset}", **properties})
+    message = StoreMessage(topic.encode(), 1, body, text, 1_699_999_999_000, HOST, sys_flag=sys_flag)
+    return encode_message(message, 1000 + queue_offset, queue_offset, 1_700_000_000_000, HOST)
+
+
+def messages(*queue_offsets: int, body: bytes = b"body", **properties: str) -> list[MessageExt]:
+    records = b"".join(record(offset, body, **properties) for offset in queue_offsets)
+    return received_messages(records, PullOrigin("broker-a", 0, 100))

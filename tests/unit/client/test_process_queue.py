@@ -1,0 +1,140 @@
+"""The messages between pull and consumption, and the progress that follows from them."""
+
+from __future__ import annotations
+
+import random
+
+from tests.unit.client.consuming import QUEUE, messages
+
+from rucola.client.process_queue import FlowLimits, OrderlyProcessQueue, ProcessQueue
+
+ROOMY = FlowLimits(1000, 1 << 30, 2000)
+
+
+def test_progress_is_the_lowest_offset_not_consumed():
+    queue = ProcessQueue(QUEUE, 0.0)
+    assert queue.progress is None
+    one, two, three = messages(5, 6, 9)
+    queue.put([one, two, three])
+    assert queue.progress is None  # nothing is consumed: what the broker has stays
+    queue.remove([two])
+    assert queue.progress == 5
+    queue.remove([one])
+    assert queue.progress == 9
+    queue.remove([three])
+    assert queue.progress == 10
+    assert (len(queue), queue.size_bytes, queue.span_ends) == (0, 0, (None, None))
+    queue.put(messages(12))
+    assert queue.progress == 12
+
+
+def test_progress_against_a_plain_model():
+    source = random.Random(15)
+    for _ in range(50):
+        queue, held, highest, consumed, offset = ProcessQueue(QUEUE, 0.0), {}, -1, False, 0
+        for _ in range(60):
+            if source.random() < 0.5:
+                count = source.randrange(1, 4)
+                offsets = [offset := offset + source.randrange(1, 3) for _ in range(count)]
+                batch = messages(*offsets)
+                queue.put(batch)
+                held |= {message.queue_offset: message for message in batch}
+                highest = offset
+            elif held:
+                gone = source.sample(sorted(held), source.randrange(1, len(held) + 1))
+                queue.remove([held.pop(one) for one in gone])
+                consumed = True
+            assert queue.progress == ((min(held) if held else highest + 1) if consumed else None)
+            assert queue.span_ends == ((min(held), max(held)) if held else (None, None))
+            assert queue.size_bytes == sum(message.store_size for message in held.values())
+
+
+def test_an_offset_given_again_comes_before_what_is_held():
+    queue = ProcessQueue(QUEUE, 0.0)
+    old = messages(3, 4, 5)
+    queue.put(old)
+    queue.remove(old[:1])
+    queue.put(messages(3, 4))  # 3 was consumed, 4 is held
+    assert (len(queue), queue.progress, queue.span_ends) == (3, 3, (3, 5))
+
+
+def test_what_is_not_held_is_passed_over():
+    queue = ProcessQueue(QUEUE, 0.0)
+    queue.remove(messages(1))
+    assert queue.progress is None
+
+
+def test_limits():
+    queue = ProcessQueue(QUEUE, 0.0)
+    three = messages(1, 2, 3)
+    queue.put(three)
+    size = queue.size_bytes
+    assert not queue.is_full(FlowLimits(3, size, 2))
+    assert queue.is_full(FlowLimits(2, size, 2))
+    assert queue.is_full(FlowLimits(3, size - 1, 2))
+    assert queue.is_full(FlowLimits(3, size, 1))
+    assert not queue.is_full(FlowLimits(3, size, 0))
+    queue.remove(three[1:])
+    assert not queue.is_full(FlowLimits(3, size, 1))
+
+
+def test_removing_is_told():
+    queue = ProcessQueue(QUEUE, 0.0)
+    told = []
+    queue.on_removed = lambda: told.append(len(queue))
+    one, two = messages(1, 2)
+    queue.put([one, two])
+    queue.remove([one])
+    assert told == [1]
+
+
+def test_a_queue_that_is_cleared_knows_no_progress():
+    queue = ProcessQueue(QUEUE, 0.0)
+    one, two = messages(1, 2)
+    queue.put([one, two])
+    queue.remove([one])
+    queue.clear()
+    assert (len(queue), queue.size_bytes, queue.progress) == (0, 0, None)
+
+
+def test_orderly_messages_are_taken_in_order_and_committed_together():
+    queue = OrderlyProcessQueue(QUEUE, 0.0)
+    queue.put(messages(1, 2, 3))
+    assert queue.commit() is None
+    first = queue.take(2)
+    assert [message.queue_offset for message in first] == [1, 2]
+    assert queue.has_waiting
+    assert len(queue) == 3
+    assert queue.commit() == 3
+    assert (len(queue), queue.consuming) == (1, [])
+
+
+def test_orderly_messages_that_failed_come_first_again():
+    queue = OrderlyProcessQueue(QUEUE, 0.0)
+    queue.put(messages(1, 2, 3))
+    queue.take(1)
+    second = queue.take(1)
+    queue.take_again(second)
+    assert [message.queue_offset for message in queue.consuming] == [1]
+    queue.put(messages(2, 4))  # 2 is held
+    assert [message.queue_offset for message in queue.take(9)] == [2, 3, 4]
+    queue.roll_back()
+    assert [message.queue_offset for message in queue.take(9)] == [1, 2, 3, 4]
+    assert queue.commit() == 5
+    assert not queue.has_waiting
+
+
+def test_a_lock_counts_for_30_s():
+    queue = OrderlyProcessQueue(QUEUE, 0.0)
+    assert not queue.is_locked(0.0)
+    queue.locked_at = 10.0
+    assert queue.is_locked(40.0)
+    assert not queue.is_locked(40.1)
+
+
+def test_an_orderly_queue_that_is_cleared_gives_nothing():
+    queue = OrderlyProcessQueue(QUEUE, 0.0)
+    queue.put(messages(1, 2))
+    queue.take(1)
+    queue.clear()
+    assert (queue.has_waiting, queue.consuming, queue.take(1)) == (False, [], [])

@@ -1,0 +1,900 @@
+"""The push consumer: over a scripted broker (what is asked, on a stepped clock) and over ours (what comes of it)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.brokers import Cluster
+from tests.unit.client.consuming import record
+
+from rucola import (
+    ConsumeFromWhere,
+    ConsumeOrderlyStatus,
+    Message,
+    MessageModel,
+    MessageQueue,
+    MessageSelector,
+    Producer,
+    PushConsumer,
+    PushConsumerConfig,
+    ReconsumeLater,
+)
+from rucola.errors import BrokerError, ClientError, ConfigError, RemotingError
+from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
+from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+PULL, QUERY, COMMIT, MEMBERS = 11, 14, 15, 38
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def pulled(code: int, next_begin_offset: int, body: bytes = b"") -> Callable[[RemotingCommand], Any]:
+    fields = {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(next_begin_offset),
+        "minOffset": "0",
+        "maxOffset": "9",
+    }
+    return lambda command: command.answer(code, ext_fields=fields, body=body)
+
+
+class Script:
+    """A scripted broker that knows one consumer, and what it was asked."""
+
+    def __init__(self, broker: Any, consumer: PushConsumer) -> None:
+        self.broker = broker
+        self.consumer = consumer
+        self.members = [consumer.client_id]
+        self.pulls: list[dict[str, str]] = []
+        self.commits: list[int] = []
+        self.offset: int | None = None
+        self.max_offset = 7
+        self.answers: list[Callable[[RemotingCommand], Any]] = []
+        ordinary = broker._ordinary
+
+        def answer(command: RemotingCommand) -> RemotingCommand | None:
+            ours = getattr(self, f"_on_{command.code}", None)
+            return ours(command) if ours else ordinary(command)
+
+        broker._ordinary = answer
+
+    def _on_38(self, command: RemotingCommand) -> RemotingCommand:
+        return command.answer(0, body=GetConsumerListByGroupResponseBody(self.members).encode())
+
+    def _on_14(self, command: RemotingCommand) -> RemotingCommand:
+        if self.offset is None:
+            return command.answer(22, "not found")
+        return command.answer(0, ext_fields={"offset": str(self.offset)})
+
+    def _on_15(self, command: RemotingCommand) -> RemotingCommand:
+        self.commits.append(int(command.ext_fields["commitOffset"]))
+        return command.answer(0)
+
+    def _on_30(self, command: RemotingCommand) -> RemotingCommand:
+        return command.answer(0, ext_fields={"offset": str(self.max_offset)})
+
+    def _on_29(self, command: RemotingCommand) -> RemotingCommand:
+        return command.answer(0, ext_fields={"offset": "5"})
+
+    def _on_41(self, command: RemotingCommand) -> RemotingCommand:
+        wanted = LockBatchRequestBody.decode(command.body).mq_set
+        return command.answer(0, body=LockBatchResponseBody(wanted).encode())
+
+    def _on_11(self, command: RemotingCommand) -> RemotingCommand | None:
+        self.pulls.append(command.ext_fields)
+        return self.answers.pop(0)(command) if self.answers else None
+
+    async def pulled(self, count: int) -> None:
+        await self.broker.until(lambda: len(self.pulls) >= count)
+
+
+@asynccontextmanager
+async def scripted(broker: Any, listener: Any = None, /, **options: Any) -> AsyncIterator[Script]:
+    """A consumer of one topic with one queue, not started."""
+    async with broker(topics={"T": 1}) as one:
+        consumer = PushConsumer("cg", one.address, PushConsumerConfig(**options))
+        if listener is not None:
+            consumer.register_message_listener(listener)
+        await consumer.subscribe("T")
+        try:
+            yield Script(one, consumer)
+        finally:
+            await consumer.shutdown()
+
+
+async def ignore(message: Any) -> None:
+    """A listener."""
+
+
+def test_what_is_asked_from_start_to_end(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            it.offset = 3
+            it.answers = [pulled(0, 5, record(3) + record(4))]
+            await it.consumer.start()
+            await it.pulled(2)
+            first, second = it.pulls
+            version = int(first["subVersion"])
+            assert version > 0
+            assert first == {
+                "consumerGroup": "cg",
+                "topic": "T",
+                "queueId": "0",
+                "queueOffset": "3",
+                "maxMsgNums": "32",
+                "sysFlag": "3",  # suspend, and the progress that the broker said
+                "commitOffset": "3",
+                "suspendTimeoutMillis": "15000",
+                "subVersion": str(version),
+                "expressionType": "TAG",
+                "bname": "broker-a",
+            }
+            assert (second["queueOffset"], second["sysFlag"], second["commitOffset"]) == ("5", "3", "3")
+            beat = it.broker.heartbeats()[0]
+            (group,) = beat.consumer_data_set
+            assert (group.group_name, group.consume_type, group.message_model, group.consume_from_where) == (
+                "cg",
+                "CONSUME_PASSIVELY",
+                "CLUSTERING",
+                "CONSUME_FROM_LAST_OFFSET",
+            )
+            topics = {one.topic: one.sub_string for one in group.subscription_data_set}
+            assert topics == {"T": "*", "%RETRY%cg": "*"}
+            assert it.consumer.assignment == [QUEUE]
+            await it.consumer.shutdown()
+            assert it.commits == [5]
+            codes = it.broker.codes()
+            assert codes.index(34) < codes.index(38) < codes.index(14) < codes.index(11)
+            assert codes[-2:] == [15, 35]
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize(
+    ("where", "begins_at"),
+    [
+        (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, 7),
+        (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, 0),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 5),
+        (ConsumeFromWhere.CONSUME_FROM_MAX_OFFSET, 7),
+    ],
+)
+def test_where_a_group_without_progress_begins(broker, where, begins_at):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=where, consume_timestamp="20260102030405") as it:
+            await it.consumer.start()
+            await it.pulled(1)
+            assert (it.pulls[0]["queueOffset"], it.pulls[0]["sysFlag"]) == (str(begins_at), "2")
+            if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+                (search,) = [one for one in it.broker.received if one.code == 29]
+                assert int(search.ext_fields["timestamp"]) % 1000 == 0
+
+    run_stepped(scene())
+
+
+def test_a_stored_progress_wins(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            it.offset = 4
+            await it.consumer.start()
+            await it.pulled(1)
+            assert it.pulls[0]["queueOffset"] == "4"
+
+    run_stepped(scene())
+
+
+def test_a_queue_whose_progress_cannot_be_asked_for_is_begun_later(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            it.broker.scripts[QUERY] = [lambda command: command.answer(1, "busy")]
+            await it.consumer.start()
+            await it.broker.until(lambda: QUERY in it.broker.codes())
+            await settle()
+            assert it.consumer.assignment == []
+            advance(1.1)
+            await it.broker.until(lambda: it.broker.codes().count(MEMBERS) > 1)
+            advance(1.1)
+            await it.pulled(1)
+
+    run_stepped(scene())
+
+
+def test_in_company_the_first_pull_waits_half_a_second(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            it.members = [it.consumer.client_id, "~"]
+            await it.consumer.start()
+            await it.broker.until(lambda: 30 in it.broker.codes())
+            await settle(50)
+            assert it.pulls == []
+            advance(0.51)
+            await it.pulled(1)
+
+    run_stepped(scene())
+
+
+def test_progress_is_stored_every_5_s_and_goes_with_pulls(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 1, record(0)), pulled(0, 2, record(1))]
+            await it.consumer.start()
+            await it.pulled(3)
+            assert [(one["sysFlag"], one["commitOffset"]) for one in it.pulls] == [("2", "0"), ("2", "0"), ("3", "1")]
+            await settle()
+            advance(5.1)
+            await it.broker.until(lambda: bool(it.commits))
+            assert it.commits == [2]
+
+    run_stepped(scene())
+
+
+def test_an_end_without_messages_is_progress_too(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            it.answers = [pulled(20, 6), pulled(19, 6)]
+            await it.consumer.start()
+            await it.pulled(3)
+            assert [one["queueOffset"] for one in it.pulls] == ["0", "6", "6"]
+            assert it.pulls[1]["commitOffset"] == "6"
+
+    run_stepped(scene())
+
+
+def test_progress_does_not_pass_a_message_in_hand(broker):
+    async def scene() -> None:
+        gate = asyncio.Event()
+
+        async def listener(message):
+            await gate.wait()
+
+        async with scripted(broker, listener, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 1, record(0)), pulled(20, 6)]
+            await it.consumer.start()
+            await it.pulled(3)
+            assert it.pulls[2]["commitOffset"] == "0"
+            gate.set()
+            await it.consumer.shutdown()
+            assert it.commits == [1]
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize(
+    "limits", [{"pull_threshold_for_queue": 2}, {"consume_concurrently_max_span": 2}, {"pull_threshold_for_topic": 4}]
+)
+def test_pulling_waits_for_room(broker, limits):
+    async def scene() -> None:
+        gate = asyncio.Event()
+
+        async def listener(message):
+            await gate.wait()
+
+        async with scripted(broker, listener, consume_from_where=FIRST, **limits) as it:
+            count = 5 if "pull_threshold_for_topic" in limits else 4
+            it.answers = [pulled(0, count, b"".join(record(n) for n in range(count)))]
+            await it.consumer.start()
+            await it.pulled(1)
+            await settle(100)
+            assert len(it.pulls) == 1
+            gate.set()
+            await it.pulled(2)
+
+    run_stepped(scene())
+
+
+def test_pulling_waits_for_room_in_bytes(broker):
+    async def scene() -> None:
+        gate = asyncio.Event()
+
+        async def listener(message):
+            await gate.wait()
+
+        async with scripted(broker, listener, consume_from_where=FIRST, pull_threshold_size_for_queue=1) as it:
+            it.answers = [pulled(0, 1, record(0, bytes(1 << 20)))]
+            await it.consumer.start()
+            await it.pulled(1)
+            await settle(100)
+            assert len(it.pulls) == 1
+            gate.set()
+            await it.pulled(2)
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize(("code", "delay_s"), [(1, 3), (215, 0.02), (24, 0.5), (25, 0.5)])
+def test_pauses_after_failed_pulls(broker, code, delay_s):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            it.answers = [lambda command: command.answer(code, "no")] * 2
+            await it.consumer.start()
+            await it.pulled(1)
+            await settle(50)
+            beats = len(it.broker.heartbeats())
+            if delay_s > 0.1:
+                advance(delay_s - 0.2)
+                await settle(50)
+                assert len(it.pulls) == 1
+            advance(0.3)
+            await it.pulled(2)
+            await settle(50)
+            assert (len(it.broker.heartbeats()) > beats) is (code in (24, 25))
+
+    run_stepped(scene())
+
+
+def test_records_that_are_none_are_asked_for_again(broker, caplog):
+    async def scene() -> None:
+        got = []
+
+        async def listener(message):
+            got.append(message.body)
+
+        async with scripted(broker, listener, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 1, record(0)[:-1]), pulled(0, 1, record(0))]
+            await it.consumer.start()
+            await it.pulled(1)
+            await settle(50)
+            advance(3.1)
+            await it.pulled(3)
+            assert (got, it.pulls[1]["queueOffset"]) == ([b"body"], "0")
+
+    run_stepped(scene())
+    assert "pull failed" in caplog.text
+
+
+def test_an_illegal_offset_begins_the_queue_again_where_the_broker_says(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            it.offset = 99
+            it.answers = [pulled(21, 9)]
+            await it.consumer.start()
+            await it.broker.until(lambda: bool(it.commits))
+            assert it.commits == [9]
+            it.offset = 9
+            await settle(50)
+            advance(1.1)
+            await it.pulled(2)
+            assert it.pulls[1]["queueOffset"] == "9"
+
+    run_stepped(scene())
+
+
+def test_queues_come_and_go_with_the_members(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 4, record(3))]
+            await it.consumer.start()
+            await it.pulled(2)
+            it.members = ["!", it.consumer.client_id]  # sorted first: the only queue is theirs
+            channel = it.broker.channels[0]
+            channel.invoke_oneway(
+                RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields={"consumerGroup": "cg"})
+            )
+            await settle(50)
+            advance(1.1)
+            await it.broker.until(lambda: bool(it.commits))
+            await settle(50)
+            assert (it.commits, it.consumer.assignment) == ([4], [])
+            it.members = [it.consumer.client_id]
+            it.offset = 4
+            advance(20.1)
+            await it.pulled(3)
+            assert it.pulls[2]["queueOffset"] == "4"
+
+    run_stepped(scene())
+
+
+def test_a_list_of_members_that_cannot_be_had_changes_nothing(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            await it.consumer.start()
+            await it.pulled(1)
+            it.broker.scripts[MEMBERS] = [lambda command: command.answer(1, "no consumer for this group")]
+            advance(20.1)
+            await it.broker.until(lambda: not it.broker.scripts[MEMBERS])
+            await settle(50)
+            assert it.consumer.assignment == [QUEUE]
+
+    run_stepped(scene())
+
+
+def test_suspend_and_resume(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            await it.consumer.start()
+            await it.broker.until(lambda: 14 in it.broker.codes())
+            it.consumer.suspend()
+            await settle(100)
+            before = len(it.pulls)
+            assert before <= 1
+            advance(30)
+            await settle(100)
+            assert len(it.pulls) == before
+            it.consumer.resume()
+            await it.pulled(before + 1)
+
+    run_stepped(scene())
+
+
+def test_an_orderly_queue_is_locked_before_its_progress_is_asked_for(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_orderly=True) as it:
+            await it.consumer.start()
+            await it.pulled(1)
+            codes = it.broker.codes()
+            assert codes.index(41) < codes.index(14) < codes.index(11)
+            (locked,) = [LockBatchRequestBody.decode(one.body) for one in it.broker.received if one.code == 41]
+            assert (locked.consumer_group, locked.client_id, locked.mq_set) == ("cg", it.consumer.client_id, [QUEUE])
+            advance(20.1)
+            await it.broker.until(lambda: it.broker.codes().count(41) > 1)
+            await it.consumer.shutdown()
+            assert it.broker.codes()[-2:] == [42, 35]
+
+    run_stepped(scene())
+
+
+def test_a_queue_that_another_has_locked_is_tried_again(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_orderly=True) as it:
+            it.broker.scripts[41] = [lambda command: command.answer(0, body=LockBatchResponseBody([]).encode())]
+            await it.consumer.start()
+            await it.broker.until(lambda: 41 in it.broker.codes())
+            await settle(50)
+            assert it.consumer.assignment == []
+            for _ in range(3):
+                advance(1.1)
+                await settle(50)
+            await it.pulled(1)
+
+    run_stepped(scene())
+
+
+def test_a_lost_lock_gives_the_queue_up_without_touching_progress(broker):
+    async def scene() -> None:
+        got = []
+
+        async def listener(message):
+            got.append(message.queue_offset)
+
+        async with scripted(broker, listener, consume_orderly=True, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 1, record(0))]
+            await it.consumer.start()
+            await it.pulled(2)
+            await settle()
+            it.broker.scripts[41] = [lambda command: command.answer(0, body=LockBatchResponseBody([]).encode())]
+            it.offset = 6  # by whoever had it
+            it.consumer._service.locks.confirm_soon()
+            await it.broker.until(lambda: not it.broker.scripts[41])
+            for _ in range(3):
+                await settle(50)
+                advance(1.1)
+            await it.pulled(3)
+            assert (it.pulls[2]["queueOffset"], it.commits) == ("6", [])
+
+    run_stepped(scene())
+
+
+def test_a_reset_begins_the_queue_where_the_administrator_says(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            it.offset = 3
+            await it.consumer.start()
+            await it.pulled(1)
+            body = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1}}'
+            fields = {"topic": "T", "group": "cg", "timestamp": "0", "isForce": "true"}
+            it.broker.channels[0].invoke_oneway(RemotingCommand(220, ext_fields=fields, body=body))
+            await it.broker.until(lambda: bool(it.commits))
+            assert it.commits == [1]
+            it.offset = 1
+            for _ in range(2):
+                await settle(50)
+                advance(1.1)
+            await it.pulled(2)
+            assert it.pulls[1]["queueOffset"] == "1"
+
+    run_stepped(scene())
+
+
+def test_what_administrators_ask(broker):
+    async def scene() -> None:
+        async def listener(message):
+            if message.body == b"bad":
+                raise ValueError("no")
+
+        async with scripted(broker, listener, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 4, record(3))]
+            await it.consumer.start()
+            await it.pulled(2)
+            channel = it.broker.channels[0]
+
+            async def ask(code: int, fields: dict[str, str], body: bytes = b"") -> RemotingCommand:
+                return await channel.invoke(RemotingCommand(code, ext_fields=fields, body=body), 3_000)
+
+            group = {"consumerGroup": "cg", "clientId": it.consumer.client_id}
+            info = await ask(307, group | {"jstackEnable": "true"})
+            assert b'"cachedMsgCount":0' in info.body
+            assert b'"PROP_CONSUMEORDERLY":"false"' in info.body
+            assert b"test_push_consumer" in info.body
+            offsets = await ask(221, {"topic": "T", "group": "cg"})
+            assert offsets.body.endswith(b'"topic":"T"}:4}}')
+            good = await ask(309, group, record(9))
+            assert b'"consumeResult":"CR_SUCCESS"' in good.body
+            bad = await ask(309, group, record(9, b"bad"))
+            assert b'"consumeResult":"CR_THROW_EXCEPTION"' in bad.body
+            assert b"ValueError: no" in bad.body
+            for code in (307, 309):
+                assert (await ask(code, group | {"consumerGroup": "other"}, record(9))).code == 1
+
+    run_stepped(scene())
+
+
+def test_a_message_goes_back_to_the_broker_that_has_it(broker):
+    async def scene() -> None:
+        async def listener(message):
+            raise ReconsumeLater(4)
+
+        async with scripted(broker, listener, consume_from_where=FIRST) as it:
+            it.answers = [pulled(0, 4, record(3))]
+            await it.consumer.start()
+            await it.broker.until(lambda: 36 in it.broker.codes())
+            (back,) = [one for one in it.broker.received if one.code == 36]
+            assert back.ext_fields == {
+                "offset": "1003",
+                "group": "cg",
+                "delayLevel": "4",
+                "originMsgId": "7F00000100002A9F00000000000003EB",
+                "originTopic": "T",
+                "unitMode": "false",
+                "maxReconsumeTimes": "16",
+                "bname": "broker-a",
+            }
+
+    run_stepped(scene())
+
+
+def test_a_message_that_the_broker_does_not_take_back_is_sent_anew(broker):
+    async def scene() -> None:
+        async def listener(message):
+            raise ReconsumeLater
+
+        async with scripted(broker, listener, consume_from_where=FIRST, max_reconsume_times=5) as it:
+            it.broker.topics |= {"%RETRY%cg": 1}
+            it.broker.scripts[36] = [lambda command: command.answer(1, "look message by offset failed")]
+            it.answers = [pulled(0, 4, record(3, b"three", KEYS="k"))]
+            await it.consumer.start()
+            await it.broker.until(lambda: bool(it.broker.stored))
+            ((header, body),) = it.broker.stored
+            properties = dict(pair.split("\x01") for pair in header.properties.rstrip("\x02").split("\x02"))
+            del properties["UNIQ_KEY"]
+            assert (header.topic, body) == ("%RETRY%cg", b"three")
+            assert properties == {
+                "KEYS": "k",
+                "ORIGIN_MESSAGE_ID": "U3",
+                "RETRY_TOPIC": "T",
+                "RECONSUME_TIME": "1",
+                "MAX_RECONSUME_TIMES": "5",
+                "DELAY": "3",
+                "WAIT": "true",
+            }
+            await settle(50)
+            await it.consumer.shutdown()
+            assert it.commits[-1] == 4
+
+    run_stepped(scene())
+
+
+def test_retried_messages_come_under_their_topic(broker):
+    async def scene() -> None:
+        got = []
+
+        async def listener(message):
+            got.append((message.topic, message.queue_offset))
+
+        async with scripted(broker, listener, consume_from_where=FIRST) as it:
+            it.broker.topics["%RETRY%cg"] = 1
+            again = pulled(0, 9, record(8, topic="%RETRY%cg", RETRY_TOPIC="T"))
+            it.answers = [lambda command: None if command.ext_fields["topic"] == "T" else again(command)] * 2
+            await it.consumer.start()
+            await it.pulled(3)
+            await settle()
+            assert got == [("T", 8)]
+
+    run_stepped(scene())
+
+
+def test_a_name_server_that_is_not_there_is_told_at_the_start():
+    async def scene() -> None:
+        consumer = PushConsumer("cg", "127.0.0.1:1")
+        await consumer.subscribe("T")
+        with pytest.raises(RemotingError):
+            await consumer.start()
+        with pytest.raises(ClientError, match="cannot be started again"):
+            await consumer.start()
+
+    run_stepped(scene())
+
+
+def test_wrong_uses(broker):
+    async def scene() -> None:
+        with pytest.raises(ClientError, match="group"):
+            PushConsumer("", "127.0.0.1:1")
+        with pytest.raises(ConfigError, match="consumeTimestamp"):
+            PushConsumerConfig(consume_timestamp="yesterday")
+        with pytest.raises(ClientError, match="20261399000000"):
+            PushConsumer("cg", "127.0.0.1:1", PushConsumerConfig(consume_timestamp="20261399000000"))
+        with pytest.raises(ConfigError, match="consumerTimeoutMillisWhenSuspend"):
+            PushConsumerConfig(broker_suspend_max_time_ms=30_000)
+        async with scripted(broker, ignore) as it:
+            with pytest.raises(ClientError, match="not started"):
+                it.consumer.suspend()
+            with pytest.raises(ClientError, match="topic"):
+                await it.consumer.subscribe("not a topic")
+            with pytest.raises(ClientError, match="without a listener"):
+                await anext(aiter(it.consumer))
+            await it.consumer.start()
+            with pytest.raises(ClientError, match="before the consumer is started"):
+                it.consumer.register_message_listener(ignore)
+            with pytest.raises(ClientError, match="without a listener"):
+                await anext(aiter(it.consumer))
+
+    run_stepped(scene())
+
+
+# over our broker
+
+
+@asynccontextmanager
+async def cluster(path: Path, **options: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
+    servers = Cluster(path / "store", message_delay_level="1s 1s 1s 1s 1s 1s", **options)
+    async with servers, Producer("pg", servers.namesrv.address) as producer:
+        yield servers, producer
+
+
+async def send(producer: Producer, *bodies: bytes, **options: Any) -> None:
+    await producer.send_batch([Message("T", body, **options) for body in bodies])
+
+
+class Collector:
+    """A listener that remembers."""
+
+    def __init__(self, count: int) -> None:
+        self.messages: list[Any] = []
+        self.enough = asyncio.Event()
+        self.count = count
+
+    async def __call__(self, message: Any) -> None:
+        self.messages.append(message)
+        if len(self.messages) == self.count:
+            self.enough.set()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self.messages]
+
+
+def consumer(servers: Cluster, listener: Any = None, group: str = "cg", **options: Any) -> PushConsumer:
+    config = PushConsumerConfig(**{"consume_from_where": FIRST} | options)
+    made = PushConsumer(group, servers.namesrv.address, config)
+    if listener is not None:
+        made.register_message_listener(listener)
+    return made
+
+
+def test_tags_and_sql(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path, enable_property_filter=True) as (servers, producer):
+            for number in range(6):
+                message = Message("T", b"%d" % number, tags="AB"[number % 2], properties={"n": str(number)})
+                await producer.send(message)
+            by_tag, by_sql = Collector(3), Collector(2)
+            one, two = consumer(servers, by_tag, "by_tag"), consumer(servers, by_sql, "by_sql")
+            await one.subscribe("T", "B || C")
+            await two.subscribe("T", MessageSelector.by_sql("n > 3"))
+            async with one, two:
+                await by_tag.enough.wait()
+                await by_sql.enough.wait()
+            assert sorted(by_tag.bodies) == [b"1", b"3", b"5"]
+            assert sorted(by_sql.bodies) == [b"4", b"5"]
+
+    asyncio.run(scene())
+
+
+def test_sql_that_the_broker_refuses(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path, enable_property_filter=True) as (servers, producer):
+            await send(producer, b"1")
+            refused = consumer(servers, ignore)
+            await refused.subscribe("T", MessageSelector.by_sql("n >"))
+            with pytest.raises(BrokerError):
+                await refused.start()
+            running = consumer(servers, ignore)
+            await running.subscribe("T")
+            async with running:
+                with pytest.raises(BrokerError):
+                    await running.subscribe("T", MessageSelector.by_sql("n >"))
+
+    asyncio.run(scene())
+
+
+def test_retries_and_the_dead_letter(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path) as (servers, producer):
+            await send(producer, b"bad", b"good")
+            times = []
+            dead = asyncio.Event()
+
+            async def listener(message):
+                if message.body == b"bad":
+                    times.append((message.topic, message.reconsume_times))
+                    raise ReconsumeLater
+
+            letters = Collector(1)
+            one = consumer(servers, listener, max_reconsume_times=2)
+            two = consumer(servers, letters, "letters")
+            await one.subscribe("T")
+            async with one:
+                async with asyncio.timeout(30):
+                    while len(times) < 3:
+                        await asyncio.sleep(0.05)
+                    await servers.bodies("%DLQ%cg")
+                    await two.subscribe("%DLQ%cg")
+                    async with two:
+                        await letters.enough.wait()
+            assert not dead.is_set()
+            assert times == [("T", 0), ("T", 1), ("T", 2)]
+            assert (letters.bodies, letters.messages[0].properties["RETRY_TOPIC"]) == ([b"bad"], "T")
+
+    asyncio.run(scene())
+
+
+def test_an_orderly_dead_letter(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path) as (servers, producer):
+            await send(producer, b"bad", b"good")
+            got = []
+            done = asyncio.Event()
+
+            async def listener(batch, context):
+                got.append((batch[0].body, batch[0].reconsume_times))
+                if batch[0].body == b"good":
+                    done.set()
+                    return ConsumeOrderlyStatus.SUCCESS
+                context.suspend_current_queue_time_ms = 10
+                return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+            one = PushConsumer(
+                "cg",
+                servers.namesrv.address,
+                PushConsumerConfig(consume_orderly=True, max_reconsume_times=1, consume_from_where=FIRST),
+            )
+            one.register_message_listener(listener, batch=True)
+            await one.subscribe("T")
+            async with one:
+                await done.wait()
+                async with asyncio.timeout(10):
+                    while not await servers.bodies("%DLQ%cg"):
+                        await asyncio.sleep(0.05)
+            assert got == [(b"bad", 0), (b"bad", 1), (b"good", 0)]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_loop_over_messages(tmp_path, orderly):
+    async def scene() -> None:
+        async with cluster(tmp_path) as (servers, producer):
+            queue = (await producer.message_queues("T"))[0]
+            for number in range(10):
+                await producer.send(Message("T", b"%d" % number), queue)
+            got = []
+            for until in (4, 10):
+                one = consumer(servers, consume_orderly=orderly)
+                await one.subscribe("T")
+                async with one:
+                    async for message in one:
+                        got.append(message.body)
+                        if len(got) == until:
+                            break
+            assert got == [b"%d" % number for number in range(10)]
+
+    asyncio.run(scene())
+
+
+def test_what_a_loop_had_in_hand_when_it_failed_comes_again(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path) as (servers, producer):
+            await send(producer, b"0", b"1")
+            got = []
+
+            async def loop(fails: bool) -> None:
+                one = consumer(servers, consume_orderly=True)
+                await one.subscribe("T")
+                async with one:
+                    async for message in one:
+                        got.append(message.body)
+                        if fails:
+                            raise OSError("application")
+                        if len(got) == 3:
+                            break
+
+            with pytest.raises(OSError, match="application"):
+                await loop(True)
+            await loop(False)
+            assert got == [b"0", b"0", b"1"]
+
+    asyncio.run(scene())
+
+
+def test_a_loop_ends_with_the_consumer(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path) as (servers, producer):
+            await send(producer, b"0")
+            one = consumer(servers)
+            await one.subscribe("T")
+            await one.start()
+            got = []
+
+            async def loop() -> None:
+                async for message in one:
+                    got.append(message.body)
+
+            looping = [asyncio.ensure_future(loop()) for _ in range(3)]
+            async with asyncio.timeout(10):
+                while not got:
+                    await asyncio.sleep(0.01)
+                looping[0].cancel()
+                await one.shutdown()
+                await asyncio.gather(*looping, return_exceptions=True)
+            assert got == [b"0"]
+
+    asyncio.run(scene())
+
+
+def test_broadcasting_goes_on_where_its_file_says(tmp_path):
+    async def scene() -> None:
+        options = {"message_model": MessageModel.BROADCASTING, "local_offset_store_dir": str(tmp_path / "offsets")}
+        async with cluster(tmp_path) as (servers, producer):
+            await send(producer, b"0", b"1")
+            first, second, third = Collector(2), Collector(2), Collector(1)
+            one = consumer(servers, first, instance_name="one", **options)
+            two = consumer(servers, second, instance_name="two", **options)
+            await one.subscribe("T")
+            await two.subscribe("T")
+            async with one, two:
+                await first.enough.wait()
+                await second.enough.wait()
+            await send(producer, b"2")
+            again = consumer(servers, third, instance_name="one", **options)
+            await again.subscribe("T")
+            async with again:
+                await third.enough.wait()
+            assert third.bodies == [b"2"]
+
+    asyncio.run(scene())
+
+
+def test_a_topic_that_is_made_later_and_one_no_longer_wanted(tmp_path):
+    async def scene() -> None:
+        async with cluster(tmp_path) as (servers, producer):
+            got = Collector(1)
+            one = consumer(servers, got)
+            await one.subscribe("T")
+            async with one:
+                await asyncio.sleep(0.05)
+                await send(producer, b"0")
+                async with asyncio.timeout(10):
+                    await got.enough.wait()
+                await one.unsubscribe("T")
+                async with asyncio.timeout(10):
+                    while any(queue.topic == "T" for queue in one.assignment):
+                        await asyncio.sleep(0.05)
+
+    asyncio.run(scene())
