@@ -152,7 +152,7 @@ def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> Non
                     assert batch is not None
                     assert batch.table[FrameColumn.KIND] != FrameKind.PLAIN
                     batch.table[FrameColumn[column]] += shift
-                    cluster.access.guard.refuse(channel, batch)
+                    cluster.access.guard.refuse(channel, batch, 0, batch.count)
                     assert len(refused) == shift, column
                     assert batch.table[FrameColumn.FLAG] & 1 == shift
                 refused.clear()

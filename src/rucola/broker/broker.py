@@ -190,6 +190,10 @@ class Broker:
         """Serve all frames of one read."""
         self._handler.frames_received(channel, batch)
 
+    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        """Serve frames that were put off."""
+        self._handler.rest_received(channel, batch, first)
+
     def channel_closed(self, channel: Channel) -> None:
         """Forget the client at the other end."""
         services = self.services

@@ -33,6 +33,8 @@ _SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
 _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
+_JUDGED_ROWS = 128
+"""Rows that access control looks at in one go, a signature each."""
 
 
 class RequestHandler:
@@ -57,7 +59,7 @@ class RequestHandler:
         before_read: Callable[[], None],
         waiters: FlushWaiters | None,
         waiting_max: int,
-        guard: Callable[[Channel, FrameBatch], None] | None = None,
+        guard: Callable[[Channel, FrameBatch, int, int], None] | None = None,
     ) -> None:
         self.stopping = False
         self._guard = guard
@@ -74,13 +76,20 @@ class RequestHandler:
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serve all frames of one read, in their order."""
+        self.rest_received(channel, batch, 0)
+
+    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        """Serve the frames from row ``first`` on, as many as one turn of the loop has time for."""
         if self.stopping:
-            _send_away(channel, batch)
+            _send_away(channel, batch, first)
             return
-        if self._guard is not None:
-            self._guard(channel, batch)
         table, count = batch.table, batch.count
-        row = 0
+        if self._guard is not None:
+            if first >= batch.judged:
+                batch.judged = min(first + _JUDGED_ROWS, count)
+                self._guard(channel, batch, first, batch.judged)
+            count = batch.judged
+        row = first
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
@@ -97,6 +106,10 @@ class RequestHandler:
                     _log.exception("request of %s failed", channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             row = last
+            if kind != _SEND and row < batch.count and channel.turn_is_over():
+                break
+        if row < batch.count:
+            channel.put_off(batch, row)
 
     def process(self, channel: Channel, command: RemotingCommand) -> None:
         """Serve a plain request that had to wait before it was let through."""
@@ -132,10 +145,10 @@ def _run_end(table: array[int], row: int, count: int) -> int:
     return row + 1 + (same.index(0) if 0 in same else len(same))
 
 
-def _send_away(channel: Channel, batch: FrameBatch) -> None:
+def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
     """The broker stops: tell every client to go elsewhere, in the way that its version understands."""
     table = batch.table
-    for row in range(batch.count):
+    for row in range(first, batch.count):
         base = row * ROW_WIDTH
         if table[base + _FLAG] & FLAG_RESPONSE:
             continue

@@ -150,8 +150,15 @@ class NameServer:
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serve all frames of one read."""
+        self.rest_received(channel, batch, 0)
+
+    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        """Serve the frames from row ``first`` on, as many as one turn of the loop has time for."""
         table = batch.table
-        for row in range(batch.count):
+        for row in range(first, batch.count):
+            if row > first and channel.turn_is_over():
+                channel.put_off(batch, row)
+                return
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue

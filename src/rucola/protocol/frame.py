@@ -58,12 +58,14 @@ class FrameBatch:
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
         send_answers: of each frame what it says of a message that was sent, kept here by who reads it.
+        judged: rows that access control has looked at, kept here by it.
     """
 
-    __slots__ = ("count", "send_answers", "source", "table", "view")
+    __slots__ = ("count", "judged", "send_answers", "source", "table", "view")
 
     def __init__(self, source: bytearray, view: memoryview, table: array[int], count: int) -> None:
         self.send_answers: list[SendAnswer | None] | None = None
+        self.judged = 0
         self.source = source
         self.view = view
         self.table = table
@@ -123,6 +125,16 @@ class FrameReader:
         self._start = 0  # of the bytes not yet handed out
         self._end = 0
         self._wanted = len(self._source)  # size of the next buffer
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the buffer is larger than in ordinary use, or the next one will be."""
+        return self._wanted > self._capacity or len(self._source) > self._capacity
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether a frame that is not complete needs a larger buffer than in ordinary use."""
+        return self._wanted > self._capacity
 
     @property
     def begun_bytes(self) -> int:

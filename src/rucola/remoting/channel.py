@@ -19,6 +19,7 @@ from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
+from rucola.remoting.turn import ANSWER_BYTES
 
 if TYPE_CHECKING:
     from rucola.remoting.server import RemotingServer
@@ -53,16 +54,21 @@ class Channel(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_counted",
         "_frames_received",
+        "_gathered_bytes",
         "_gathering",
         "_invokes",
         "_loop",
         "_owed",
         "_parts",
         "_paused",
+        "_put_off",
         "_reader",
+        "_reading",
         "_server",
         "_transport",
+        "_waits_for_room",
         "active",
         "attributes",
         "begun_since",
@@ -86,7 +92,11 @@ class Channel(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._parts: list[Part] = []
         self._gathering = False
+        self._counted = self._gathered_bytes = 0  # parts whose lengths are known, and their sum
+        self._reading = True
         self._paused = False
+        self._put_off: tuple[FrameBatch, int] | None = None
+        self._waits_for_room = False
         self._owed = 0
         self.held_back = False
         self._invokes: ResponseTable | None = None
@@ -122,9 +132,8 @@ class Channel(asyncio.BufferedProtocol):
         """
         self._owed += size + _REQUEST_BYTES
         if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
-            if not self._paused and self._transport is not None and not self._transport.is_closing():
-                self._transport.pause_reading()
             self.held_back = True
+            self._stop_reading()
 
     def settle(self, size: int) -> None:
         """A request for which ``owe`` was called with the same ``size`` was answered, or never will be."""
@@ -132,6 +141,26 @@ class Channel(asyncio.BufferedProtocol):
         if self.held_back and self._owed <= self._server.options.outbound_bytes_high // 4:
             self.held_back = False
             self._read_on()
+
+    def turn_is_over(self) -> bool:
+        """Whether further requests of this read should wait for the next turn of the loop; see ``put_off``."""
+        self._gathered_bytes += sum(map(len, self._parts[self._counted :]))
+        self._counted = len(self._parts)
+        return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
+
+    def put_off(self, batch: FrameBatch, row: int) -> None:
+        """Hand the rows from ``row`` on to ``handler.rest_received`` with the next turn of the loop.
+
+        Nothing more is read before they were served; with answers that the peer does not take they wait for that too.
+        """
+        self._put_off = batch, row
+        self._stop_reading()
+        self._loop.call_soon(self._serve_rest)
+
+    def room_found(self) -> None:
+        """There is room again for a large frame that this connection has begun."""
+        self._waits_for_room = False
+        self._read_on()
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         """Ask the client and wait for its answer.
@@ -201,6 +230,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: where the next bytes go."""
+        while self._put_off is not None:  # a transport that reads once more although it was told not to
+            self._serve_rows(*self._put_off)
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -209,6 +240,8 @@ class Channel(asyncio.BufferedProtocol):
         self._gathering = True
         try:
             batch = self._reader.received(nbytes)
+            if self._reader.is_large:
+                self._large_frame()
             if batch is not None:
                 self.framed = True
                 if self._invokes:
@@ -217,20 +250,14 @@ class Channel(asyncio.BufferedProtocol):
                 if batch.count > 1:
                     self._server.linger.expect_more(self._loop)
         except FormatError as error:
-            self._server.refused(self, error)
-            self.close()
-            return
+            self._refuse(error)
         finally:
-            if self._parts:
-                self._flush()
-            else:
-                self._gathering = False
+            self._flush_gathered()
 
     def pause_writing(self) -> None:
         """Called by the event loop: the peer does not take its answers, so it may not ask for more."""
-        if not self.held_back and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
         self._paused = True
+        self._stop_reading()
 
     def resume_writing(self) -> None:
         """Called by the event loop: the peer caught up."""
@@ -243,6 +270,7 @@ class Channel(asyncio.BufferedProtocol):
         self.closed = True
         self._transport = None
         self._parts = []
+        self._put_off = None
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)
@@ -253,6 +281,7 @@ class Channel(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         parts, self._parts = self._parts, []
         self._gathering = False
+        self._counted = self._gathered_bytes = 0
         transport = self._transport
         if transport is None or not parts:
             return
@@ -265,10 +294,56 @@ class Channel(asyncio.BufferedProtocol):
             self._server.overrun(self)
             transport.abort()
 
+    def _flush_gathered(self) -> None:
+        if self._parts:
+            self._flush()
+        else:
+            self._gathering = False
+
+    def _refuse(self, error: FormatError) -> None:
+        self._server.refused(self, error)
+        self.close()
+
+    def _serve_rest(self) -> None:
+        """Go on with what was put off, unless there is a reason not to; ``_read_on`` comes back to it then."""
+        transport = self._transport
+        if self._put_off is None or self._paused or self.held_back or transport is None or transport.is_closing():
+            return
+        self._serve_rows(*self._put_off)
+        self._read_on()
+
+    def _serve_rows(self, batch: FrameBatch, row: int) -> None:
+        self._put_off = None
+        self._gathering = True
+        try:
+            self._server.handler.rest_received(self, batch, row)
+        except FormatError as error:
+            self._refuse(error)
+        finally:
+            self._flush_gathered()
+
+    def _large_frame(self) -> None:
+        """Account for a frame that needs more than the ordinary buffer, or did until now."""
+        if not self._reader.wants_more:
+            self._server.large_frames.ended(self)
+        elif not self._server.has_room(self, self._reader.begun_bytes):
+            self._waits_for_room = True
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+
     def _read_on(self) -> None:
+        """Read again, unless one of several reasons not to is left."""
         if self._paused or self.held_back or self._transport is None or self._transport.is_closing():
             return
-        self._transport.resume_reading()
+        if self._put_off is not None:
+            self._loop.call_soon(self._serve_rest)
+        elif not self._waits_for_room and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
 
     def _take_answers(self, batch: FrameBatch, invokes: ResponseTable) -> None:
         table = batch.table

@@ -19,8 +19,10 @@ from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.channel import Channel, Part
 from rucola.remoting.connection_watch import ConnectionWatch
+from rucola.remoting.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.linger import Linger
 from rucola.remoting.tls_listener import ServerTls, TlsListener
+from rucola.remoting.turn import Turn
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import server_context
@@ -51,10 +53,13 @@ class FramesHandler(Protocol):
     """What a server does with frames."""
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handle all complete frames of one read; ``batch`` is valid during this call only.
+        """Handle all complete frames of one read; ``batch`` is valid during this call, and while rows are put off.
 
         Rows with bit 0 of FLAG set are answers to ``Channel.invoke``, already delivered: skip them.
         """
+
+    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        """Go on at row ``first``, which was given to ``channel.put_off``."""
 
     def channel_closed(self, channel: Channel) -> None:
         """``channel`` is gone; called once per channel."""
@@ -72,6 +77,7 @@ class ServerOptions:
         stalled_timeout_ms: a peer that is not read because of its unsent answers, and takes none so long, is closed.
         connections_max: connections at a time; connections_per_address_max: of them from one address.
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
+        begun_bytes_max: of all connections together, of frames larger than that which are not complete.
         outbound_bytes_high: unsent answers above which the connection is not read.
         outbound_bytes_max: unsent answers above which the connection is dropped.
         close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
@@ -86,6 +92,7 @@ class ServerOptions:
     connections_max: int = 8192
     connections_per_address_max: int = 4096
     receive_bytes: int = 256 * 1024
+    begun_bytes_max: int = 128 * 1024 * 1024
     outbound_bytes_high: int = 1024 * 1024
     outbound_bytes_max: int = 256 * 1024 * 1024
     close_grace_ms: int = 3_000
@@ -118,6 +125,9 @@ class RemotingServer:
         self.options = options or ServerOptions()
         self.channels: set[Channel] = set()
         self.linger = Linger()
+        self.turn = Turn()
+        self.large_frames = LargeFrames(self.options.begun_bytes_max)
+        self._room_timer: asyncio.TimerHandle | None = None
         self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
         self._server: asyncio.Server | TlsListener | None = None
@@ -171,6 +181,8 @@ class RemotingServer:
         """Stop accepting, send what is gathered, close every connection; returns when all are closed."""
         if self._looking is not None:
             await self._looking.stop()
+        if self._room_timer is not None:
+            self._room_timer.cancel()
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -206,9 +218,29 @@ class RemotingServer:
         """``channel`` is gone."""
         self.channels.discard(channel)
         self._watch.closed(channel)
+        self.large_frames.ended(channel)
         self.handler.channel_closed(channel)
         if not self.channels and self._all_closed is not None:
             self._all_closed.set()
+
+    def has_room(self, channel: Channel, size: int) -> bool:
+        """Whether ``channel``, which has ``size`` bytes of a large frame, may be read on; else it is told later."""
+        loop = asyncio.get_running_loop()
+        if self.large_frames.grew(channel, size, loop.time()):
+            return True
+        if self._room_timer is None:
+            self._room_timer = loop.call_later(RETRY_S, self._look_for_room)
+        return False
+
+    def _look_for_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        for channel in self.large_frames.slow(loop.time()):
+            self._log(channel.remote_address, "a large frame that does not come on while others wait for its room")
+            self.large_frames.ended(channel)
+            channel.abort()
+        for channel in self.large_frames.admit():
+            channel.room_found()
+        self._room_timer = loop.call_later(RETRY_S, self._look_for_room) if self.large_frames.waiting else None
 
     def refused(self, channel: Channel, error: FormatError) -> None:
         """``channel`` sent something that is no frame."""

@@ -133,13 +133,13 @@ class AccessGuard:
         self._cold_reads = cold_reads
         self._process = process
 
-    def refuse(self, channel: Channel, batch: FrameBatch) -> None:
-        """Answer the requests of ``batch`` that are not allowed and turn their rows into ones that nobody serves.
+    def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
+        """Answer the requests in rows ``first`` to ``last`` that are not allowed and turn them into rows of nobody.
 
         So are rows turned of requests that can be judged only when a message was fetched; they are served after that.
         """
         table, name = batch.table, ""
-        for row in range(batch.count):
+        for row in range(first, last):
             base = row * ROW_WIDTH
             if table[base + _FLAG] & FLAG_RESPONSE:
                 continue

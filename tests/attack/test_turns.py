@@ -1,0 +1,219 @@
+"""What one read may cost the others: answers in pieces, turns of the event loop that end, room for large frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.attack.guarded import ALICE, Guarded, signed
+from tests.brokers import Cluster, run
+
+from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.namesrv.admin_processor import NamesrvAdminProcessor
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand, decode_frame
+from rucola.remoting import turn
+from rucola.remoting.large_frames import GRACE_S, LargeFrames
+from rucola.remoting.server import RemotingServer, ServerOptions
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+VALUE = 200_000
+KV_LIST = {"namespace": "n"}
+
+
+@asynccontextmanager
+async def name_server() -> AsyncIterator[NameServer]:
+    server = NameServer(NamesrvConfig(listen_port=0))
+    server._kv_config.put("n", "k", "v" * VALUE)
+    await server.start()
+    yield server
+    await server.shutdown()
+
+
+async def connected(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def answer(reader: asyncio.StreamReader) -> RemotingCommand:
+    head = await reader.readexactly(4)
+    return decode_frame(head + await reader.readexactly(int.from_bytes(head, "big")))
+
+
+def requests(code: int, count: int, fields: dict[str, str]) -> bytes:
+    return b"".join(RemotingCommand(code, number, ext_fields=fields).encode() for number in range(count))
+
+
+def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """123 KB of pipelined requests were answered whole once: 2.9 GB, and others waited for seconds."""
+    served = 0
+    get_list = NamesrvAdminProcessor.get_kv_list
+
+    def counted(self: Any, *arguments: Any) -> RemotingCommand:
+        nonlocal served
+        served += 1
+        return get_list(self, *arguments)
+
+    monkeypatch.setattr(NamesrvAdminProcessor, "get_kv_list", counted)
+
+    async def play() -> None:
+        async with name_server() as server:
+            reader, writer = await connected(server.address)
+            writer.write(requests(RequestCode.GET_KVLIST_BY_NAMESPACE, 500, KV_LIST))
+            other_reader, other_writer = await connected(server.address)
+            for number in range(20):
+                other_writer.write(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, number).encode())
+                assert (await answer(other_reader)).opaque == number
+            await asyncio.sleep(0.1)
+            assert 0 < served < 200, "nobody takes the answers, so no more are made"
+            for number in range(500):
+                found = await answer(reader)
+                assert (found.opaque, found.code) == (number, 0) and len(found.body) > VALUE
+            assert served == 500
+            writer.write(requests(RequestCode.GET_BROKER_CLUSTER_INFO, 3, {}))
+            assert [(await answer(reader)).opaque for _ in range(3)] == [0, 1, 2], "it is read on"
+            writer.close()
+            other_writer.close()
+
+    run(play())
+
+
+def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turn, "TURN_S", -1.0)  # a turn is over when it begins
+    order: list[int] = []
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+            send = cluster.send_command("T", b"x").ext_fields
+            table = cluster.broker._processors
+            plain = table.process_row
+
+            def noted(channel: Any, batch: Any, row: int) -> None:
+                order.append(row)
+                plain(channel, batch, row)
+
+            table.process_row = noted  # type: ignore[method-assign]
+            connection = await cluster.connect()
+            frames = []
+            for number in range(60):
+                if number % 3 == 2:
+                    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, number, ext_fields=send, body=b"x")
+                else:
+                    command = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, number)
+                frames.append(command.encode())
+            connection._writer.write(b"".join(frames))
+            opaques = [(await answer(connection._reader)).opaque for _ in range(60)]
+            assert sorted(opaques) == list(range(60))
+            sends = [opaque for opaque in opaques if opaque % 3 == 2]
+            assert sends == sorted(sends)
+            assert order == [row for row in range(60) if row % 3 != 2]
+            connection._writer.close()
+
+    run(play())
+
+
+def test_signed_requests_are_judged_once_however_many_turns_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is judged twice would be refused: its nonce was used."""
+    monkeypatch.setattr(turn, "TURN_S", -1.0)
+
+    async def play() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            connection = await cluster.connect()
+            frames = []
+            for number in range(300):
+                command = cluster.send_command("A") if number % 2 else cluster.pull_command("A", group="GA")
+                command.opaque = number
+                frames.append(signed(command, ALICE).encode())
+            connection._writer.write(b"".join(frames))
+            codes = {}
+            for _ in range(300):
+                found = await answer(connection._reader)
+                codes[found.opaque] = found.code
+            assert sorted(codes) == list(range(300)) and 16 not in codes.values()
+            assert cluster.access.guard.refused == 0
+            connection._writer.close()
+
+    run(play())
+
+
+class Drain:
+    """Takes frames and answers nothing."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def frames_received(self, _channel: Any, batch: Any) -> None:
+        self.frames += batch.count
+
+    def rest_received(self, *_: Any) -> None:
+        raise AssertionError
+
+    def channel_closed(self, _channel: Any) -> None:
+        pass
+
+
+def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> None:
+    """130 unfinished frames of 15 MiB: 2.26 GB were held, for minutes."""
+
+    async def play() -> None:
+        handler = Drain()
+        server = RemotingServer(
+            handler, "127.0.0.1", 0, ServerOptions(receive_bytes=64 * 1024, begun_bytes_max=4 << 20)
+        )
+        await server.start()
+        frame = RemotingCommand(RequestCode.HEART_BEAT, body=bytes(3 << 20)).encode()
+        begun = []
+        for _ in range(12):
+            reader, writer = await connected(server.address)
+            writer.write(frame[: 2 << 20])
+            begun.append((reader, writer))
+        await settle()
+        large = server.large_frames
+        assert large.waiting and large.total_bytes < 12 << 20
+        reader, writer = last = await connected(server.address)
+        writer.write(frame)
+        await settle()
+        for _ in range(40):
+            advance(0.25)
+            await settle()
+            if handler.frames:
+                break
+        assert handler.frames == 1, "a frame that comes on finds room"
+        begun[-1][1].write(frame[2 << 20 :])
+        for _ in range(40):
+            advance(0.25)
+            await settle()
+        assert large.total_bytes <= 4 << 20
+        for _, writer in (*begun, last):
+            writer.close()
+        await settle()
+        await server.close()
+
+    run_stepped(play())
+
+
+def test_room_for_large_frames() -> None:
+    a, b, c = object(), object(), object()
+    room: Any = LargeFrames(10)
+    assert room.grew(a, 20, 0.0), "one alone always has room"
+    assert not room.grew(b, 5, 0.0) and room.waiting == 1
+    assert room.slow(GRACE_S) == [] and room.slow(GRACE_S + 0.1) == [a]
+    room.ended(a)
+    assert room.slow(100.0) == [] and room.admit() == [b] and not room.waiting
+    assert room.grew(b, 11, 1.0)
+    assert not room.grew(c, 3, 1.0) and not room.grew(b, 12, 1.0)
+    assert room.slow(100.0) == [], "who waits is not slow"
+    assert room.admit() == [b], "all that hold room wait: the oldest goes on"
+    room.ended(b)
+    room.ended(c)
+    room.ended(c)
+    assert (room.total_bytes, room.waiting) == (0, 0)
