@@ -34,7 +34,7 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, RecordColumn, WalkStop
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
-from rucola.formats._message_cy import encode_rows, hash_utf8, walk_records, write_blank
+from rucola.formats._message_cy import encode_rows, fit_rows, hash_utf8, walk_records, write_blank
 from rucola.formats._send_cy import expand_batch, inspect_rows
 from rucola.formats.checksum import crc32
 from rucola.formats.compression import decompress
@@ -58,6 +58,7 @@ __all__ = [
     "encode_rows",
     "expand_batch",
     "fill_row",
+    "fit_rows",
     "hash_utf8",
     "inspect_rows",
     "message_from_row",

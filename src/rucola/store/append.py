@@ -73,6 +73,7 @@ class MessageAppender:
         born_host: bytes,
         suffix: bytes | None = None,
         together: bool = False,
+        store_host: bytes | None = None,
     ) -> PutMessageStatus:
         """Appends rows of a frame table, all of ``topic``.
 
@@ -81,6 +82,7 @@ class MessageAppender:
             born_host: of the sender, 8 or 20 bytes.
             suffix: property text added to each message; ``MessageStore.property_suffix`` when None.
             together: the rows are the members of a batch: all go into one segment, or none is stored.
+            store_host: of the broker that stored them first, 8 or 20 bytes; this one's when None.
 
         Returns:
             PUT_OK when all rows are stored. Otherwise the rows that are not have PHYSICAL_OFFSET -1; the others are.
@@ -94,9 +96,13 @@ class MessageAppender:
             offsets = self._queues.next_offsets(topic)
         if suffix is None:
             suffix = log.suffix
-        done = log.append_rows(source, view, table, first, last, topic, offsets, born_host, suffix, together)
+        done = log.append_rows(
+            source, view, table, first, last, topic, offsets, born_host, suffix, together, store_host
+        )
         if done < last:
-            status = self._append_rest(source, view, table, done, last, topic, offsets, born_host, suffix, together)
+            status = self._append_rest(
+                source, view, table, done, last, topic, offsets, born_host, suffix, together, store_host
+            )
         self._stats.put_messages += last - first
         self._flush.wake()
         self._on_append()
@@ -114,6 +120,7 @@ class MessageAppender:
         born_host: bytes,
         suffix: bytes,
         together: bool,
+        store_host: bytes | None,
     ) -> PutMessageStatus:
         """Goes on where the log refused row ``done``."""
         log, status = self._log, _OK
@@ -133,7 +140,9 @@ class MessageAppender:
                 done += 1
                 if done == last:
                     break
-            done = log.append_rows(source, view, table, done, last, topic, offsets, born_host, suffix, together)
+            done = log.append_rows(
+                source, view, table, done, last, topic, offsets, born_host, suffix, together, store_host
+            )
         return status
 
     def _note_refusal(self) -> None:
@@ -194,14 +203,19 @@ class MessageAppender:
             properties = self._without_crc(message.properties)
             table[row * ROW_WIDTH + FrameColumn.PROPERTIES_LEN] = len(properties)
             source += message.body + properties
-        own_host = self._log.store_host
-        self._log.store_host = head.store_host or own_host
-        try:
-            status = self.append_rows(
-                source, memoryview(source), table, 0, len(messages), head.topic, head.born_host, b"", len(messages) > 1
-            )
-        finally:
-            self._log.store_host = own_host
+        together = len(messages) > 1
+        status = self.append_rows(
+            source,
+            memoryview(source),
+            table,
+            0,
+            len(messages),
+            head.topic,
+            head.born_host,
+            b"",
+            together,
+            head.store_host,
+        )
         return [self._result(table, row, status) for row in range(len(messages))]
 
     def _check(self, message: StoreMessage) -> PutMessageStatus:

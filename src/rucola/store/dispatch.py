@@ -123,10 +123,15 @@ class Dispatcher:
         count = 0
         try:
             while self.position < end:
-                file = self.log.queue.find(self.position)
-                if file is None:
-                    raise StoreDamagedError(self.log.queue.path, self.position, "no such segment", "verify the store")
+                position = self.position
+                file = self.log.queue.find(position)
+                if file is None or not file.start <= position < file.end:
+                    raise StoreDamagedError(self.log.queue.path, position, "no such segment", "verify the store")
                 count += self._dispatch_batch(file, end, queues_from, index_from)
+                if self.position <= position:
+                    raise StoreDamagedError(
+                        file.path, position - file.start, f"no record ends before {end}", "verify the store"
+                    )
             if self.index is not None and self.index.due:
                 self.index.catch_up(self.position)
         finally:

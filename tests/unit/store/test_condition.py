@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.store.stores import SEGMENT, config, message
+from tests.unit.store.stores import SEGMENT, config, message, opened
 
-from rucola.errors import DiskError, DiskFullError
-from rucola.runtime.files import Files
+from rucola.errors import DiskFullError
+from rucola.runtime import files as files_module
+from rucola.runtime.files import Files, MappedSegment
 from rucola.store.condition import StoreCondition
 from rucola.store.log.allocate import SegmentAllocator
-from rucola.store.log.multi_path import MultiPathMappedFileQueue
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState
 from rucola.testing.clock import ManualClock
@@ -78,22 +81,50 @@ def fill_segment(store: MessageStore) -> PutMessageStatus:
     return status
 
 
+class CannotMap(Files):
+    """Segments of the log are not mapped while ``error`` says why: not opened, or opened and not mapped."""
+
+    def __init__(self) -> None:
+        self.error = 0
+        self.at = ""
+
+    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        with pytest.MonkeyPatch.context() as patch:
+            if self.error and "/commitlog/" in path:
+                patch.setattr(files_module.os if self.at == "open" else files_module.mmap, self.at, self._refuse)
+            return super().open_segment(path, size, writable)
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise OSError(self.error, os.strerror(self.error))
+
+
+@pytest.mark.parametrize("options", [{}, {"write_without_mmap": True}, {"transient_store_pool_enable": True}])
+@pytest.mark.parametrize(("at", "error"), [("open", errno.EMFILE), ("open", errno.EIO), ("mmap", errno.ENOMEM)])
 def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next_append(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, error: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
     """The allocating thread has nothing to do: nobody would ever say that there is space again."""
-    store = MessageStore(config(tmp_path), Files(), ManualClock())
+    disk = CannotMap()
+    store = MessageStore(config(tmp_path, **options), disk, ManualClock())
     store.load()
     store.start()
-
-    def refuse(self: object, start: int) -> None:
-        raise DiskError("segment", "map", f"no memory for {start}")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MultiPathMappedFileQueue, "append", refuse)
-        assert fill_segment(store) is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    disk.error, disk.at = error, at
+    assert fill_segment(store) is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert store.state is StoreState.RUNNING
-    assert store.put_message(message(1, size=1000)).status is PutMessageStatus.PUT_OK
+    end = store.max_offset
+    for number in range(2):
+        assert store.put_message(message(number, size=1000)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    assert [file.start for file in store._log.queue.segments] == [0]
+    assert store.max_offset == end
+    disk.error = 0
+    assert store.put_message(message(1, size=1000)).physical_offset == SEGMENT
+    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT]
+    assert fill_segment(store) is PutMessageStatus.PUT_OK
+    store.flush_soon()
+    store.shutdown()
+    store = opened(tmp_path)
+    assert not store.recovered
+    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT, 2 * SEGMENT]
     store.shutdown()
 
 

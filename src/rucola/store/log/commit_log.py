@@ -19,7 +19,7 @@ from contextlib import suppress
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, encode_rows, write_blank
+from rucola.formats.message import BLANK, MAGIC_BLANK, encode_rows, fit_rows, write_blank
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files, MappedSegment
 from rucola.runtime.logs import event
@@ -40,6 +40,8 @@ _POPULATE_BYTES = 1 << 20
 """So much of the segment ahead is brought into memory at once; takes some tenths of a millisecond."""
 _HELD_BACK_MS_PER_S = 500
 """How fast store times go on while the wall clock is behind them, so that it comes to be ahead again."""
+_START_BYTES = 8
+"""Length and magic number of a record."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
 """Most a record takes beside topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank."""
 
@@ -169,17 +171,25 @@ class CommitLog(LogReader):
         born_host: bytes,
         suffix: bytes,
         together: bool = False,
+        store_host: bytes | None = None,
     ) -> int:
         """Encodes rows into the log, over segment borders where needed.
 
         Args:
+            store_host: written into the records instead of this broker's.
             together: all rows lie in one segment, as the members of a batch must.
 
         Returns:
             The first row not stored: ``last``, or an earlier one, and ``refusal`` says why.
         """
         self.store_timestamp_ms = now = self.now_ms()
-        begin = first
+        host = store_host or self.store_host
+        if (
+            together
+            and last - first > 1
+            and not self._make_room(source, table, first, last, topic, len(queue_offsets), born_host, host, suffix)
+        ):
+            return first
         while True:
             file, target = self._file, self._target
             assert file is not None and target is not None
@@ -203,7 +213,7 @@ class CommitLog(LogReader):
                     topic,
                     queue_offsets,
                     born_host,
-                    self.store_host,
+                    host,
                     now,
                     suffix,
                     crc32,
@@ -213,9 +223,6 @@ class CommitLog(LogReader):
                 # Rows before the bad one were written; each tells its place, and the places of old runs are lower.
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
-                if together and done > begin:
-                    self._take_back(table, begin, done, queue_offsets)
-                    return begin
                 return self._advance(table, first, done, queue_offsets)
             if done == last:
                 return self._advance(table, first, done, queue_offsets)
@@ -223,21 +230,45 @@ class CommitLog(LogReader):
                 self._take_back(table, first, done, queue_offsets)
                 run.grow()
                 continue
-            if together:
-                self._take_back(table, begin, done, queue_offsets)
-                done = begin
             if self._advance(table, first, done, queue_offsets) < done:
                 return first
             first = done
-            if not self._roll(table, first, last if together else first + 1, len(topic) + len(suffix)):
+            if not self._roll(table, first, first + 1, len(topic) + len(suffix)):
                 return first
+
+    def _make_room(
+        self,
+        source: bytes | bytearray,
+        table: array[int],
+        first: int,
+        last: int,
+        topic: bytes,
+        queue_count: int,
+        born_host: bytes,
+        host: bytes,
+        suffix: bytes,
+    ) -> bool:
+        """Sees to it that all rows fit into the segment in use; False, with ``refusal`` set, when that cannot be.
+
+        Found out before any of them is encoded: what a reader of the files has seen is never taken back.
+        """
+        file = self._file
+        assert file is not None
+        space, lengths = file.end - self.written_offset, (len(topic), queue_count, len(born_host), len(host))
+        try:
+            if fit_rows(source, table, first, last, space, *lengths, suffix, self._record_crc) == last:
+                return True
+        except ValueError:
+            self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
+            return False
+        return self._roll(table, first, last, len(topic) + len(suffix))
 
     def _advance(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> int:
         """Makes encoded rows part of the log; ``done``, or ``first`` when they could not be written."""
         if done > first:
             row = (done - 1) * ROW_WIDTH
             end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
-            if self._run is not None and not self._write(self._run.view[: end - self.written_offset]):
+            if self._run is not None and not self._write(self._run.view[: end - self.written_offset], done - first):
                 self._take_back(table, first, done, queue_offsets)
                 return first
             self.written_offset = end
@@ -247,11 +278,12 @@ class CommitLog(LogReader):
                 self._attend(end)
         return done
 
-    def _write(self, content: bytes | memoryview) -> bool:
+    def _write(self, content: bytes | memoryview, records: int = 1) -> bool:
         """Writes ``content`` behind the end of the log; False, with ``refusal`` set, when it is not in the file.
 
         A part of it may have got there. No recovery shall take that for messages that were stored once others are in
-        their place, so it is erased before the next write.
+        their place, so it is erased before the next write. No reader of the files shall either: of several records the
+        start of the first is written last, and before that there is none. A part of one record is none anyhow.
         """
         file = self._file
         assert file is not None
@@ -259,7 +291,10 @@ class CommitLog(LogReader):
         try:
             self._erase()
             self._left_behind = len(content)
-            file.segment.write(self.written_offset - file.start, content)
+            position, hidden = self.written_offset - file.start, _START_BYTES if records > 1 else 0
+            if hidden:
+                file.segment.write(position + hidden, content[hidden:])
+            file.segment.write(position, content[:hidden] if hidden else content)
         except DiskError as error:
             event(_log, logging.ERROR, "messages cannot be written", offset=self.written_offset, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
@@ -319,12 +354,14 @@ class CommitLog(LogReader):
         self.unwritten = False
         try:
             self._allocator.take(file.end)
-            if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
-                return False
-            following = self.queue.append(file.end)
+            following = self.queue.prepare(file.end)
         except DiskError as error:
             event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            return False
+        # From here on nothing fails: a blank record that is there is final, also for readers of the files.
+        if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
+            following.close()
             return False
         if file.pending is not None:
             # A buffer keeps what was in it when it served another segment.
@@ -333,6 +370,7 @@ class CommitLog(LogReader):
             write_blank(target.buffer, position, file.size - position)
         if self.pool is not None:
             following.pending = self.pool.borrow()
+        self.queue.publish(following)
         self._use(following, following.start)
         self.written_offset = following.start
         if self._direct:
@@ -365,17 +403,11 @@ class CommitLog(LogReader):
             self._attend(end)
 
     def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
-        """Gives queue offsets back of rows that will be encoded once more, or not at all, and erases their records.
+        """Gives queue offsets back of rows that will be encoded once more, or not at all: they are in a ``RunBuffer``.
 
-        A recovery would take a record that was left behind the end of the log for one that was stored.
+        What is encoded straight into a segment is never taken back.
         """
-        file = self._file
-        assert file is not None
         for index in range(done - 1, first - 1, -1):
             row = index * ROW_WIDTH
             if table[row + FrameColumn.SYS_FLAG] & 0xC not in (4, 12):
                 queue_offsets[table[row + FrameColumn.QUEUE_ID]] = table[row + FrameColumn.QUEUE_OFFSET]
-            if self._run is None:
-                position = table[row + _PHYSICAL_OFFSET] - file.start
-                size = table[row + _RECORD_SIZE]
-                file.target.view[position : position + size] = bytes(size)

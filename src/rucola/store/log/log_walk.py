@@ -48,4 +48,7 @@ def records_of_kind(
                 yield view[begin : begin + table[base + RecordColumn.RECORD_SIZE]]
         if stop == WalkStop.TORN:
             return
-        physical_offset = file.end if stop == WalkStop.BLANK else file.start + position
+        following = file.end if stop == WalkStop.BLANK else file.start + position
+        if following <= physical_offset:
+            return
+        physical_offset = following

@@ -174,14 +174,40 @@ class MappedFileQueue:
         return path
 
     def append(self, start: int) -> MappedFile:
-        """Takes up the segment that starts at ``start``, created now if ``create`` was not called before."""
+        """Takes up the segment that starts at ``start``, created now if ``create`` was not called before.
+
+        Raises:
+            DiskError: it cannot be created or mapped; the list is as it was.
+        """
+        file = self.prepare(start)
+        self.publish(file)
+        return file
+
+    def prepare(self, start: int) -> MappedFile:
+        """The segment that starts at ``start``, mapped, in no list yet: nobody else sees it before ``publish``.
+
+        Raises:
+            DiskError: it cannot be created or mapped.
+        """
         path = self.create(start)
         allocated = self.segment_bytes if self._allocate_whole else 0
         file = MappedFile(
             self._files, path, start, self.segment_bytes, self._writable, allocated, self._scattered, self._on_map
         )
-        self.segments.append(file)
+        _ = file.segment
         return file
+
+    def publish(self, file: MappedFile) -> None:
+        """Takes up a segment that ``prepare`` made.
+
+        Raises:
+            StoreDamagedError: it does not follow the last one, so that ``find`` would give wrong ones.
+        """
+        if self.segments and self.segments[-1].end != file.start:
+            raise StoreDamagedError(
+                file.path, 0, f"the segment is not the one that follows {self.segments[-1].path}", "verify the store"
+            )
+        self.segments.append(file)
 
     def remove_after(self, offset: int) -> list[str]:
         """Removes the segments that start behind ``offset``, last first; returns the paths.
