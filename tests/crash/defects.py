@@ -16,7 +16,6 @@ from rucola.formats.segment_name import segment_name
 from rucola.store.condition import StoreCondition
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
-from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
@@ -86,7 +85,7 @@ _work = FlushService._work
 
 
 def _work_in_spite_of_failure(self: FlushService) -> None:
-    self.failed = False
+    self._failed = False
     _work(self)
 
 
@@ -268,11 +267,6 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
         "put",
         "EIO once",
         plant(MessageStore, "dispatch", _dispatch_raises),
-    ),
-    "records of a refused batch left behind the end of the log": (
-        "batch",
-        "ENOSPC once",
-        plant(CommitLog, "_make_room", lambda self, *rows: True),
     ),
     "keys of a record that two index files share counted in one of them": (
         "missing_queue",

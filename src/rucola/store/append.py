@@ -149,7 +149,7 @@ class MessageAppender:
         """The disk did not take what was to be appended."""
         log, condition = self._log, self._condition
         if log.failed:
-            self._flush.failed = True
+            self._flush.fail()
             condition.fail()
             condition.tell()
         elif log.unwritten:

@@ -111,8 +111,8 @@ class MessageStore:
         try:
             end = opening.open()
             self.recovered = opening.recovered
-            self._flush.flushed_offset = self._log.written_offset = end.physical_offset
-            self._log.store_timestamp_ms = self._flush.flushed_timestamp_ms = end.store_timestamp_ms
+            self._log.loaded(end.physical_offset, end.store_timestamp_ms)
+            self._flush.loaded(end.physical_offset, end.store_timestamp_ms)
             self._keeper.load()
             self._reader.loaded(end.physical_offset, self._log.gaps)
         except BaseException:
@@ -145,7 +145,8 @@ class MessageStore:
             if self._condition.stop():
                 self._log.stop()
                 self._flush.stop()
-                self._flush.failed = self._flush.failed or not self._log.sound
+                if not self._log.sound:
+                    self._flush.fail()
                 self._catch_up()
                 if self._keeper.stop():
                     self._marks.lay_down()

@@ -102,14 +102,14 @@ def test_comes_as_it_was_sent(life):
 
 
 def test_clock_set_back_and_forth(life):
-    """Set back, time goes on at half speed until the clock is ahead again; a jump forward brings what is due by then.
+    """Set back, time goes on more slowly until the clock is ahead again; a jump forward brings what is due by then.
 
     Store times that stood still would bring all messages at once, and consumers' retries to the dead letters.
     """
     life.delay(b"back", 1)
     life.clock.set_wall_ms(life.clock.wall_ms() - 3_600_000)
     life.delay(b"behind", 2)
-    for advance_ms, expected in ((1999, []), (1, [b"back"]), (7998, [b"back"]), (2, [b"back", b"behind"])):
+    for advance_ms, expected in ((1111, []), (1, [b"back"]), (4443, [b"back"]), (1, [b"back", b"behind"])):
         life.clock.advance(advance_ms)
         life.deliver()
         assert life.delivered() == expected

@@ -20,8 +20,10 @@ from tests.unit.store.stores import (
     sync_config,
 )
 
-from rucola.errors import DiskFullError
-from rucola.runtime.files import Files
+from rucola.common.columns import WalkStop
+from rucola.errors import DiskError, DiskFullError, StoreDamagedError
+from rucola.runtime.files import Files, MappedSegment
+from rucola.store import dispatch
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
@@ -275,4 +277,73 @@ def test_a_failed_sync_of_queues_leaves_a_store_that_recovers(tmp_path: Path) ->
     assert (tmp_path / "abort").exists()
     store = opened(tmp_path)
     assert everything(store) == seen
+    store.shutdown()
+
+
+@pytest.mark.parametrize("wrong", ["twice", "walk"])
+def test_dispatch_that_comes_no_further_ends_with_an_error(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never returned: a list with one segment twice gives the wrong one for each offset behind it."""
+    store = opened(tmp_path)
+    while store.max_offset < SEGMENT:
+        store.put_message(message(0, size=3000))
+    store.put_message(message(1))
+    log, end = store._log, store.max_offset
+    if wrong == "twice":
+        log.queue.segments.insert(0, log.queue.segments[0])
+        problem = "no such segment"
+    else:
+        monkeypatch.setattr(dispatch, "walk_records", lambda *place: (0, place[2], WalkStop.LIMIT))
+        problem = f"no record ends before {end}"
+    with pytest.raises(StoreDamagedError, match=problem):
+        store._dispatcher.dispatch(end)
+    assert store._dispatcher.progress.current.position == (SEGMENT if wrong == "twice" else 0)
+    monkeypatch.undo()
+    if wrong == "twice":
+        del log.queue.segments[0]
+    store.shutdown()
+
+
+def test_a_segment_that_does_not_follow_is_not_taken_up(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    queue = store._log.queue
+    before = list(queue.segments)
+    for start in (0, 2 * SEGMENT):
+        with pytest.raises(StoreDamagedError, match="not the one that follows"):
+            queue.append(start)
+    assert queue.segments == before
+    (tmp_path / "commitlog" / f"{2 * SEGMENT:020d}").unlink()
+    store.shutdown()
+
+
+def test_a_queue_whose_next_segment_cannot_be_mapped_has_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(tmp_path)
+    fill(store, 100, topics=1, queues=1)
+    queue = store._queues.get(b"T0", 0)
+    mapping = Files.open_segment
+
+    def refuse(self: Files, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        if "/consumequeue/" in path:
+            raise DiskError(path, "map", os.strerror(errno.EMFILE))
+        return mapping(self, path, size, writable)
+
+    store.put_message(message(100, b"T0"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "open_segment", refuse)
+        assert store.dispatch() == 0
+    assert [file.start for file in queue.files.segments] == [0]
+    assert store.dispatch() == 1
+    assert [file.start for file in queue.files.segments] == [0, 2000]
+    store.shutdown()
+
+
+def test_records_of_a_kind_end_where_nothing_follows(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.put_message(message(0))
+    store._log.max_offset -= 1
+    assert list(store.records_of_kind(0, 4, 4, b"x")) == []
+    store._log.max_offset += 1
     store.shutdown()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
+from types import FrameType
+from typing import Any
 
 import pytest
-from tests.unit.store.stores import HOST
+from tests.unit.store.stores import HOST, opened
 
 from rucola.common.message import StoreMessage
 from rucola.store.config import FlushDiskType, MessageStoreConfig
+from rucola.store.log import commit_log
 from rucola.testing.crash_states import crash_states
 from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.store_life import ROOT, StoreLife, empty_disk
@@ -135,3 +141,33 @@ def test_queues_that_went_are_published_without_a_message() -> None:
     life.delete(b"Topic")
     life.keep()
     assert life.store._keeper._synced.queue_count == 0
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_flushed_time_is_never_newer_than_what_is_flushed(pooled: bool, tmp_path: Path) -> None:
+    """The flush thread comes between any two lines of an append; the checkpoint says that time to RocketMQ."""
+    store = opened(tmp_path, transient_store_pool_enable=pooled, flush_interval_commit_log_ms=60_000)
+    times = {0: 0}
+    flushes = 0
+
+    def trace(frame: FrameType, kind: str, _: object) -> Any:
+        nonlocal flushes
+        if frame.f_code.co_filename != commit_log.__file__:
+            return None
+        if kind == "line" and threading.current_thread() is threading.main_thread():
+            flushes += 1
+            store._flush.flush()
+            newest_ms = times.get(store._flush.flushed_offset)
+            assert newest_ms is None or store._flush.flushed_timestamp_ms <= newest_ms
+        return trace
+
+    before = sys.gettrace()
+    for number in range(80):
+        sys.settrace(trace)
+        try:
+            result = store.put_message(replace(message(number), body=bytes(1000)))
+        finally:
+            sys.settrace(before)
+        times[result.physical_offset + result.size] = result.store_timestamp_ms
+    assert flushes > 1000
+    store.shutdown()

@@ -93,7 +93,7 @@ class CommitService:
                         if file.pending is not None:
                             position = log.max_offset - file.start
                             file.segment.write(position, file.pending.view[position : stop - file.start])
-                        log.max_offset = stop
+                        log.show(stop, log.shown_timestamp_ms)
                         if stop == file.end and file.pending is not None:
                             self._pool.give_back(file.pending)
                             file.pending = None
@@ -114,7 +114,7 @@ class CommitService:
                     error=error,
                 )
                 return False
-            log.committed_timestamp_ms = timestamp_ms
+            log.show(log.max_offset, timestamp_ms)
             self._full = False
             return True
 

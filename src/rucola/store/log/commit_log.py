@@ -1,8 +1,9 @@
 """The commit log: every message of every topic, one after the other (``formats.message``, RocketMQ 5.3.3
 ``CommitLog``).
 
-One thread appends. ``max_offset`` is raised last, so that other threads (flush) see whole records only. Store times
-never decrease. A record never crosses a segment; a full segment ends with a blank record.
+One thread appends. ``max_offset`` is raised last, by ``show``, so that other threads see whole records only; all else
+here is the appending thread's. Store times never decrease. A record never crosses a segment; a full segment ends with a
+blank record.
 
 With a pool (``transient_store_pool``) records go to memory first, and ``max_offset`` is raised by ``CommitService``
 once they are in the file. How a segment is written is decided when it is taken into use. With ``writeWithoutMmap`` each
@@ -29,6 +30,7 @@ from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.multi_path import MultiPathMappedFileQueue
 from rucola.store.log.run_buffer import RunBuffer
+from rucola.store.log.store_time import StoreTime
 from rucola.store.log.transient_store_pool import PoolBuffer, TransientStorePool
 from rucola.store.log.warm import SegmentWarmer
 from rucola.store.results import PutMessageStatus
@@ -38,8 +40,6 @@ _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
 """So much of the segment ahead is brought into memory at once; takes some tenths of a millisecond."""
-_HELD_BACK_MS_PER_S = 500
-"""How fast store times go on while the wall clock is behind them, so that it comes to be ahead again."""
 _START_BYTES = 8
 """Length and magic number of a record."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
@@ -53,8 +53,8 @@ class CommitLog(LogReader):
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message of the fast road.
         written_offset: physical offset behind the newest record; without a pool the same as ``max_offset``.
-        store_timestamp_ms: store time of the newest record.
-        committed_timestamp_ms: with a pool, a store time not above that of the newest record below ``max_offset``.
+        store_timestamp_ms: store time of the newest record; not above it for who reads ``written_offset`` afterwards.
+        shown_timestamp_ms: a store time not above that of the newest record below the ``max_offset`` that is read next.
         pool: gives memory to new segments; None = they are written through their maps.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: the last write of a run found no space; another try may be made.
@@ -71,7 +71,7 @@ class CommitLog(LogReader):
         self.suffix = b""
         self.written_offset = 0
         self.store_timestamp_ms = 0
-        self.committed_timestamp_ms = 0
+        self.shown_timestamp_ms = 0
         self.pool: TransientStorePool | None = None
         self._run = RunBuffer(config.mapped_file_size_commit_log) if config.write_without_mmap else None
         if config.pooled:
@@ -79,10 +79,9 @@ class CommitLog(LogReader):
         self._direct = self.pool is None
         self.unwritten = self.failed = False
         self._left_behind = 0
-        self._held_back = (0, 0.0, 0)
         self._fail_fast = config.fast_fail_if_no_buffer_in_store_pool
         self.refusal = PutMessageStatus.PUT_OK
-        self._clock = clock
+        self._time = StoreTime(clock)
         self._directories = queue
         self._record_crc = config.enabled_append_prop_crc
         warmer = SegmentWarmer(files, config) if config.warm_maped_file_enable else None
@@ -102,8 +101,6 @@ class CommitLog(LogReader):
         if self.pool is not None:
             self.pool.start()
         self._directories.make_directories()
-        self.written_offset = self.max_offset
-        self.committed_timestamp_ms = self.store_timestamp_ms
         file = self.queue.find(self.max_offset)
         if file is None:
             start = self.max_offset - self.max_offset % self.queue.segment_bytes
@@ -122,27 +119,23 @@ class CommitLog(LogReader):
         """Whether new records go to memory first: not in the segment that a start found, nor when no buffer is free."""
         return self._file is not None and self._file.pending is not None
 
-    @property
-    def readable_timestamp_ms(self) -> int:
-        """A store time not above that of the newest record below the ``max_offset`` that is read next."""
-        return self.store_timestamp_ms if self._direct else self.committed_timestamp_ms
+    def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:
+        """Recovery has found the end of the log, and the store time of its newest record."""
+        self.max_offset = self.written_offset = end_offset
+        self.store_timestamp_ms = self.shown_timestamp_ms = store_timestamp_ms
+
+    def show(self, end_offset: int, store_timestamp_ms: int) -> None:
+        """Lets other threads and readers see the records below ``end_offset``; the only place where that is done.
+
+        In this order: who reads the time first and then the offset has a time that is not newer than the records below
+        it. Called by the thread that appends, with a pool by whoever commits, one at a time.
+        """
+        self.max_offset = end_offset
+        self.shown_timestamp_ms = store_timestamp_ms
 
     def now_ms(self) -> int:
-        """The store time that a message gets now: the wall clock's, and never less than that of the newest message.
-
-        When the wall clock is behind, time goes on from there at half speed. If it stood still until then, what waits
-        for some time after its store time (delayed messages, retries) could not tell how long it has waited.
-        """
-        now = self._clock.wall_ms()
-        if now >= self.store_timestamp_ms:
-            return now
-        monotonic_s = self._clock.monotonic()
-        begin_ms, begin_s, last_ms = self._held_back
-        if self.store_timestamp_ms > last_ms:
-            begin_ms, begin_s = self.store_timestamp_ms, monotonic_s
-        now = begin_ms + int((monotonic_s - begin_s) * _HELD_BACK_MS_PER_S)
-        self._held_back = begin_ms, begin_s, now
-        return now
+        """The store time that a message gets now; see ``store_time``."""
+        return self._time.now_ms(self.store_timestamp_ms)
 
     def stop(self) -> None:
         """Ends the allocating thread; nothing may be appended any more."""
@@ -182,7 +175,7 @@ class CommitLog(LogReader):
         Returns:
             The first row not stored: ``last``, or an earlier one, and ``refusal`` says why.
         """
-        self.store_timestamp_ms = now = self.now_ms()
+        now = self.now_ms()
         host = store_host or self.store_host
         if (
             together
@@ -223,14 +216,14 @@ class CommitLog(LogReader):
                 # Rows before the bad one were written; each tells its place, and the places of old runs are lower.
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
-                return self._advance(table, first, done, queue_offsets)
+                return self._advance(table, first, done, queue_offsets, now)
             if done == last:
-                return self._advance(table, first, done, queue_offsets)
+                return self._advance(table, first, done, queue_offsets, now)
             if run is not None and limit < space:
                 self._take_back(table, first, done, queue_offsets)
                 run.grow()
                 continue
-            if self._advance(table, first, done, queue_offsets) < done:
+            if self._advance(table, first, done, queue_offsets, now) < done:
                 return first
             first = done
             if not self._roll(table, first, first + 1, len(topic) + len(suffix)):
@@ -263,7 +256,7 @@ class CommitLog(LogReader):
             return False
         return self._roll(table, first, last, len(topic) + len(suffix))
 
-    def _advance(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> int:
+    def _advance(self, table: array[int], first: int, done: int, queue_offsets: array[int], now: int) -> int:
         """Makes encoded rows part of the log; ``done``, or ``first`` when they could not be written."""
         if done > first:
             row = (done - 1) * ROW_WIDTH
@@ -272,8 +265,9 @@ class CommitLog(LogReader):
                 self._take_back(table, first, done, queue_offsets)
                 return first
             self.written_offset = end
+            self.store_timestamp_ms = now
             if self._direct:
-                self.max_offset = end
+                self.show(end, now)
             if end >= self._attend_at:
                 self._attend(end)
         return done
@@ -374,7 +368,7 @@ class CommitLog(LogReader):
         self._use(following, following.start)
         self.written_offset = following.start
         if self._direct:
-            self.max_offset = following.start
+            self.show(following.start, self.shown_timestamp_ms)
         return True
 
     def _attend(self, end: int) -> None:

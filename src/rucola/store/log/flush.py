@@ -29,7 +29,7 @@ class FlushService:
     Attributes:
         flushed_offset: everything below is on the disk; the end of a record; never decreases.
         flushed_timestamp_ms: a store time not above that of the newest record below ``flushed_offset``.
-        failed: a sync failed, or a commit.
+        failed: a sync failed, a commit, or a write. Any thread says so, by ``fail``; nobody takes it back.
         wake: to be called after an append; only ``SYNC_FLUSH`` and a pool need to know.
 
     Args:
@@ -39,7 +39,7 @@ class FlushService:
     def __init__(self, log: CommitLog, clock: Clock, config: MessageStoreConfig, condition: StoreCondition) -> None:
         self.flushed_offset = 0
         self.flushed_timestamp_ms = 0
-        self.failed = False
+        self._failed = False
         self._log = log
         self._clock = clock
         self._sync_flush = config.sync_flush
@@ -56,6 +56,19 @@ class FlushService:
             self._commit = CommitService(log, log.pool, clock, config, self._committed)
             if not self._sync_flush:
                 self.wake = self._commit.wake
+
+    @property
+    def failed(self) -> bool:
+        """See the class."""
+        return self._failed
+
+    def fail(self) -> None:
+        """What is behind ``flushed_offset`` may not get to the disk any more, or is not known: it stays where it is."""
+        self._failed = True
+
+    def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:
+        """Recovery has brought the log to the disk up to ``end_offset``."""
+        self.flushed_offset, self.flushed_timestamp_ms = end_offset, store_timestamp_ms
 
     def start(self) -> None:
         """Starts the thread."""
@@ -75,7 +88,7 @@ class FlushService:
             self._commit.end()
         self._worker.stop()
         if not self.flush():
-            self.failed = True
+            self.fail()
         elif self._commit is not None:
             self._commit.stop()
 
@@ -84,7 +97,7 @@ class FlushService:
         if self.failed:
             return False
         committed = self._commit is None or self._commit.commit()
-        timestamp_ms = self._log.readable_timestamp_ms
+        timestamp_ms = self._log.shown_timestamp_ms
         target = self._log.max_offset
         if target <= self.flushed_offset:
             return committed
@@ -93,7 +106,7 @@ class FlushService:
                 if file.end > self.flushed_offset and file.start < target:
                     file.sync()
         except DiskError as error:
-            self.failed = True
+            self.fail()
             event(
                 _log,
                 logging.CRITICAL,
@@ -112,7 +125,6 @@ class FlushService:
     def _committed(self) -> None:
         """In the commit thread."""
         assert self._commit is not None
-        self.failed = self.failed or self._commit.failed
         self._tell()
 
     def _work(self) -> None:
@@ -120,10 +132,11 @@ class FlushService:
             return
         before = self.flushed_offset
         if not self.flush() or self.flushed_offset > before:
-            self.failed = self.failed or (self._commit is not None and self._commit.failed)
             self._tell()
 
     def _tell(self) -> None:
+        if self._commit is not None and self._commit.failed:
+            self.fail()
         if self.failed:
             self._condition.fail()
         self._condition.tell()

@@ -1,8 +1,12 @@
 """Reads a store directory without changing a byte of it, also while a broker is using it.
 
 For ``rucola store`` and for Spark: ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
-sent to other processes, which then map the files themselves. Under a running broker everything below ``end_offset`` is
-final.
+sent to other processes, which then map the files themselves.
+
+Under a running broker everything below ``end_offset`` is final: the broker never takes back a whole record that it has
+written into the files, nor the blank record that ends a segment (``CommitLog``). A process that is killed keeps them,
+too. Above the broker's flushed offset a power cut may take them; who keeps what was read must expect the log to end
+earlier after one. A write that ended with an input/output error counts as one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,88 @@
+"""The store time of messages: the wall clock's, and never less than that of the newest message.
+
+When the wall clock is behind, because it was set back or was ahead for a while, time goes on from the newest message
+more slowly than the clock, until the clock is ahead again. If it stood still until then, what waits for some time after
+its store time (delayed messages, retries) could not tell how long it has waited. How slowly is a choice between how
+much longer such waits take, and how long store times are ahead of the clock:
+
+=================== ============= ===================================================================
+clock is behind by  time goes at  waits take
+=================== ============= ===================================================================
+a minute or less    half speed    up to twice as long, for at most 2 minutes
+more                nine tenths   up to 1.12 times as long, for 10 times what is beyond the last minute
+=================== ============= ===================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+_NEAR_MS = 60_000
+_TOLD_FROM_MS = 1000
+"""A time server corrects less than that now and then; nobody has to hear of it."""
+
+
+class StoreTime:
+    """See the module. For the thread that appends."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_ms = 0
+        self._begin_ms, self._begin_s, self._begin_wall_ms = 0, 0.0, 0
+        self._told = False
+
+    def now_ms(self, newest_ms: int) -> int:
+        """The store time that a message gets now.
+
+        Args:
+            newest_ms: that of the newest message.
+        """
+        now = self._clock.wall_ms()
+        if now >= newest_ms and now >= self._last_ms:
+            if self._last_ms:
+                self._caught_up()
+            return now
+        return self._held_back(now, newest_ms)
+
+    def _held_back(self, wall_ms: int, newest_ms: int) -> int:
+        monotonic_s = self._clock.monotonic()
+        if newest_ms > self._last_ms:
+            self._last_ms = self._begin(newest_ms, monotonic_s, wall_ms)
+            return self._last_ms
+        passed_ms = round((monotonic_s - self._begin_s) * 1000)
+        far_ms = _far_ms(self._begin_ms - self._begin_wall_ms)
+        now = self._begin_ms + min(passed_ms, far_ms) * 9 // 10 + max(passed_ms - far_ms, 0) // 2
+        if wall_ms < self._begin_wall_ms + passed_ms - _TOLD_FROM_MS:  # set back once more
+            self._begin(now, monotonic_s, wall_ms)
+        self._last_ms = now
+        return now
+
+    def _begin(self, begin_ms: int, monotonic_s: float, wall_ms: int) -> int:
+        self._begin_ms, self._begin_s, self._begin_wall_ms = begin_ms, monotonic_s, wall_ms
+        behind_ms = begin_ms - wall_ms
+        if behind_ms >= _TOLD_FROM_MS:
+            self._told = True
+            event(
+                _log,
+                logging.WARNING,
+                "wall clock is behind the newest message: until it has caught up store time goes on at nine tenths of "
+                "its speed, for the last minute at half, and delayed messages and retries take so much longer",
+                behind_ms=behind_ms,
+                ends_in_s=(_far_ms(behind_ms) + 2 * min(behind_ms, _NEAR_MS)) // 1000,
+            )
+        return begin_ms
+
+    def _caught_up(self) -> None:
+        self._last_ms = 0
+        if self._told:
+            self._told = False
+            event(_log, logging.INFO, "wall clock has caught up with the newest message")
+
+
+def _far_ms(behind_ms: int) -> int:
+    """How long it takes at nine tenths until a minute is left."""
+    return max(behind_ms - _NEAR_MS, 0) * 10
