@@ -19,6 +19,7 @@ from rucola.errors import RucolaError
 from rucola.runtime.logs import LOG_FORMATS, LOG_LEVELS
 
 BROKERS_MAX = 64
+SHELLS = ("bash", "zsh", "fish")
 
 
 def run() -> NoReturn:
@@ -110,6 +111,11 @@ def _serve(arguments: list[str]) -> int:
 def _start(options: argparse.Namespace) -> int:
     from rucola.cli import start
 
+    if options.command == "completion":
+        from rucola.cli.completion import script
+
+        print(script(options.shell), end="")  # noqa: T201 - this is the output
+        return ExitCode.CLEAN
     if options.command == "up":
         return start.up(options)
     if options.command == "namesrv":
@@ -174,6 +180,9 @@ def command_line() -> argparse.ArgumentParser:
     _port(broker, "--http-port", "Port of /livez, /readyz and /metrics; 0: any free one. [default: none]")
     broker("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(broker, quarantine=True)
+
+    completion = command("completion", "Print what makes a shell complete this command.")
+    completion("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
     # Listed only: they read their own arguments.
     commands.add_parser("store", help="Look into a store directory without changing it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,11 @@ def test_topics(tmp_path: Path, capsys: Capture) -> None:
         assert await shell.rows("topicClusterList -t T_live") == [{"Cluster": "DefaultCluster"}]
         route = (await shell.rows("topicRoute -t T_live"))[0]
         assert (route["Addresses"], route["Read Queues"], route["Perm"]) == (f"0:{shell.broker}", 2, 6)
-        assert "Addresses" in await shell("topicRoute -t T_live")
+        assert "Addresses" in await shell("topicRoute -t T_live -l")
+        route = json.loads(await shell("topicRoute -t T_live"))
+        assert route["brokerDatas"][0]["brokerAddrs"] == {"0": shell.broker}
+        assert route["queueDatas"][0]["readQueueNums"] == 2
+        assert "Show where the queues" in await shell("topicRoute -h")
         assert [row["Max Offset"] for row in await shell.rows("topicStatus -t T_live")] == [4, 4]
         await shell("deleteTopic -t T1 -c DefaultCluster")
         assert "T1" not in there.cluster.broker.topics.table

@@ -166,3 +166,23 @@ def test_replication(tmp_path: Path, capsys: Capture) -> None:
         assert "#SlaveAckOffset" in await shell("haStatus -c DefaultCluster")
 
     scene(tmp_path, capsys, work)
+
+
+def test_nothing_in_a_message_acts_on_the_terminal(tmp_path: Path, capsys: Capture) -> None:
+    async def work(shell: Shell, there: Administered) -> None:
+        async with Producer("pg", shell.namesrv, ProducerConfig()) as producer:
+            body = b"\x1b[2Jgone\r\nQueue ID  = forged\x9b"
+            properties = {"odd": "\x1b]0;title\x07", "line": "a\nb"}
+            sent = await producer.send(Message("T_live", body, properties=properties))
+        for command in (
+            f"queryMsgByUniqueKey -t T_live -i {sent.msg_id}",
+            f"queryMsgById -t T_live -i {sent.offset_msg_id}",
+            "printMsg -t T_live -d true",
+            f"consumeMessage -t T_live -b broker-a -i {sent.message_queue.queue_id} -o {sent.queue_offset} -c 1",
+        ):
+            shown = await shell(command)
+            assert r"\x1b[2Jgone\r\nQueue ID" in shown, command
+            assert all(char.isprintable() or char == "\n" for char in shown), command
+            assert not any(line.startswith("Queue ID  = forged") for line in shown.splitlines())
+
+    scene(tmp_path, capsys, work)

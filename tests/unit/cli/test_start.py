@@ -60,3 +60,28 @@ def test_what_is_not_understood_is_one_line(arguments: list[str], capsys: pytest
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("rucola: ") and error.count("\n") == 1
+
+
+def completed(shell_line: str, script: str) -> list[str]:
+    """What bash offers for the last word of a line."""
+    line = " ".join(f"'{word}'" for word in shell_line.split(" "))
+    program = (
+        f'{script}\nCOMP_WORDS=({line})\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_rucola\necho "${{COMPREPLY[@]}}"'
+    )
+    ended = subprocess.run(["bash", "-c", program], check=True, capture_output=True, text=True)
+    return ended.stdout.split()
+
+
+def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed("rucola st", script) == ["store"]
+    assert completed("rucola store c", script) == ["cat"]
+    assert completed("rucola mqadmin topicR", script) == ["topicRoute"]
+    assert completed("rucola mqadmin --json topicRoute --to", script) == ["--topic"]
+    assert "--namesrv-port" in completed("rucola up --", script)
+    assert completed("rucola la", script) == ["lab"] and "run" in completed("rucola lab ", script)
+    for shell in ("zsh", "fish"):
+        assert main(["completion", shell]) == 0
+        assert "updateSubGroup" in capsys.readouterr().out
+    assert main(["completion", "tcsh"]) == 2

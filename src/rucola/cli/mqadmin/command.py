@@ -20,12 +20,16 @@ from rucola.errors import ConfigError
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 
+HELP = {"help_option_names": ["-h", "--help"]}
+"""As RocketMQ's commands have it."""
+
 app = typer.Typer(
     name="mqadmin",
     help="Administer a cluster: RocketMQ's mqadmin commands, against its servers or ours.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings=HELP,
 )
 
 Namesrv = Annotated[

@@ -53,7 +53,12 @@ def say(text: str, **values: object) -> None:
     if JSON.get():
         _json(values)
     else:
-        _console().print(Text(text))
+        _console().print(Text(_printable(text)))
+
+
+def document(value: object) -> None:
+    """JSON for people, as RocketMQ's tool prints some answers."""
+    _console().print(Text(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2).decode()))
 
 
 def list_text(value: object) -> str:
@@ -73,7 +78,14 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:.2f}"
-    return "" if value is None else str(value)
+    return "" if value is None else _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """Text of others, in which nothing may act on the terminal or look like a line of ours."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def _json(value: Mapping[str, object]) -> None:

@@ -62,11 +62,18 @@ def topic_cluster_list(namesrv: Namesrv, topic: Topic) -> None:
 
 
 @app.command("topicRoute")
-def topic_route(namesrv: Namesrv, topic: Topic) -> None:
-    """Show where the queues of a topic are."""
+def topic_route(
+    namesrv: Namesrv,
+    topic: Topic,
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="As a table.")] = False,
+) -> None:
+    """Show where the queues of a topic are: the name server's JSON, or a table."""
 
     async def work(admin: AdminClient) -> None:
         route = await admin.route(topic)
+        if not as_list and not output.JSON.get():
+            output.document(route.to_dict())
+            return
         brokers = {data.broker_name: data for data in route.broker_datas}
         rows = []
         for queues in sorted(route.queue_datas, key=lambda data: data.broker_name):

@@ -1,0 +1,94 @@
+"""``rucola completion bash|zsh|fish``: prints what makes a shell complete the command, made from its own parsers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+
+_BASH = """\
+_rucola() {{
+    local words=("${{COMP_WORDS[@]:1:COMP_CWORD-1}}") current="${{COMP_WORDS[COMP_CWORD]}}" path="" word
+    for word in "${{words[@]}}"; do
+        [[ "$word" == -* ]] && continue
+        case "$path $word" in
+{cases}
+        esac
+    done
+    local candidates=""
+    case "$path" in
+{words}
+    esac
+    COMPREPLY=($(compgen -W "$candidates" -- "$current"))
+    [[ ${{#COMPREPLY[@]}} -eq 0 && "$current" != -* ]] && COMPREPLY=($(compgen -f -- "$current"))
+    return 0
+}}
+complete -F _rucola rucola
+"""
+_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+def words() -> dict[str, list[str]]:
+    """What may follow each command: subcommands, then options. The key is the command behind ``rucola``."""
+    import typer
+
+    from rucola.cli import lab, store
+    from rucola.cli.main import command_line
+    from rucola.cli.mqadmin import command as mqadmin
+    from rucola.cli.mqadmin.run import FAMILIES
+
+    parser = command_line()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    table = {"": [*commands.choices, *_options(parser)]}
+    for name, command in commands.choices.items():
+        table[name] = _options(command)
+    assert FAMILIES  # imported, so that every family has registered its commands
+    for name, tool in (("store", store), ("mqadmin", mqadmin), ("lab", lab)):
+        group = typer.main.get_command(tool.app)
+        context = group.make_context("rucola", [], resilient_parsing=True)
+        subcommands: Mapping[str, typer.core.TyperCommand] = getattr(group, "commands", {})
+        table[name] = [*subcommands, *_flags(group.get_params(context))]
+        for subname, subcommand in subcommands.items():
+            subcontext = subcommand.make_context(subname, [], parent=context, resilient_parsing=True)
+            table[f"{name} {subname}"] = _flags(subcommand.get_params(subcontext))
+    return table
+
+
+def script(shell: str) -> str:
+    """The completion script for ``shell``: bash, zsh or fish."""
+    table = words()
+    if shell == "fish":
+        return _fish(table)
+    cases = "\n".join(f'            "{_parent(path)} {_last(path)}") path="{path}" ;;' for path in table if path)
+    lines = "\n".join(f'        "{path}") candidates="{" ".join(found)}" ;;' for path, found in table.items())
+    return (_ZSH if shell == "zsh" else "") + _BASH.format(cases=cases, words=lines)
+
+
+def _fish(table: Mapping[str, list[str]]) -> str:
+    lines = ["complete -c rucola -f"]
+    for path, found in table.items():
+        names = path.split()
+        seen = " and ".join(f"__fish_seen_subcommand_from {name}" for name in names).replace(" and ", "; and ")
+        if len(names) < 2:
+            nested = [other.split()[len(names)] for other in table if other and _parent(other) == path]
+            unseen = f"not __fish_seen_subcommand_from {' '.join(nested)}" if nested else ""
+            seen = "; and ".join(filter(None, (seen, unseen)))
+        condition = f' -n "{seen}"' if seen else ""
+        lines.append(f'complete -c rucola{condition} -a "{" ".join(found)}"')
+    return "\n".join(lines) + "\n"
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(" ")[0]
+
+
+def _last(path: str) -> str:
+    return path.rpartition(" ")[2]
+
+
+def _options(parser: argparse.ArgumentParser) -> list[str]:
+    return [name for action in parser._actions if action.help != argparse.SUPPRESS for name in action.option_strings]
+
+
+def _flags(params: Iterable[object]) -> list[str]:
+    found = [name for param in params for name in getattr(param, "opts", []) if name.startswith("-")]
+    return found if "-h" in found else [*found, "-h"]
