@@ -21,7 +21,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "rucola" / "client"
 TARGETS = ROOT / "src" / "rucola" / "sync"
-FACES = {"producer": "Producer", "pull_consumer": "PullConsumer", "push_consumer": "PushConsumer"}
+FACES = {
+    "producer": "Producer",
+    "pull_consumer": "PullConsumer",
+    "push_consumer": "PushConsumer",
+    "transaction_producer": "TransactionProducer",
+}
 VALUES = {
     "rucola.client.allocate": [
         "AllocateMachineRoomNearby",
@@ -45,6 +50,11 @@ VALUES = {
     "rucola.client.pull_result": ["PullResult", "PullStatus", "RawPullResult"],
     "rucola.client.queue_selector": ["QueueSelector"],
     "rucola.client.send_result": ["SendResult", "SendStatus"],
+    "rucola.client.transaction_listener": [
+        "LocalTransactionState",
+        "TransactionListener",
+        "TransactionSendResult",
+    ],
     "rucola.common.message": ["Message", "MessageExt"],
     "rucola.common.message_queue": ["MessageQueue"],
     "rucola.protocol.bodies.heartbeat": ["ConsumeFromWhere", "MessageModel"],
@@ -64,7 +74,8 @@ def face_module(module: str, class_name: str) -> str:
     """One blocking class."""
     tree = ast.parse((SOURCES / f"{module}.py").read_text(encoding="utf-8"))
     face = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    methods = [text for node in face.body if (text := method(node, class_name))]
+    base = next((ast.unparse(name) for name in face.bases if ast.unparse(name) in FACES.values()), "")
+    methods = [text for node in face.body if (text := method(node, class_name, base))]
     body = "\n".join([docstring(face, "    "), *methods])
     needed = imports(tree, body)
     lines = [
@@ -74,18 +85,20 @@ def face_module(module: str, class_name: str) -> str:
         *needed,
         "from rucola.client.loop_thread import shared_loop",
         f"from rucola.client.{module} import {class_name} as Async{class_name}",
-        f"\n\nclass {class_name}:\n{body}",
+        *(f"from rucola.sync.{path} import {name}" for path, name in FACES.items() if name == base),
+        f"\n\nclass {class_name}{f'({base})' if base else ''}:\n{body}",
     ]
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def method(node: ast.stmt, class_name: str) -> str:
-    """The blocking form of one member of the class; empty when it has none."""
+def method(node: ast.stmt, class_name: str, base: str) -> str:
+    """The blocking form of one member of the class; empty when it has none, or inherits it from the face ``base``."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     if node.name == "__init__":
         call = f"Async{class_name}({arguments(node.args)})"
-        return f"{header(node, '__init__')}\n        self._loop = shared_loop()\n        self._async = {call}\n"
+        kind = f": Async{class_name}" if base else ""  # narrower than that of the base
+        return f"{header(node, '__init__')}\n        self._loop = shared_loop()\n        self._async{kind} = {call}\n"
     if node.name == "__aenter__":
         return f"{header(node, '__enter__')}\n        self._loop.run(self._async.__aenter__())\n        return self\n"
     if node.name == "__aexit__":

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rucola.client.push_consumer import PushConsumer
     from rucola.client.queue_selector import QueueSelector
     from rucola.client.send_result import SendResult, SendStatus
+    from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
+    from rucola.client.transaction_producer import TransactionProducer
     from rucola.common.message import Message, MessageExt
     from rucola.common.message_queue import MessageQueue
     from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
@@ -52,6 +54,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "LocalTransactionState",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -70,6 +73,9 @@ __all__ = [
     "ReconsumeLater",
     "SendResult",
     "SendStatus",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
 ]
 
 _MODULES = {
@@ -85,6 +91,7 @@ _MODULES = {
     "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",
     "ConsumeOrderlyContext": "rucola.client.listener",
     "ConsumeOrderlyStatus": "rucola.client.listener",
+    "LocalTransactionState": "rucola.client.transaction_listener",
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",
     "MessageModel": "rucola.protocol.bodies.heartbeat",
@@ -103,6 +110,9 @@ _MODULES = {
     "ReconsumeLater": "rucola.client.listener",
     "SendResult": "rucola.client.send_result",
     "SendStatus": "rucola.client.send_result",
+    "TransactionListener": "rucola.client.transaction_listener",
+    "TransactionProducer": "rucola.client.transaction_producer",
+    "TransactionSendResult": "rucola.client.transaction_listener",
 }
 
 

@@ -169,6 +169,25 @@ class ClientError(RucolaError):
     """The client was used in a way it does not allow, or finds no route."""
 
 
+class RequestTimeoutError(RucolaError):
+    """No reply to a request came in time; it may have been consumed, and its reply may still be on its way.
+
+    Args:
+        topic: of the request.
+        msg_id: its UNIQ_KEY, empty when it was not even sent.
+        timeout_ms: how long was waited.
+    """
+
+    retriable = True
+
+    def __init__(self, topic: str, msg_id: str, timeout_ms: int) -> None:
+        super().__init__(topic, msg_id, timeout_ms)
+        self.topic, self.msg_id, self.timeout_ms = topic, msg_id, timeout_ms
+
+    def __str__(self) -> str:
+        return f"no reply to request {self.msg_id} of topic {self.topic} within {self.timeout_ms} ms"
+
+
 class SendManyError(RucolaError):
     """Some of many messages were not sent, or nobody knows whether they were.
 

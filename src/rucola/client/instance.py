@@ -163,6 +163,14 @@ class ClientInstance:
         """
         await asyncio.gather(*map(self._beat, self._brokers()))
 
+    async def meet_all_brokers(self) -> None:
+        """Learn the addresses of all brokers, also of those that have none of the topics in use.
+
+        Raises:
+            RemotingError: no name server answers.
+        """
+        self.routes.learn((await self.name_servers.cluster_info()).broker_addr_table.values())
+
     def heartbeat_soon(self) -> None:
         """Have a round of heartbeats begin with the next turn of the loop."""
         self._heartbeat_wanted.set()

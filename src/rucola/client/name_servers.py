@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from rucola.common.hosts import split_address
 from rucola.errors import ConfigError, RemotingError
-from rucola.protocol.bodies.route import TopicRouteData
+from rucola.protocol.bodies.route import ClusterInfo, TopicRouteData
 from rucola.remoting.api import RemotingApi
 
 T = TypeVar("T")
@@ -48,6 +48,10 @@ class NameServers:
     async def topic_list(self) -> list[str]:
         """Names of all topics."""
         return await self.ask(lambda address: self._api.topic_list(address, self._timeout_ms))
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All clusters and brokers."""
+        return await self.ask(lambda address: self._api.cluster_info(address, self._timeout_ms))
 
     async def ask(self, call: Callable[[str], Awaitable[T]]) -> T:
         """The outcome of ``call`` with the address of one that answers."""

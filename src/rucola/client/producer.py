@@ -13,8 +13,9 @@ from rucola.client.checks import check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.instance import ClientInstance, check_group
 from rucola.client.message_encoder import MessageEncoder
-from rucola.client.pending_send import BATCH, MESSAGE, PendingSend, TimedSend
+from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, TimedSend
 from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_sharding_key
+from rucola.client.request_reply import RequestTable, reply_message
 from rucola.client.send_many import ManyMessages
 from rucola.client.send_pipeline import SendPipeline
 from rucola.client.send_result import SendResult
@@ -22,10 +23,12 @@ from rucola.client.trace import TRACE_BYTES_MAX, TraceDispatcher, trace_group
 from rucola.client.unique_id import UniqueIds
 from rucola.common import message_const
 from rucola.common.key_builder import is_retry_topic
-from rucola.common.message import Message
+from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.recall_handle import RecallHandle
+from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError, FormatError
+from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.recall import RecallMessageRequestHeader
 from rucola.runtime.clock import Clock, SystemClock
 
@@ -79,6 +82,8 @@ class Producer:
         self._default_timeout_ms = self._config.send_msg_timeout_ms
         self._encoder = MessageEncoder(self._config, unique_ids)
         self._encode = self._encoder.encode
+        self._requests = RequestTable(self._instance.client_id)
+        self._met_brokers = False
         self._trace = tracing(group, "PRODUCE", namesrv, self._config, clock) if self._config.enable_trace else None
 
     async def __aenter__(self) -> Producer:
@@ -101,6 +106,8 @@ class Producer:
     async def start(self) -> None:
         """Begin; connections are opened when they are needed."""
         if not self._instance.running:
+            code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+            self._instance.client.register_processor(code, self._requests.replied)
             self._instance.start()
             self._pipeline.start()
             if self._trace is not None:
@@ -276,6 +283,65 @@ class Producer:
         header = RecallMessageRequestHeader(topic, recall_handle, self._group, handle.broker_name)
         return await self._instance.api.recall_message(address, header, timeout_ms)
 
+    async def request(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send one message and wait for the reply of its consumer.
+
+        Args:
+            message: what to send; gets its UNIQ_KEY here unless it has one.
+            queue: see ``send``.
+            selector: see ``send``.
+            timeout_ms: for the way there, the consumer, and the way back; by default as configured for a send.
+
+        Returns:
+            The reply. It has what the consumer gave, but no place in a queue.
+
+        Raises:
+            RequestTimeoutError: no reply came in time; besides, the errors of ``send``.
+        """
+        self._check_running()
+        timeout_ms = self._timeout_ms(timeout_ms)
+        if not self._met_brokers:  # a reply comes from any broker of the cluster, which must know this client
+            await self._instance.meet_all_brokers()
+            await self._instance.heartbeat()
+            self._met_brokers = True
+        return await self._requests.request(
+            message, timeout_ms, lambda request: self.send(request, queue, selector=selector, timeout_ms=timeout_ms)
+        )
+
+    async def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
+        """Answer a message that was sent with ``request``, by this client or another, of any language.
+
+        Args:
+            request: the message as it was consumed.
+            body: the answer.
+            timeout_ms: for all attempts together; by default as configured for a send.
+
+        Raises:
+            ClientError: the message is no request.
+            BrokerError: whoever asked is not there any more, or the broker refused; besides, the errors of ``send``.
+        """
+        self._check_running()
+        message = reply_message(request, body)
+        await self._pipeline.ready()
+        return await self._submit_encoded(
+            message.topic,
+            None,
+            request.uniq_key or "",
+            self._encode(message, now_ms := self._wall_ms()),
+            self._timeout_ms(timeout_ms),
+            self._config.retry_times_when_send_failed,
+            REPLY,
+            PendingSend,
+            now_ms,
+        )
+
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
@@ -324,6 +390,29 @@ class Producer:
             now_ms,
         )
 
+    def _submit_half(self, message: Message, timeout_ms: int | None) -> asyncio.Future[SendResult]:
+        """Send a message that no consumer sees until its transaction is committed."""
+        self._check_running()
+        marks = {message_const.TRAN_MSG: "true", message_const.PGROUP: self._group}
+        half = Message(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
+        chosen, make = self._chosen(half, None, None)
+        if self._trace is not None:
+            make = self._trace.traced([half], make)
+        now_ms = self._wall_ms()
+        body, sys_flag, flag, properties = self._encode(half, now_ms)
+        message.uniq_key = half.uniq_key
+        return self._submit_encoded(
+            message.topic,
+            chosen,
+            half.properties[_UNIQ_KEY],
+            (body, sys_flag | MessageSysFlag.TRANSACTION_PREPARED, flag, properties),
+            self._timeout_ms(timeout_ms),
+            self._config.retry_times_when_send_failed,
+            MESSAGE,
+            make,
+            now_ms,
+        )
+
     def _submit_batch(
         self, messages: Sequence[Message], members: list[bytes], queue: MessageQueue | None, timeout_ms: int | None
     ) -> asyncio.Future[SendResult]:
@@ -342,7 +431,7 @@ class Producer:
 
     def _chosen(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
-    ) -> tuple[MessageQueue | ChosenQueue | None, type[PendingSend]]:
+    ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
         """Where the message goes, if not to the queues in turn, and what reads the answer."""
         make = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
         if queue is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from rucola.client.name_servers import NameServers
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError, ClientError, RucolaError
-from rucola.protocol.bodies.route import TopicRouteData
+from rucola.protocol.bodies.route import BrokerData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.logs import event
 
@@ -170,6 +170,18 @@ class RouteTable:
         """Addresses of all known masters."""
         return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
 
+    def learn(self, brokers: Iterable[BrokerData]) -> bool:
+        """Take the addresses of ``brokers``; whether one is new or gone."""
+        changed = False
+        for broker in brokers:
+            if self.brokers.get(broker.broker_name) != broker.broker_addrs:
+                self.brokers[broker.broker_name] = dict(broker.broker_addrs)
+                changed = True
+        if changed:
+            self.version += 1
+            self._on_brokers_changed()
+        return changed
+
     def _looked_up(self, topic: str, lookup: asyncio.Task[TopicRoute]) -> None:
         self._lookups.pop(topic, None)
         if not lookup.cancelled():
@@ -185,7 +197,7 @@ class RouteTable:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             data, route = await self._default_route(topic)
-        changed = self._learn(data)
+        changed = self.learn(data.broker_datas)
         if self.routes.get(topic) != route:
             self.routes[topic] = route
             self.version += 1
@@ -211,18 +223,6 @@ class RouteTable:
                 f"no route to topic {topic}: no broker has it, and none creates topics by itself"
             ) from error
         return data, default_topic_route(topic, data, self._default_topic_queue_nums)
-
-    def _learn(self, data: TopicRouteData) -> bool:
-        """Take the addresses; whether one is new or gone."""
-        changed = False
-        for broker in data.broker_datas:
-            if self.brokers.get(broker.broker_name) != broker.broker_addrs:
-                self.brokers[broker.broker_name] = dict(broker.broker_addrs)
-                changed = True
-        if changed:
-            self.version += 1
-            self._on_brokers_changed()
-        return changed
 
 
 def _order_counts(conf: str) -> list[tuple[str, int]]:

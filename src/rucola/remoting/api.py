@@ -33,6 +33,7 @@ from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageRe
 from rucola.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 from rucola.remoting.name_server_api import TIMEOUT_MS, NameServerApi
 
 STORED_CODES = frozenset(
@@ -151,6 +152,12 @@ class RemotingApi(NameServerApi):
         """RECALL_MESSAGE (370); gives the unique key of the message."""
         answer = await self._call(address, RequestCode.RECALL_MESSAGE, header, timeout_ms=timeout_ms)
         return RecallMessageResponseHeader.from_ext_fields(answer.ext_fields).msg_id
+
+    async def end_transaction(
+        self, address: str, header: EndTransactionRequestHeader, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """END_TRANSACTION (37) with a decision; the answer means that the broker has it."""
+        await self._call(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
 
     # offsets
 

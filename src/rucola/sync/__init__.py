@@ -27,12 +27,14 @@ from rucola.client.message_selector import MessageSelector
 from rucola.client.pull_result import PullResult, PullStatus, RawPullResult
 from rucola.client.queue_selector import QueueSelector
 from rucola.client.send_result import SendResult, SendStatus
+from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from rucola.sync.producer import Producer
 from rucola.sync.pull_consumer import PullConsumer
 from rucola.sync.push_consumer import PushConsumer
+from rucola.sync.transaction_producer import TransactionProducer
 
 __all__ = [
     "AllocateMachineRoomNearby",
@@ -47,6 +49,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "LocalTransactionState",
     "Message",
     "MessageExt",
     "MessageModel",
@@ -65,4 +68,7 @@ __all__ = [
     "ReconsumeLater",
     "SendResult",
     "SendStatus",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionSendResult",
 ]

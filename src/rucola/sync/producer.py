@@ -13,7 +13,7 @@ from rucola.client.loop_thread import shared_loop
 from rucola.client.producer import Producer as AsyncProducer
 from rucola.client.queue_selector import QueueSelector
 from rucola.client.send_result import SendResult
-from rucola.common.message import Message
+from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.runtime.clock import Clock
 
@@ -193,6 +193,44 @@ class Producer:
             RemotingError: the broker could not be reached or did not answer in time.
         """
         return self._loop.run(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
+
+    def request(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send one message and wait for the reply of its consumer.
+
+        Args:
+            message: what to send; gets its UNIQ_KEY here unless it has one.
+            queue: see ``send``.
+            selector: see ``send``.
+            timeout_ms: for the way there, the consumer, and the way back; by default as configured for a send.
+
+        Returns:
+            The reply. It has what the consumer gave, but no place in a queue.
+
+        Raises:
+            RequestTimeoutError: no reply came in time; besides, the errors of ``send``.
+        """
+        return self._loop.run(self._async.request(message, queue, selector=selector, timeout_ms=timeout_ms))
+
+    def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
+        """Answer a message that was sent with ``request``, by this client or another, of any language.
+
+        Args:
+            request: the message as it was consumed.
+            body: the answer.
+            timeout_ms: for all attempts together; by default as configured for a send.
+
+        Raises:
+            ClientError: the message is no request.
+            BrokerError: whoever asked is not there any more, or the broker refused; besides, the errors of ``send``.
+        """
+        return self._loop.run(self._async.reply(request, body, timeout_ms=timeout_ms))
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None

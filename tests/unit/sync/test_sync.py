@@ -21,6 +21,7 @@ from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.server import Channel, RemotingServer
 
+FACES = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "async_to_sync.py"
 
@@ -161,9 +162,10 @@ def test_a_client_made_before_a_fork_says_so_in_the_child():
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], timeout=60, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name", ["Producer", "PullConsumer", "PushConsumer"])
+@pytest.mark.parametrize("name", FACES)
 def test_same_names_and_parameters(name):
     there, here = getattr(rucola, name), getattr(rucola.sync, name)
+    assert issubclass(here, rucola.sync.Producer) is issubclass(there, rucola.Producer)
     public = [member for member in vars(there) if not member.startswith("_")]
     assert public == [member for member in vars(here) if not member.startswith("_")]
     for member in public:
@@ -177,7 +179,7 @@ def test_exports():
     assert sorted(rucola.__all__) == rucola.__all__ == sorted(rucola.sync.__all__)
     for name in rucola.__all__:
         assert name in dir(rucola)
-        if name not in ("Producer", "PullConsumer", "PushConsumer"):
+        if name not in FACES:
             assert getattr(rucola, name) is getattr(rucola.sync, name)
     with pytest.raises(AttributeError, match="Nonsense"):
         _ = rucola.Nonsense

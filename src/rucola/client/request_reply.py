@@ -1,0 +1,127 @@
+"""Requests that wait for the reply of whoever consumes them. Source: RocketMQ 5.3.3, RequestFutureHolder and
+ClientRemotingProcessor#receiveReplyMessage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+from rucola.common import message_const
+from rucola.common.hosts import host_bytes, split_address
+from rucola.common.message import Message, MessageExt
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import ClientError, RequestTimeoutError
+from rucola.formats.compression import decompress
+from rucola.formats.properties import decode_properties
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.send import ReplyMessageRequestHeader
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+_REPLY = "reply"
+
+
+class RequestTable:
+    """The requests of one producer that wait for a reply. Belongs to one event loop.
+
+    Args:
+        client_id: where replies go.
+    """
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def request(
+        self, message: Message, timeout_ms: int, send: Callable[[Message], Awaitable[object]]
+    ) -> MessageExt:
+        """Send ``message`` as a request and wait for its reply, which may come before ``send`` returns.
+
+        Raises:
+            RequestTimeoutError: no reply came in time.
+        """
+        correlation_id = os.urandom(16).hex()
+        marks = {
+            message_const.CORRELATION_ID: correlation_id,
+            message_const.REPLY_TO_CLIENT: self._client_id,
+            message_const.TTL: str(timeout_ms),
+        }
+        request = Message(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
+        future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = future
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await send(request)
+                return await future
+        except TimeoutError:
+            raise RequestTimeoutError(message.topic, request.uniq_key or "", timeout_ms) from None
+        finally:
+            message.uniq_key = request.uniq_key
+            del self._waiting[correlation_id]
+
+    def replied(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        """PUSH_REPLY_MESSAGE_TO_CLIENT. A reply that nobody waits for any more is taken all the same."""
+        header = ReplyMessageRequestHeader.from_ext_fields(command.ext_fields)
+        message = _received(header, bytes(command.body))
+        future = self._waiting.get(message.properties.get(message_const.CORRELATION_ID, ""))
+        if future is None:
+            event(logger, logging.INFO, "reply without a request", peer=address, topic=message.topic)
+        elif not future.done():
+            future.set_result(message)
+        return command.answer(ResponseCode.SUCCESS)
+
+
+def reply_message(request: MessageExt, body: bytes) -> Message:
+    """What is sent in reply to ``request``.
+
+    Raises:
+        ClientError: ``request`` was not sent as one.
+    """
+    properties = {message_const.MSG_TYPE: _REPLY}
+    for name in (message_const.CORRELATION_ID, message_const.REPLY_TO_CLIENT, message_const.TTL):
+        value = request.properties.get(name)
+        if value is None:
+            raise ClientError(f"the message is no request: it has no property {name}")
+        properties[name] = value
+    cluster = request.properties.get(message_const.CLUSTER)
+    if cluster is None:
+        raise ClientError(f"the request does not say which cluster it comes from (property {message_const.CLUSTER})")
+    return Message(cluster + REPLY_TOPIC_SUFFIX, body, properties=properties)
+
+
+def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
+    """The reply as a message; the broker may not have stored it, so it lies nowhere."""
+    if header.sys_flag & MessageSysFlag.COMPRESSED:
+        body = decompress(body, header.sys_flag)
+    return MessageExt(
+        header.topic,
+        body,
+        flag=header.flag,
+        properties=decode_properties((header.properties or "").encode()),
+        queue_id=header.queue_id,
+        queue_offset=-1,
+        physical_offset=-1,
+        store_size=0,
+        body_crc=0,
+        sys_flag=header.sys_flag,
+        born_timestamp_ms=header.born_timestamp,
+        born_host=_host(header.born_host),
+        store_timestamp_ms=header.store_timestamp,
+        store_host=_host(header.store_host),
+        reconsume_times=header.reconsume_times or 0,
+        prepared_transaction_offset=0,
+    )
+
+
+def _host(address: str) -> bytes:
+    host, port = split_address(address.lstrip("/"))
+    return host_bytes(host, port)

@@ -1,0 +1,263 @@
+"""The producer of transactional messages. Source: RocketMQ 5.3.3, TransactionMQProducer and DefaultMQProducerImpl.
+
+A message is stored half: no consumer sees it. Then the application does its own part, and says what becomes of the
+message. Where that is not heard, because a process died or a connection was lost, the broker asks any producer of the
+group later, until it knows or gives the message up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from rucola.client.config import ProducerConfig
+from rucola.client.instance import check_topic
+from rucola.client.producer import Producer
+from rucola.client.send_result import SendResult, SendStatus
+from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
+from rucola.common import message_const
+from rucola.common.message import Message
+from rucola.common.sysflag import MessageSysFlag
+from rucola.errors import ClientError, FormatError, RucolaError
+from rucola.formats.message import decode_message
+from rucola.formats.message_id import parse_offset_message_id
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.transaction import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from rucola.protocol.trace import MessageType, TraceRecord, TraceType
+from rucola.runtime.clock import Clock
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+_CHECKS_AT_A_TIME = 16
+_CHECKS_MAX = 2_000
+"""Questions that wait for an answer; the broker asks those beyond again."""
+_PAUSE_S = 1.0
+
+
+_DECISIONS = {
+    LocalTransactionState.COMMIT_MESSAGE: int(MessageSysFlag.TRANSACTION_COMMIT),
+    LocalTransactionState.ROLLBACK_MESSAGE: int(MessageSysFlag.TRANSACTION_ROLLBACK),
+}
+
+
+class TransactionProducer(Producer):
+    """Sends messages in transactions; ordinary ones, too, like a ``Producer``.
+
+    Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
+
+    Once it is started it answers the brokers' questions, also about messages of other producers of the group that have
+    ended. Any number of producers of a group may run.
+
+    Args:
+        group: producer group.
+        namesrv: name servers, ``host:port`` separated by ``;``.
+        listener: does and knows the application's part.
+        config: settings.
+        topics: those whose brokers may have questions; by default it is asked by all brokers.
+        clock: for time stamps and ids.
+
+    Raises:
+        ClientError: the group or a topic cannot be one.
+        ConfigError: a name server is not ``host:port``.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str,
+        listener: TransactionListener,
+        config: ProducerConfig | None = None,
+        *,
+        topics: Sequence[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(group, namesrv, config, clock=clock)
+        if isinstance(topics, str):
+            raise ClientError(f"topics must be a list of names, not the text {topics!r}")
+        for topic in topics:
+            check_topic(topic)
+        self._listener = listener
+        self._asking_topics = list(topics)
+        self._checks = 0
+        self._checking = asyncio.Semaphore(_CHECKS_AT_A_TIME)
+
+    async def __aenter__(self) -> TransactionProducer:
+        await self.start()
+        return self
+
+    async def start(self) -> None:
+        """Begin; in the background connections are opened to the brokers that may have questions."""
+        if not self._instance.running:
+            self._instance.client.register_processor(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
+            await super().start()
+            self._instance.keep(self._meet_brokers())
+
+    async def send_message_in_transaction(
+        self, message: Message, argument: object = None, *, timeout_ms: int | None = None
+    ) -> TransactionSendResult:
+        """Store ``message`` half, have the listener do its part, and tell the broker what becomes of the message.
+
+        Args:
+            message: what to send; gets its UNIQ_KEY here unless it has one.
+            argument: handed to the listener.
+            timeout_ms: for all attempts to store the half message together; by default as configured.
+
+        Returns:
+            Where the message is, and what the listener said. When the broker cannot be told, it asks later.
+
+        Raises:
+            ClientError: the message cannot be sent in a transaction, or its topic has no route.
+            BrokerError: the broker refused it; the listener was not called.
+            RemotingError: no broker could be reached or answered in time; the listener was not called.
+        """
+        if not message_const.DELAYING.isdisjoint(message.properties):
+            raise ClientError("a message in a transaction cannot be delayed")
+        await self._pipeline.ready()
+        sent = await self._submit_half(message, timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:  # stored, but it may be lost: the application's part must not be done
+            result = TransactionSendResult(sent, LocalTransactionState.ROLLBACK_MESSAGE)
+        else:
+            result = await self._execute(message, argument, sent)
+        place = parse_offset_message_id(sent.offset_msg_id.partition(",")[0])
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=place.physical_offset,
+            commit_or_rollback=_DECISIONS.get(result.local_transaction_state, 0),
+            topic=message.topic,
+            msg_id=sent.msg_id,
+            transaction_id=sent.transaction_id or sent.msg_id,
+            broker_name=sent.message_queue.broker_name,
+        )
+        try:
+            address = self._instance.routes.master(sent.message_queue.broker_name)
+        except ClientError as error:
+            self._not_told(header, error)
+        else:
+            await self._end(address, header, result.local_transaction_state, message)
+        return result
+
+    async def _execute(self, message: Message, argument: object, sent: SendResult) -> TransactionSendResult:
+        try:
+            state = await _called(self._listener.execute_local_transaction, message, argument)
+        except Exception as error:  # the application's; the message is not lost with it
+            logger.exception("local transaction of %s failed, the broker will ask", sent.msg_id)
+            return TransactionSendResult(sent, LocalTransactionState.UNKNOW, error)
+        return TransactionSendResult(sent, state)
+
+    async def _end(
+        self, address: str, header: EndTransactionRequestHeader, state: LocalTransactionState, message: Message
+    ) -> None:
+        """Tell the broker; an answer means that it has the outcome, without one it asks again."""
+        if state in _DECISIONS:
+            try:
+                await self._instance.api.end_transaction(address, header, self._config.mq_client_api_timeout_ms)
+            except RucolaError as error:
+                self._not_told(header, error)
+                return
+        if self._trace is not None:
+            self._trace.append(
+                [
+                    TraceRecord(
+                        trace_type=TraceType.END_TRANSACTION,
+                        timestamp_ms=self._wall_ms(),
+                        group=self._group,
+                        topic=message.topic,
+                        msg_id=header.msg_id or "",
+                        tags=message.tags,
+                        keys=message.keys,
+                        store_host=address,
+                        msg_type=MessageType.TRANSACTION_COMMIT.value,
+                        transaction_id=header.transaction_id,
+                        transaction_state=state.value,
+                        from_transaction_check=header.from_transaction_check,
+                    )
+                ]
+            )
+
+    def _not_told(self, header: EndTransactionRequestHeader, error: RucolaError) -> None:
+        event(logger, logging.WARNING, "broker not told, it will ask", transaction=header.transaction_id, error=error)
+
+    async def _asked(self, address: str, command: RemotingCommand) -> None:
+        """CHECK_TRANSACTION_STATE: a broker wants to know what became of a half message."""
+        if self._checks >= _CHECKS_MAX:
+            event(logger, logging.WARNING, "too many questions, the broker will ask again", peer=address)
+            return
+        self._checks += 1
+        try:
+            async with self._checking:
+                await self._check(address, command)
+        finally:
+            self._checks -= 1
+
+    async def _check(self, address: str, command: RemotingCommand) -> None:
+        asked = CheckTransactionStateRequestHeader.from_ext_fields(command.ext_fields)
+        try:
+            message = decode_message(bytes(command.body))
+        except FormatError as error:
+            event(logger, logging.WARNING, "half message cannot be read", peer=address, error=error)
+            return
+        group = message.properties.get(message_const.PGROUP)
+        if group != self._group:
+            event(logger, logging.WARNING, "question for another group", peer=address, group=group)
+            return
+        message.broker_name = asked.broker_name or ""
+        try:
+            state = await _called(self._listener.check_local_transaction, message)
+        except Exception:  # the application's; the broker asks again
+            logger.exception("check of transaction %s failed, the broker will ask again", message.uniq_key)
+            return
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=_DECISIONS.get(state, 0),
+            from_transaction_check=True,
+            topic=message.topic,
+            msg_id=message.uniq_key or asked.msg_id,
+            transaction_id=asked.transaction_id or message.uniq_key,
+            broker_name=asked.broker_name,
+        )
+        await self._end(address, header, state, message)
+
+    async def _meet_brokers(self) -> None:
+        """Learn the addresses of those that may ask; heartbeats then tell them of this producer."""
+        if not self._asking_topics:
+            while True:
+                await self._until_met(self._instance.meet_all_brokers)
+                await asyncio.sleep(self._config.poll_name_server_interval_ms / 1000)
+        routes = self._instance.routes  # they are refreshed with all others
+        await asyncio.gather(*(self._until_met(partial(routes.route, topic)) for topic in self._asking_topics))
+
+    async def _until_met(self, look_up: Callable[[], Awaitable[object]]) -> None:
+        pause_s, longest_s = _PAUSE_S, self._config.poll_name_server_interval_ms / 1000
+        while True:
+            try:
+                await look_up()
+                return
+            except RucolaError as error:
+                event(logger, logging.WARNING, "brokers not found", group=self._group, error=error)
+            await asyncio.sleep(min(pause_s, longest_s))
+            pause_s *= 2
+
+
+async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState:
+    """What a coroutine, or a function on a thread of its own, gives.
+
+    Raises:
+        ClientError: it is no ``LocalTransactionState``.
+    """
+    if inspect.iscoroutinefunction(function):
+        outcome = await function(*arguments)
+    else:
+        outcome = await asyncio.to_thread(function, *arguments)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+    if not isinstance(outcome, LocalTransactionState):
+        raise ClientError(f"a transaction listener must give a LocalTransactionState, not {outcome!r}")
+    return outcome
