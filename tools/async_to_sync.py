@@ -22,9 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "src" / "rucola" / "client"
 TARGETS = ROOT / "src" / "rucola" / "sync"
 FACES = {
+    "lite_pull_consumer": "LitePullConsumer",
     "producer": "Producer",
     "pull_consumer": "PullConsumer",
     "push_consumer": "PushConsumer",
+    "simple_consumer": "SimpleConsumer",
     "transaction_producer": "TransactionProducer",
 }
 VALUES = {
@@ -38,7 +40,7 @@ VALUES = {
         "AllocateMessageQueueStrategy",
     ],
     "rucola.client.config": ["ProducerConfig", "PullConsumerConfig"],
-    "rucola.client.consumer_config": ["PushConsumerConfig"],
+    "rucola.client.consumer_config": ["LitePullConsumerConfig", "PushConsumerConfig", "SimpleConsumerConfig"],
     "rucola.client.listener": [
         "ConsumeConcurrentlyContext",
         "ConsumeConcurrentlyStatus",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         AllocateMessageQueueStrategy,
     )
     from rucola.client.config import ProducerConfig, PullConsumerConfig
-    from rucola.client.consumer_config import PushConsumerConfig
+    from rucola.client.consumer_config import LitePullConsumerConfig, PushConsumerConfig, SimpleConsumerConfig
     from rucola.client.listener import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ConsumeOrderlyStatus,
         ReconsumeLater,
     )
+    from rucola.client.lite_pull_consumer import LitePullConsumer
     from rucola.client.message_selector import MessageSelector
     from rucola.client.producer import Producer
     from rucola.client.pull_consumer import PullConsumer
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rucola.client.push_consumer import PushConsumer
     from rucola.client.queue_selector import QueueSelector
     from rucola.client.send_result import SendResult, SendStatus
+    from rucola.client.simple_consumer import SimpleConsumer
     from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
     from rucola.client.transaction_producer import TransactionProducer
     from rucola.common.message import Message, MessageExt
@@ -54,6 +56,8 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "LitePullConsumer",
+    "LitePullConsumerConfig",
     "LocalTransactionState",
     "Message",
     "MessageExt",
@@ -73,6 +77,8 @@ __all__ = [
     "ReconsumeLater",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
+    "SimpleConsumerConfig",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",
@@ -91,6 +97,8 @@ _MODULES = {
     "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",
     "ConsumeOrderlyContext": "rucola.client.listener",
     "ConsumeOrderlyStatus": "rucola.client.listener",
+    "LitePullConsumer": "rucola.client.lite_pull_consumer",
+    "LitePullConsumerConfig": "rucola.client.consumer_config",
     "LocalTransactionState": "rucola.client.transaction_listener",
     "Message": "rucola.common.message",
     "MessageExt": "rucola.common.message",
@@ -110,6 +118,8 @@ _MODULES = {
     "ReconsumeLater": "rucola.client.listener",
     "SendResult": "rucola.client.send_result",
     "SendStatus": "rucola.client.send_result",
+    "SimpleConsumer": "rucola.client.simple_consumer",
+    "SimpleConsumerConfig": "rucola.client.consumer_config",
     "TransactionListener": "rucola.client.transaction_listener",
     "TransactionProducer": "rucola.client.transaction_producer",
     "TransactionSendResult": "rucola.client.transaction_listener",

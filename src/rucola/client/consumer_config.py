@@ -201,6 +201,12 @@ class SimpleConsumerConfig(ClientConfig):
         minimum=10_000,
         maximum=43_200_000,
     )
+    auto_renew: bool = option(
+        "autoRenew", False, "Whether received messages stay hidden until they are acknowledged (ours)."
+    )
+    renew_max_duration_ms: int = option(
+        "renewMaxTimeMillis", 10_800_000, "For how long at most.", unit="ms", minimum=10_000
+    )
     consume_from_first: bool = option(
         "consumeInitMode",
         True,

@@ -85,7 +85,7 @@ class GroupMember:
     async def start(
         self,
         owner: QueueOwner,
-        strategy: AllocateMessageQueueStrategy,
+        strategy: AllocateMessageQueueStrategy | None,
         note_progress: Callable[[], None],
         connected: Callable[[str], None] = lambda address: None,
     ) -> None:
@@ -93,7 +93,7 @@ class GroupMember:
 
         Args:
             owner: reads the queues.
-            strategy: divides them.
+            strategy: divides them; None for an owner that has chosen its own, of which the brokers are not told.
             note_progress: brings the progress of all queues into ``offsets``.
             connected: called with the address of every broker to which a connection was opened.
 
@@ -103,6 +103,10 @@ class GroupMember:
         """
         config = self.config
         self.started_ms = self._clock.wall_ms()
+        if strategy is None:
+            self.instance.start()
+            self._tasks = [asyncio.ensure_future(self._persist_regularly(owner, note_progress))]
+            return
         if config.message_model is MessageModel.CLUSTERING and self._consume_type is ConsumeType.CONSUME_PASSIVELY:
             self.subscribe(retry_topic(self.group), "*")
         self.instance.start()

@@ -15,7 +15,7 @@ from rucola.client.allocate import (
     AllocateMessageQueueStrategy,
 )
 from rucola.client.config import ProducerConfig, PullConsumerConfig
-from rucola.client.consumer_config import PushConsumerConfig
+from rucola.client.consumer_config import LitePullConsumerConfig, PushConsumerConfig, SimpleConsumerConfig
 from rucola.client.listener import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
@@ -31,9 +31,11 @@ from rucola.client.transaction_listener import LocalTransactionState, Transactio
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+from rucola.sync.lite_pull_consumer import LitePullConsumer
 from rucola.sync.producer import Producer
 from rucola.sync.pull_consumer import PullConsumer
 from rucola.sync.push_consumer import PushConsumer
+from rucola.sync.simple_consumer import SimpleConsumer
 from rucola.sync.transaction_producer import TransactionProducer
 
 __all__ = [
@@ -49,6 +51,8 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "LitePullConsumer",
+    "LitePullConsumerConfig",
     "LocalTransactionState",
     "Message",
     "MessageExt",
@@ -68,6 +72,8 @@ __all__ = [
     "ReconsumeLater",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
+    "SimpleConsumerConfig",
     "TransactionListener",
     "TransactionProducer",
     "TransactionSendResult",

@@ -21,7 +21,7 @@ from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.server import Channel, RemotingServer
 
-FACES = ["Producer", "PullConsumer", "PushConsumer", "TransactionProducer"]
+FACES = ("LitePullConsumer", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer", "TransactionProducer")
 ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / "tools" / "async_to_sync.py"
 

@@ -1,0 +1,286 @@
+"""The queues of a lite pull consumer: given by the rebalance or by the application, pulled ahead of ``poll``.
+
+Each queue has one task that pulls while there is room; what it finds waits in one line for ``poll``. A queue's position
+is behind the last message that ``poll`` gave; what may be stored as progress follows one ``poll`` later, since only a
+further one says that the application is done. One event loop owns it all. Source: RocketMQ 5.3.3,
+``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from rucola.client.consumer_config import MIB, LitePullConsumerConfig
+from rucola.client.group_member import GroupMember
+from rucola.client.process_queue import FlowLimits, ProcessQueue
+from rucola.client.pull_result import PullStatus
+from rucola.client.pulling import Puller
+from rucola.common.message import MessageExt
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import BrokerError, ClientError, RucolaError
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.protocol.codes import ResponseCode
+from rucola.runtime.logs import event
+
+logger = logging.getLogger(__name__)
+
+_BROKER_BUSY_DELAY_S = 0.02
+
+
+class AssignedQueue:
+    """One queue.
+
+    Attributes:
+        held: messages that ``poll`` did not give yet.
+        position: queue offset behind the last message that ``poll`` gave, or where it begins.
+        committable: what may be stored as progress; None for nothing new.
+        paused: whether ``poll`` leaves it out.
+    """
+
+    def __init__(self, queue: MessageQueue, position: int, now: float) -> None:
+        self.held = ProcessQueue(queue, now)
+        self.position = position
+        self.committable: int | None = None
+        self.resumed = asyncio.Event()
+        self.resumed.set()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def paused(self) -> bool:
+        """See above."""
+        return not self.resumed.is_set()
+
+
+class LitePullService:
+    """Reads queues for a lite pull consumer; a ``QueueOwner``.
+
+    Args:
+        member: the consumer in its group.
+        config: the consumer's.
+
+    Attributes:
+        queues: those that are read.
+        expressions: what is wanted of topics whose queues the application assigned.
+    """
+
+    def __init__(self, member: GroupMember, config: LitePullConsumerConfig) -> None:
+        self._member = member
+        self._config = config
+        self._puller = Puller(
+            member.instance,
+            member.api,
+            member.group,
+            config.pull_batch_size,
+            config.broker_suspend_max_time_ms,
+            config.consumer_timeout_when_suspend_ms,
+            lite=True,
+        )
+        self._limits = FlowLimits(
+            config.pull_threshold_for_queue, config.pull_threshold_size_for_queue * MIB, config.consume_max_span
+        )
+        self._ready: deque[tuple[AssignedQueue, ProcessQueue, list[MessageExt]]] = deque()
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._given: list[AssignedQueue] = []
+        self._paused: set[MessageQueue] = set()
+        self.queues: dict[MessageQueue, AssignedQueue] = {}
+        self.expressions: dict[str, SubscriptionData] = {}
+
+    def note_progress(self) -> None:
+        """With auto commit: bring what may be stored into the offset store."""
+        if self._config.auto_commit:
+            for assigned in self.queues.values():
+                self._note(assigned)
+
+    def settle(self) -> None:
+        """What ``poll`` gave last is consumed."""
+        for assigned in self._given:
+            assigned.committable = assigned.position
+        self._given.clear()
+
+    def take(self) -> list[MessageExt]:
+        """The messages of one pull that wait, of a queue that is not paused; empty when there are none."""
+        for _ in range(len(self._ready)):
+            assigned, held, messages = entry = self._ready.popleft()
+            if held.dropped:
+                continue
+            if assigned.paused:
+                self._ready.append(entry)
+                continue
+            held.remove(messages)
+            assigned.position = messages[-1].queue_offset + 1
+            self._given.append(assigned)
+            self._taken.set()
+            return messages
+        self._arrived.clear()
+        return []
+
+    async def arrival(self) -> None:
+        """Wait until messages came, or a queue was resumed."""
+        await self._arrived.wait()
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None) -> list[MessageQueue]:
+        """Bring positions, or the offsets given, into the offset store.
+
+        Raises:
+            ClientError: a queue is not read.
+        """
+        for queue in offsets or ():
+            self.assigned(queue)
+        for queue, assigned in self.queues.items():
+            offset = assigned.position if offsets is None else offsets.get(queue)
+            if offset is not None:
+                self._member.offsets.update(queue, offset, increase_only=False)
+                assigned.committable = None
+        return list(self.queues if offsets is None else offsets)
+
+    def assigned(self, queue: MessageQueue) -> AssignedQueue:
+        """The queue that is read.
+
+        Raises:
+            ClientError: it is not.
+        """
+        assigned = self.queues.get(queue)
+        if assigned is None:
+            raise ClientError(f"{queue} is not assigned to this consumer (now: {len(self.queues)} other queues)")
+        return assigned
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull and give these queues no more, also when they go and come again."""
+        for queue in queues:
+            self._paused.add(queue)
+            if queue in self.queues:
+                self.queues[queue].resumed.clear()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull and give them again."""
+        for queue in queues:
+            self._paused.discard(queue)
+            if queue in self.queues:
+                self.queues[queue].resumed.set()
+        self._arrived.set()
+
+    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Go on there; what waits of the queue is dropped.
+
+        Raises:
+            ClientError: the queue is not read.
+        """
+        assigned = self.assigned(queue)
+        self._end(assigned)
+        self._given = [one for one in self._given if one is not assigned]
+        assigned.committable = queue_offset
+        self._begin(assigned, queue_offset)
+
+    async def stop(self) -> None:
+        """Pull no more."""
+        tasks = [assigned.task for assigned in self.queues.values() if assigned.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._arrived.set()
+
+    # QueueOwner
+
+    def topics(self) -> Collection[str]:
+        """See ``QueueOwner``."""
+        return self._member.subscriptions.keys()
+
+    def owned(self) -> Collection[MessageQueue]:
+        """See ``QueueOwner``."""
+        return self.queues.keys()
+
+    def leaving(self) -> Collection[MessageQueue]:
+        """See ``QueueOwner``; none ever is."""
+        return ()
+
+    async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
+        """See ``QueueOwner``."""
+        self._member.offsets.remove(queue)
+        try:
+            first = await self._member.where_to_start(queue)
+        except RucolaError as error:
+            event(logger, logging.WARNING, "queue not begun", group=self._member.group, queue=queue, error=error)
+            return False
+        assigned = AssignedQueue(queue, first, asyncio.get_running_loop().time())
+        if queue in self._paused:
+            assigned.resumed.clear()
+        self.queues[queue] = assigned
+        self._begin(assigned, first)
+        return True
+
+    async def remove_queue(self, queue: MessageQueue) -> bool:
+        """See ``QueueOwner``."""
+        assigned = self.queues[queue]
+        self._end(assigned)
+        if self._config.auto_commit:
+            self._note(assigned)
+        await self._member.offsets.persist([queue])
+        self.queues.pop(queue, None)
+        self._given = [one for one in self._given if one is not assigned]
+        self._member.offsets.remove(queue)
+        self._puller.forget(queue)
+        return True
+
+    async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
+        """See ``QueueOwner``."""
+        await self._member.queues_changed(topic)
+
+    # pulling
+
+    def _begin(self, assigned: AssignedQueue, queue_offset: int) -> None:
+        assigned.position = queue_offset
+        assigned.held = ProcessQueue(assigned.held.queue, asyncio.get_running_loop().time())
+        assigned.task = asyncio.ensure_future(self._pull_queue(assigned, assigned.held, queue_offset))
+
+    def _end(self, assigned: AssignedQueue) -> None:
+        assigned.held.dropped = True
+        if assigned.task is not None:
+            assigned.task.cancel()
+
+    async def _pull_queue(self, assigned: AssignedQueue, held: ProcessQueue, next_offset: int) -> None:
+        queue, delay_s = held.queue, 0.0
+        while True:
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            delay_s = 0.0
+            await assigned.resumed.wait()
+            await self._room(held)
+            held.last_pull_at = asyncio.get_running_loop().time()
+            try:
+                subscription = self._member.subscriptions.get(queue.topic) or self.expressions[queue.topic]
+                pulled = await self._puller.pull(queue, next_offset, subscription)
+            except Exception as error:
+                delay_s = self._config.pull_time_delay_when_exception_ms / 1000
+                if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
+                    delay_s = _BROKER_BUSY_DELAY_S
+                elif isinstance(error, RucolaError):
+                    event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue, error=error)
+                else:
+                    logger.exception("pull of %s failed", queue)
+                continue
+            next_offset = pulled.next_begin_offset
+            if pulled.status is PullStatus.OFFSET_ILLEGAL:
+                event(logger, logging.WARNING, "queue goes on elsewhere", queue=queue, offset=next_offset)
+            if pulled.messages:
+                found = list(pulled.messages)
+                held.put(found)
+                self._ready.append((assigned, held, found))
+                self._arrived.set()
+
+    async def _room(self, held: ProcessQueue) -> None:
+        """Wait until neither this queue nor all together hold too much."""
+        while held.is_full(self._limits) or self._waiting() > self._config.pull_threshold_for_all:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def _waiting(self) -> int:
+        return sum(len(assigned.held) for assigned in self.queues.values())
+
+    def _note(self, assigned: AssignedQueue) -> None:
+        if assigned.committable is not None:
+            self._member.offsets.update(assigned.held.queue, assigned.committable, increase_only=False)
+            assigned.committable = None

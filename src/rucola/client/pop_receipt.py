@@ -1,0 +1,102 @@
+"""Receipts of popped messages: what goes back to the broker with an acknowledgement.
+
+A receipt is a text of words: queue offset that the pop read from, its time and invisible time in ms, revive queue,
+kind of the topic (0 ordinary, 1 and 2 the group's retry topics), broker, queue, queue offset of the message. A message
+has it as property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``, ``MQClientAPIImpl#processPopResponse``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rucola.common import message_const
+from rucola.common.key_builder import RETRY_GROUP_TOPIC_PREFIX
+from rucola.common.message import MessageExt
+from rucola.errors import ClientError, FormatError
+from rucola.protocol.headers.pop import ChangeInvisibleTimeResponseHeader, PopMessageResponseHeader
+
+_WORDS = 8
+
+
+class PopReceipt(NamedTuple):
+    """A receipt, taken apart."""
+
+    start_offset: str
+    pop_time: str
+    invisible_time: str
+    revive_queue: str
+    topic_kind: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    @classmethod
+    def of(cls, message: MessageExt) -> PopReceipt:
+        """That of ``message``.
+
+        Raises:
+            ClientError: it has none, so it was not received by a simple consumer.
+        """
+        words = message.properties.get(message_const.POP_CK, "").split(" ")
+        if len(words) != _WORDS or not (words[6].isdecimal() and words[7].isdecimal()):
+            raise ClientError(f"message {message.msg_id} has no receipt: it was not received by a simple consumer")
+        return cls(words[0], words[1], words[2], words[3], words[4], words[5], int(words[6]), int(words[7]))
+
+    @property
+    def text(self) -> str:
+        """As it goes back to the broker."""
+        return " ".join(map(str, self))
+
+    def real_topic(self, topic: str, group: str) -> str:
+        """The topic in which a message of ``topic`` lies."""
+        separator = {"1": "_", "2": "+"}.get(self.topic_kind)
+        return topic if separator is None else f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
+
+    def changed(self, header: ChangeInvisibleTimeResponseHeader) -> PopReceipt:
+        """After the invisible time was changed."""
+        return self._replace(
+            pop_time=str(header.pop_time),
+            invisible_time=str(header.invisible_time),
+            revive_queue=str(header.revive_qid),
+        )
+
+
+def give_receipts(messages: Sequence[MessageExt], topic: str, header: PopMessageResponseHeader) -> None:
+    """Put its receipt into each message of a pop. Those from the retry topics have theirs from the broker.
+
+    Args:
+        messages: of one answer.
+        topic: the topic that was popped.
+        header: the answer's.
+
+    Raises:
+        FormatError: the answer does not say where a message was read.
+    """
+    starts: dict[str, str] = {}
+    for entry in (header.start_offset_info or "").split(";"):
+        place, _, start = entry.rpartition(" ")
+        starts[place] = start
+    counts = dict(entry.rpartition(" ")[::2] for entry in (header.order_count_info or "").split(";"))
+    for message in messages:
+        properties = message.properties
+        if message_const.POP_CK not in properties:
+            place = f"0 {message.queue_id}"
+            if place not in starts:
+                raise FormatError("startOffsetInfo", 0, f"an entry for queue {message.queue_id}", repr(starts))
+            receipt = PopReceipt(
+                starts[place],
+                str(header.pop_time),
+                str(header.invisible_time),
+                str(header.revive_qid),
+                "0",
+                message.broker_name,
+                message.queue_id,
+                message.queue_offset,
+            )
+            properties[message_const.POP_CK] = receipt.text
+            count = counts.get(f"0 qo{message.queue_id}%{message.queue_offset}", counts.get(place, ""))
+            if count.isdecimal() and int(count) > 0:
+                message.reconsume_times = int(count)
+        properties.setdefault(message_const.FIRST_POP_TIME, str(header.pop_time))
+        message.topic = topic

@@ -1,0 +1,208 @@
+"""The pops of a simple consumer, one at a time for each topic and broker, and the messages nobody has taken yet.
+
+A pop that waits at a broker cannot be called back: what it brings is hidden from the rest of the group. So whoever
+stops waiting leaves it running, and its messages are for the next one who asks, unless half of their invisible time is
+over by then. One event loop owns it all. Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#popMessage``,
+``PopMessageProcessor``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from rucola.client.consumer_config import SimpleConsumerConfig
+from rucola.client.instance import ClientInstance
+from rucola.client.pop_receipt import PopReceipt, give_receipts
+from rucola.client.received import PullOrigin, received_messages
+from rucola.client.subscription import selected
+from rucola.common.message import MessageExt
+from rucola.errors import BrokerError, ClientError, RucolaError
+from rucola.protocol.bodies.heartbeat import SubscriptionData
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    PopMessageRequestHeader,
+)
+from rucola.remoting.consumer_api import ConsumerApi
+from rucola.runtime.clock import Clock
+
+POP_MAX = 32
+"""Messages of one pop that brokers allow."""
+_ALL_QUEUES = -1
+_FROM_FIRST, _FROM_LAST = 0, 1
+_MARGIN_MS = 5_000
+"""How much longer an answer may take than the broker was told to wait."""
+
+Place = tuple[str, str]
+"""Topic and broker name."""
+Popped = tuple[float, list[MessageExt]]
+"""Messages of one pop, and the loop's time after which they are too old to be given."""
+
+
+class PopService:
+    """Pops for one group.
+
+    Args:
+        instance: the client.
+        api: carries the calls.
+        group: the consumer's.
+        config: the consumer's.
+        clock: brokers are told when a pop began.
+
+    Attributes:
+        subscriptions: by topic.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, api: ConsumerApi, group: str, config: SimpleConsumerConfig, clock: Clock
+    ) -> None:
+        self._instance, self._api, self._group = instance, api, group
+        self._config, self._clock = config, clock
+        self._pops: dict[Place, asyncio.Task[Popped]] = {}
+        self._left: deque[Popped] = deque()
+        self._turn = 0
+        self.subscriptions: dict[str, SubscriptionData] = {}
+
+    async def receive(self, max_messages: int, invisible_ms: int, await_ms: int) -> list[MessageExt]:
+        """Messages of the topics subscribed to; none when none came in time.
+
+        Raises:
+            BrokerError: a broker refuses.
+            RemotingError: a broker cannot be reached, or does not answer.
+            ClientError: no topic is subscribed to or has a route, or a broker does not know POP.
+        """
+        messages = self._take_left(max_messages)
+        if messages:
+            return messages
+        places = await self._places()
+        for place in places:
+            if place not in self._pops:
+                self._pops[place] = asyncio.ensure_future(self._pop(place, max_messages, invisible_ms, await_ms))
+        await asyncio.wait([self._pops[place] for place in places], return_when=asyncio.FIRST_COMPLETED)
+        failure: BaseException | None = None
+        for place, pop in list(self._pops.items()):
+            if pop.done():
+                del self._pops[place]
+                if pop.exception() is None:
+                    self._left.append(pop.result())
+                else:
+                    failure = pop.exception()
+        messages = self._take_left(max_messages)
+        if failure is not None and not messages:
+            raise failure
+        return messages
+
+    async def ack(self, message: MessageExt) -> None:
+        """Tell the broker that a message is consumed.
+
+        Raises:
+            BrokerError, RemotingError, ClientError: it was not told.
+        """
+        receipt = PopReceipt.of(message)
+        header = AckMessageRequestHeader(
+            self._group,
+            receipt.real_topic(message.topic, self._group),
+            receipt.queue_id,
+            receipt.text,
+            receipt.queue_offset,
+        )
+        await self._api.ack(self._instance.routes.master(receipt.broker_name), header)
+
+    async def hide(self, message: MessageExt, invisible_ms: int) -> PopReceipt:
+        """Have a message come again so long after now, and no earlier; gives its new receipt.
+
+        Raises:
+            BrokerError, RemotingError, ClientError: it comes as before.
+        """
+        receipt = PopReceipt.of(message)
+        header = ChangeInvisibleTimeRequestHeader(
+            self._group,
+            receipt.real_topic(message.topic, self._group),
+            receipt.queue_id,
+            receipt.text,
+            receipt.queue_offset,
+            invisible_ms,
+        )
+        address = self._instance.routes.master(receipt.broker_name)
+        return receipt.changed(await self._api.change_invisible_time(address, header))
+
+    async def stop(self) -> None:
+        """End all pops; what they would bring comes again to the group."""
+        pops = list(self._pops.values())
+        self._pops.clear()
+        for pop in pops:
+            pop.cancel()
+        await asyncio.gather(*pops, return_exceptions=True)
+
+    def _take_left(self, max_messages: int) -> list[MessageExt]:
+        """Messages of one pop that are young enough."""
+        now = asyncio.get_running_loop().time()
+        while self._left:
+            fresh_until, messages = self._left.popleft()
+            if now < fresh_until and messages:
+                if len(messages) > max_messages:
+                    self._left.appendleft((fresh_until, messages[max_messages:]))
+                return messages[:max_messages]
+        return []
+
+    async def _places(self) -> list[Place]:
+        """Where to pop, another one first each time."""
+        places: list[Place] = []
+        missing: ClientError | None = None
+        for topic in self.subscriptions:
+            try:
+                route = await self._instance.routes.route(topic)
+            except ClientError as error:
+                missing = error
+                continue
+            places += [(topic, name) for name in sorted({queue.broker_name for queue in route.subscribe_queues})]
+        if not places:
+            raise missing or ClientError("a simple consumer receives from topics it subscribed to: there is none")
+        self._turn = (self._turn + 1) % len(places)
+        return places[self._turn :] + places[: self._turn]
+
+    async def _pop(self, place: Place, max_messages: int, invisible_ms: int, await_ms: int) -> Popped:
+        loop = asyncio.get_running_loop()
+        topic, broker_name = place
+        subscription = self.subscriptions[topic]
+        address = self._instance.routes.master(broker_name)
+        header = PopMessageRequestHeader(
+            self._group,
+            topic,
+            _ALL_QUEUES,
+            max_messages,
+            invisible_ms,
+            await_ms,
+            self._clock.wall_ms(),
+            _FROM_FIRST if self._config.consume_from_first else _FROM_LAST,
+            subscription.expression_type,
+            subscription.sub_string,
+        )
+        try:
+            found, records = await self._api.pop(address, header, await_ms + _MARGIN_MS)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise ClientError(
+                    f"broker {broker_name} ({address}) does not know POP, which a simple consumer needs: RocketMQ 5.0 "
+                    "and newer have it; use PushConsumer or LitePullConsumer with older ones"
+                ) from error
+            raise
+        except RucolaError:
+            if self._instance.routes.refresh_wanted(topic):
+                self._instance.keep(self._refresh(topic))
+            raise
+        messages = received_messages(records, PullOrigin(broker_name, 0, 0)) if records else []
+        give_receipts(messages, topic, found)
+        wanted = list(selected(messages, subscription))
+        for message in messages:
+            if message not in wanted:
+                await self.ack(message)  # a tag with the hash of another
+        return loop.time() + invisible_ms / 2000, wanted
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self._instance.routes.refresh(topic)
+        except RucolaError:
+            return  # the old route stays, and the next pop tells what is wrong
