@@ -398,7 +398,8 @@ class Lines(logging.Handler):
 def logged() -> Iterator[list[str]]:
     """Collects what the package logs."""
     handler, logger = Lines(), logging.getLogger("rucola")
-    before = logger.level, logger.propagate
+    before = logger.level, logger.propagate, logging.root.manager.disable
+    logging.disable(logging.NOTSET)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -408,6 +409,7 @@ def logged() -> Iterator[list[str]]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+        logging.disable(before[2])
 
 
 @contextmanager

@@ -9,12 +9,15 @@ from tests.crash.bitflips import Base, base, limited, logged, whole
 from tests.golden.loader import write_files
 from tests.unit.store.stores import contents, fill, opened
 
+from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rucola.formats.message import decode_message
+from rucola.runtime.files import Files, MappedSegment
 from rucola.store.message_store import MessageStore
+from rucola.store.verify.check import verify
 
 STORES = ("rocketmq_4_9_7_clean", "rocketmq_4_9_7_killed", "rocketmq_5_3_3_clean", "rocketmq_5_3_3_killed")
 MIDDLE, LAST = 100, 213
-QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET, SYS_FLAG = 12, 20, 28, 36
+QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET, SYS_FLAG, STORE_TIMESTAMP = 12, 20, 28, 36, 56
 
 
 def flipped(store: Base, path: Path, number: int, position: int, mask: int) -> Path:
@@ -163,3 +166,113 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
         view = running.get_message(topic, queue_id, at, 1, 1 << 20).views[0]
         assert decode_message(view).queue_offset == at
     running.shutdown()
+
+
+def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
+    """The record in place of a damaged one differs from the first of a queue in its topic only."""
+    store = base("rocketmq_4_9_7_clean")
+    number = next(
+        number for number, (place, _) in enumerate(store.places) if place == whole(store.name)["Flights/0"][0]
+    )
+    path = flipped(store, tmp_path / "store", number, 0, 1)
+    running = store.opened(path, quarantine=True)
+    running.start()
+    assert served(running)["Flights/0"] == whole(store.name)["Flights/0"][1:]
+    running.shutdown()
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    ("position", "mask", "kind"),
+    [
+        (QUEUE_OFFSET + 7, 1, "queue_offset"),
+        (QUEUE_OFFSET, 1, "queue_offset"),
+        (QUEUE_ID + 3, 1, "queue_id"),
+        (QUEUE_ID, 0x80, "queue_id"),
+        (PHYSICAL_OFFSET + 7, 1, "physical_offset"),
+        (STORE_TIMESTAMP, 1, "store_time"),
+        (STORE_TIMESTAMP + 4, 0x80, "store_time"),
+    ],
+)
+@pytest.mark.parametrize("number", [MIDDLE, LAST - 2])
+def test_verify_blames_the_record_and_nothing_else(
+    name: str, position: int, mask: int, kind: str, number: int, tmp_path: Path
+) -> None:
+    store = base(name)
+    path = flipped(store, tmp_path / "store", number, position, mask)
+    place = store.places[number][0]
+    file = f"commitlog/{place - place % store.segment_bytes:020d}"
+    found = [(one.kind.value, one.file, one.position) for one in verify(str(path)).findings]
+    assert found == [(kind, file, place % store.segment_bytes)]
+
+
+def test_verify_blames_the_record_for_a_topic(tmp_path: Path) -> None:
+    """Neither the entry of its queue, nor its keys in the index, nor a queue that there is not."""
+    store = base("rocketmq_5_3_3_clean")
+    place, size = store.places[MIDDLE]
+    file = f"commitlog/{place - place % store.segment_bytes:020d}"
+    at = store.files[file][place % store.segment_bytes :][:size].index(b"Flights")
+    path = flipped(store, tmp_path / "store", MIDDLE, at + 3, 1)
+    found = [(one.kind.value, one.file, one.position) for one in verify(str(path)).findings]
+    assert found == [("topic", file, place % store.segment_bytes)]
+
+
+def test_verify_finds_a_store_time_of_zero(tmp_path: Path) -> None:
+    store = base("rocketmq_5_3_3_clean")
+    place = store.places[MIDDLE][0]
+    name = f"commitlog/{place - place % store.segment_bytes:020d}"
+    data = bytearray(store.files[name])
+    at = place % store.segment_bytes
+    data[at + STORE_TIMESTAMP : at + STORE_TIMESTAMP + 8] = bytes(8)
+    write_files(store.files | {name: bytes(data)}, tmp_path)
+    assert [(one.kind.value, one.file, one.position) for one in verify(str(tmp_path)).findings] == [
+        ("store_time", name, at)
+    ]
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    ("entry", "position", "kind"),
+    [
+        (5, INDEX_ENTRY.position("seconds"), "index_entry"),
+        (1, INDEX_ENTRY.position("seconds"), "index_entry"),
+        (None, INDEX_HEADER.position("begin_timestamp_ms"), "index_header"),
+        (None, INDEX_HEADER.position("end_timestamp_ms"), "index_header"),
+    ],
+)
+def test_verify_finds_wrong_times_of_an_index_file(
+    name: str, entry: int | None, position: int, kind: str, tmp_path: Path
+) -> None:
+    store = base(name)
+    files = dict(store.files)
+    path = min(one for one in files if one.startswith("index/"))
+    data = bytearray(files[path])
+    if entry is not None:
+        position += INDEX_HEADER.size + INDEX_SLOT.size * 100 + INDEX_ENTRY.size * entry
+    data[position + 2] ^= 4
+    write_files(files | {path: bytes(data)}, tmp_path)
+    found = verify(str(tmp_path)).findings
+    assert {(one.kind.value, one.file) for one in found} >= {(kind, path)}
+    assert {one.file for one in found} == {path}
+
+
+def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    """It left twelve."""
+    for name in ("rocketmq_5_3_3_clean", "inner_batch_roll"):
+        write_files(base(name).files, tmp_path / name)
+        opened_by: list[MappedSegment] = []
+
+        class Counting(Files):
+            def open_segment(
+                self,
+                path: str,
+                size: int | None = None,
+                writable: bool = True,
+                opened_by: list[MappedSegment] = opened_by,
+            ) -> MappedSegment:
+                opened_by.append(super().open_segment(path, size, writable))
+                return opened_by[-1]
+
+        verify(str(tmp_path / name), Counting())
+        assert opened_by
+        assert [one.path for one in opened_by if one._descriptor >= 0] == []

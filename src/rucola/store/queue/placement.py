@@ -137,7 +137,9 @@ class Placement:
         Not when the record's own checksum says that its fields are right, nor when the entry that the record names
         leads to it: then the unit is a left-over.
         """
-        identity = self._log.identity(physical_offset) if physical_offset < self.trusted_to else None
+        if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
+            return False
+        identity = self._log.identity(physical_offset)
         if identity is None or identity.size != size or identity.protected:
             return False
         wrong = (

@@ -17,6 +17,7 @@ from rucola.store.queue.queue_factory import QueueFactory
 
 _log = logging.getLogger(__name__)
 _REPORTED_MAX = 1000
+_PREPARED_BIT = 4
 
 
 class QueueScreen:
@@ -40,8 +41,8 @@ class QueueScreen:
         """See ``dispatch.Screen``."""
         at = row * ROW_WIDTH
         name = (topic, table[at + RecordColumn.QUEUE_ID])
-        if name in self._known:
-            return True
+        if name in self._known or table[at + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
+            return True  # a prepared or rolled back one gets no unit anyway
         place = (file.start + table[at], table[at + RecordColumn.RECORD_SIZE])
         if not self._factory.can_hold(*name):
             self._report("no queue can have this topic and id", file, table[at], name)

@@ -11,6 +11,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.batch_consume_queue import batch_of
 from rucola.store.queue.consume_queue import DispatchRequest
 from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.log import LogCheck, load_segments
 
 _PREPARED_BIT = 4
@@ -21,11 +22,13 @@ class BatchQueueCheck:
     """One queue, and how far its records were met in the log.
 
     Attributes:
+        name: topic and queue id.
         number: of the next unit to be met, counted from the first one there is a place for.
         next: queue offset behind the newest record met, -1 while none was met.
     """
 
-    def __init__(self, path: str, segments: list[MappedFile]) -> None:
+    def __init__(self, name: tuple[bytes, int], path: str, segments: list[MappedFile]) -> None:
+        self.name = name
         self.path = path
         self.number = 0
         self.next = -1
@@ -45,6 +48,19 @@ class BatchQueueCheck:
         if file is None:
             return self.path, number * BATCH_UNIT_BYTES
         return file.path, number % self._per_file * BATCH_UNIT_BYTES
+
+    def leads_to(self, queue_offset: int, place: tuple[int, int]) -> bool:
+        """Whether the unit of a record that begins with ``queue_offset`` leads to that place."""
+        low, high = 0, self._per_file * len(self._segments)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit.valid and unit.base_offset < queue_offset:
+                low = middle + 1
+            else:
+                high = middle
+        unit = self.unit(low)
+        return unit.valid and unit.base_offset == queue_offset and (unit.physical_offset, unit.size) == place
 
     def skip_before(self, physical_offset: int) -> None:
         """Passes over the units of records that lie before ``physical_offset``."""
@@ -71,12 +87,20 @@ class BatchQueueChecks:
     Args:
         path: the directory ``batchconsumequeue``.
         log: the walk whose batches ``rows`` gets.
+        identities: of its records.
         live: the store is being written: records may not have their units yet.
         dispatched: physical offset below which records have their units in a live store.
     """
 
     def __init__(
-        self, files: Files, path: str, found: Findings, log: LogCheck, live: bool = False, dispatched: int = 0
+        self,
+        files: Files,
+        path: str,
+        found: Findings,
+        log: LogCheck,
+        identities: RecordIdentities,
+        live: bool = False,
+        dispatched: int = 0,
     ) -> None:
         self.queues: dict[tuple[bytes, int], BatchQueueCheck] = {}
         self.units = 0
@@ -85,6 +109,7 @@ class BatchQueueChecks:
         self._path = path
         self._found = found
         self._log = log
+        self._identities = identities
         self._live = live
         self._dispatched = dispatched
 
@@ -106,7 +131,10 @@ class BatchQueueChecks:
             base, count = batch_of(request)
             if base >= 0 and count > 0:
                 unit = BatchUnit(*request[1:5], base, count)
-                self._check(self._queue(topic, table[row + RecordColumn.QUEUE_ID]), unit)
+                right = self._check(self._queue(topic, table[row + RecordColumn.QUEUE_ID]), unit)
+                if right and request.queue_offset != base:
+                    detail = f"the record says queue offset {request.queue_offset}, its entry and its properties {base}"
+                    self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
 
     def finish(self) -> None:
         """Looks at the units that no record asked for."""
@@ -120,18 +148,26 @@ class BatchQueueChecks:
                 queue.skip_before(self._log.start)
             while not self._live and queue.unit(queue.number) != _NO_UNIT:
                 self._loose(queue)
+
+    def leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        """See ``QueueChecks.leads_to``."""
+        return self._queue(topic, queue_id).leads_to(queue_offset, place)
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for queue in self.queues.values():
             queue.close()
 
     def _queue(self, topic: bytes, queue_id: int) -> BatchQueueCheck:
         queue = self.queues.get((topic, queue_id))
         if queue is None:
             directory = f"{self._path}/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
-            queue = BatchQueueCheck(directory, load_segments(self._files, directory, self._found))
+            queue = BatchQueueCheck((topic, queue_id), directory, load_segments(self._files, directory, self._found))
             self.queues[topic, queue_id] = queue
         return queue
 
-    def _check(self, queue: BatchQueueCheck, wanted: BatchUnit) -> None:
-        """The unit of one record."""
+    def _check(self, queue: BatchQueueCheck, wanted: BatchUnit) -> bool:
+        """Whether one record has its unit."""
         if queue.next < 0:
             queue.skip_before(min(wanted.physical_offset, self._log.start))
         queue.next = wanted.next_offset
@@ -140,7 +176,7 @@ class BatchQueueChecks:
         if unit == wanted:
             self.units += 1
             queue.number += 1
-            return
+            return True
         path, position = queue.place(queue.number)
         if unit.physical_offset == wanted.physical_offset and unit.valid:
             kind = FindingKind.UNIT_TAGS if unit._replace(tags_code=wanted.tags_code) == wanted else FindingKind.UNIT
@@ -148,7 +184,9 @@ class BatchQueueChecks:
             queue.number += 1
         elif not self._live or wanted.physical_offset < self._dispatched:
             detail = f"no unit for the record at physical offset {wanted.physical_offset}"
-            self._found.add(FindingKind.RECORD_WITHOUT_UNIT, path, position, detail, BATCH_UNIT_BYTES)
+            kind = FindingKind.RECORD_WITHOUT_UNIT
+            self._identities.wait(wanted.physical_offset, kind, (path, position), detail, BATCH_UNIT_BYTES)
+        return False
 
     def _loose(self, queue: BatchQueueCheck) -> None:
         """Passes over a unit that has no record."""
@@ -156,6 +194,9 @@ class BatchQueueChecks:
         queue.number += 1
         if self._log.damaged(unit.physical_offset):
             self._found.affected += 1
+            return
+        if self._identities.is_right(*queue.name, unit.base_offset, (unit.physical_offset, unit.size)):
+            self.units += 1
             return
         detail = f"the unit of queue offset {unit.base_offset} names physical offset {unit.physical_offset}"
         self._found.add(FindingKind.UNIT_WITHOUT_RECORD, *place, detail, BATCH_UNIT_BYTES)

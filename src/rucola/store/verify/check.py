@@ -21,6 +21,7 @@ from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.batch_queues import BatchQueueChecks
 from rucola.store.verify.findings import Finding, FindingKind, Findings
+from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.index import IndexChecks
 from rucola.store.verify.log import LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
@@ -102,7 +103,10 @@ def verify(
     total = segments[-1].end - segments[0].start if segments else 0
     end = _live_end(files, root, commit_log_path) if live else -1
     log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total))
-    batch = BatchQueueChecks(files, f"{root}/batchconsumequeue", found, log, live=live, dispatched=dispatched)
+    identities = RecordIdentities(found, log)
+    batch = BatchQueueChecks(
+        files, f"{root}/batchconsumequeue", found, log, identities, live=live, dispatched=dispatched
+    )
     ext = ExtUnits(files, f"{root}/consumequeue_ext", found)
     names = _queue_names(files, root)
     segment_bytes = _queue_segment_bytes(files, root, names)
@@ -111,6 +115,7 @@ def verify(
         f"{root}/consumequeue",
         found,
         log,
+        identities,
         segment_bytes,
         batch,
         ext,
@@ -118,24 +123,31 @@ def verify(
         dispatched=dispatched,
         deleted=_deleted_topics(files, root),
     )
-    index = IndexChecks(files, f"{root}/index", found, log, live)
+    index = IndexChecks(files, f"{root}/index", found, log, identities, live)
 
-    for file, table, rows in log.batches():
-        queues.rows(file, table, rows)
-        index.rows(file, table, rows)
-    if watermark is not None and not live and log.end < watermark.flushed_offset:
-        detail = f"the log ends at physical offset {log.end}, {watermark.flushed_offset} was on the disk"
-        found.add(FindingKind.LOG_SHORT, directory, log.end, detail)
-    queues.finish(names)
-    batch.finish()
-    ext.close()
-    index.finish()
-    check_checkpoint(files, f"{root}/checkpoint", found, log, live)
-    ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
-    ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
-    tables = check_tables(files, f"{root}/config", found, ends, live)
-    for file in segments:
-        file.close()
+    def leads_to(topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        return (batch if topic in batch.topics else queues).leads_to(topic, queue_id, queue_offset, place)
+
+    identities.leads_to = leads_to
+
+    try:
+        for file, table, rows in log.batches():
+            queues.rows(file, table, rows)
+            index.rows(file, table, rows)
+        if watermark is not None and not live and log.end < watermark.flushed_offset:
+            detail = f"the log ends at physical offset {log.end}, {watermark.flushed_offset} was on the disk"
+            found.add(FindingKind.LOG_SHORT, directory, log.end, detail)
+        queues.finish(names)
+        batch.finish()
+        identities.finish()
+        index.finish()
+        check_checkpoint(files, f"{root}/checkpoint", found, log, live)
+        ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
+        ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
+        tables = check_tables(files, f"{root}/config", found, ends, live)
+    finally:
+        for part in (log, queues, batch, ext, index):
+            part.close()
     return VerifyReport(
         root,
         log.records,

@@ -10,6 +10,7 @@ import sys
 from array import array
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.ids import PhysicalOffset
 from rucola.formats.index_file import (
     INDEX_ENTRY,
     INDEX_HEADER,
@@ -23,9 +24,12 @@ from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.log import LogCheck
 
 _SCRATCH_ENTRIES = 8192
+_SCRATCH_FIRST = 2
+_DOUBTFUL_MAX = 100_000
 _SCRATCH_ENTRIES_AT = INDEX_HEADER.size + INDEX_SLOT.size
 _SAMPLE = 64
 _WORDS = INDEX_ENTRY.size // 4
@@ -77,6 +81,7 @@ class IndexFileCheck:
     Attributes:
         count: number of the next entry, as the header said at first.
         cursor: number of the first entry not compared with the log yet.
+        begin_ms, end_ms: store times in the header.
         next_offset: its physical offset; kept, so that a file is mapped only while the walk is among its records.
     """
 
@@ -86,6 +91,8 @@ class IndexFileCheck:
         self.count = count
         self.cursor = 0
         self.next_offset = 0
+        header = IndexHeader.decode(file.segment.view)
+        self.begin_ms, self.end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * slots
 
     def position(self, number: int) -> int:
@@ -108,6 +115,31 @@ class IndexFileCheck:
     def words(self, first: int, last: int) -> memoryview:
         """Entries ``first`` up to ``last`` as 32-bit words."""
         return self.file.segment.view[self.position(first) : self.position(last)].cast("I")
+
+    def check_times(self, found: Findings, log: LogCheck, previous_ms: int, live: bool) -> None:
+        """Compares the times in the header, and the seconds of the first entry, with the records that they are of.
+
+        Args:
+            previous_ms: end of the file before, from which RocketMQ may count the first entry.
+        """
+        if self.count < 2:
+            return
+        for name, number, said_ms in (
+            ("begin_timestamp_ms", 1, self.begin_ms),
+            ("end_timestamp_ms", self.count - 1, self.end_ms),
+        ):
+            physical_offset = self.entry(number)[1]
+            hit = None if physical_offset in log.times.wrong else log.row_at(physical_offset, 0)
+            if hit is None or (live and number > 1):
+                continue
+            stored_ms = hit[1][RecordColumn.STORE_TIMESTAMP]
+            if stored_ms != said_ms:
+                detail = f"{name} is {said_ms}, the record of entry {number} was stored at {stored_ms}"
+                found.add(FindingKind.INDEX_HEADER, self.file.path, INDEX_HEADER.position(name), detail)
+        seconds = self.entry(1)[2]
+        if seconds not in (0, max(self.begin_ms - previous_ms, 0) // 1000):
+            detail = f"entry 1 has {seconds} seconds, it is the first"
+            found.add(FindingKind.INDEX_ENTRY, self.file.path, self.position(1), detail, INDEX_ENTRY.size)
 
     def check_chains(self, found: Findings, live: bool) -> None:
         """Follows the entries as they were put, and compares what slots and entries should say with what they do.
@@ -150,13 +182,24 @@ class IndexChecks:
     Args:
         path: the directory ``index``.
         log: the walk whose batches ``rows`` gets.
+        identities: of its records.
         live: the store is being written.
     """
 
-    def __init__(self, files: Files, path: str, found: Findings, log: LogCheck, live: bool = False) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        found: Findings,
+        log: LogCheck,
+        identities: RecordIdentities,
+        live: bool = False,
+    ) -> None:
         self.entries = 0
         self._found = found
         self._log = log
+        self._identities = identities
+        self._doubtful: list[tuple[IndexFileCheck, int, tuple[int, int, int, int]]] = []
         self._live = live
         self._checks: list[IndexFileCheck] = []
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
@@ -176,6 +219,7 @@ class IndexChecks:
             if count > 1:
                 detail = f"no numbers of slots and entries agree with {count - 1} entries in {file.size} bytes"
                 self._found.add(FindingKind.INDEX_HEADER, file.path, 0, detail)
+            file.close()
             return
         check = IndexFileCheck(file, geometry[0], count)
         self.entries += count - 1
@@ -191,30 +235,46 @@ class IndexChecks:
         waiting = [check for check in self._checks if check.cursor < check.count and check.next_offset < end]
         if not waiting:
             return
+        for check in waiting:
+            entries = self._keys(file, table, rows, check.begin_ms)
+            if not self._compare_columns(check, entries):
+                self._compare_entries(check, _by_offset(entries), first_offset, end)
+
+    def _keys(self, file: MappedFile, table: array[int], rows: int, begin_ms: int) -> bytes:
+        """The entries of the keys of records in a file whose seconds are counted from ``begin_ms``."""
         row = done = 0
         keys: list[bytes] = []
+        # Its first entry would set the time that seconds are counted from: it is never used.
+        head = IndexHeader(begin_ms, 0, PhysicalOffset(0), PhysicalOffset(0), 0, _SCRATCH_FIRST).encode()
         while row < rows:
-            self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = bytes(INDEX_HEADER.size + INDEX_SLOT.size)
+            self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head + bytes(INDEX_SLOT.size)
             row, done = put_rows(
                 self._scratch, 1, _SCRATCH_ENTRIES, file.segment.buffer, table, row, rows, file.start, 0, done
             )
             count = IndexHeader.decode(self._scratch).index_count
-            stop = _SCRATCH_ENTRIES_AT + INDEX_ENTRY.size * count
-            keys.append(bytes(self._scratch[_SCRATCH_ENTRIES_AT + INDEX_ENTRY.size : stop]))
-        entries = b"".join(keys)
-        known: dict[int, set[int]] | None = None
-        for check in waiting:
-            if not self._compare_columns(check, entries):
-                known = _by_offset(entries) if known is None else known
-                self._compare_entries(check, known, first_offset, end)
+            first, stop = (_SCRATCH_ENTRIES_AT + INDEX_ENTRY.size * number for number in (_SCRATCH_FIRST, count))
+            keys.append(bytes(self._scratch[first:stop]))
+        return b"".join(keys)
 
     def finish(self) -> None:
-        """Looks at the entries that no record asked for."""
+        """Looks at the entries that no record asked for, once all queues are done."""
+        previous_ms = 0
         for check in self._checks:
             self._compare_entries(check, {}, 0, 0)
             while check.cursor < check.count:
                 self._judge(check, check.entry(check.cursor))
                 check.move(1)
+            check.check_times(self._found, self._log, previous_ms, self._live)
+            previous_ms = check.end_ms
+            check.file.close()
+        for check, number, entry in self._doubtful:
+            self._judge_late(check, number, entry)
+            check.file.close()
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for check in self._checks:
+            check.file.close()
 
     def _compare_columns(self, check: IndexFileCheck, entries: bytes) -> bool:
         """Whether the next entries of the file have hashes and offsets of these; then they are done with."""
@@ -222,36 +282,59 @@ class IndexChecks:
         if not count or check.cursor + count > check.count:
             return False
         ours, theirs = memoryview(entries).cast("I"), check.words(check.cursor, check.cursor + count)
-        if any(ours[column::_WORDS].tobytes() != theirs[column::_WORDS].tobytes() for column in range(3)):
+        if any(ours[column::_WORDS].tobytes() != theirs[column::_WORDS].tobytes() for column in range(_WORDS - 1)):
             return False
         check.move(count)
         return True
 
-    def _compare_entries(self, check: IndexFileCheck, known: dict[int, set[int]], first_offset: int, end: int) -> None:
+    def _compare_entries(
+        self, check: IndexFileCheck, known: dict[int, dict[int, int]], first_offset: int, end: int
+    ) -> None:
         """Goes on with the entries that lead below ``end``, one by one."""
         while check.cursor < check.count:
             entry = check.entry(check.cursor)
             if entry[1] >= end:
                 return
-            if entry[0] not in known.get(entry[1], ()):
+            seconds = known.get(entry[1], {}).get(entry[0])
+            if seconds is None:
                 self._judge(check, entry)
+            elif seconds != entry[2] and check.cursor > 1 and entry[1] not in self._log.times.wrong:
+                self._late(check, entry)
             check.move(1)
 
     def _judge(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
         """One entry that is not among the keys of the batch."""
-        wanted_hash, physical_offset, _, _ = entry
-        log = self._log
+        physical_offset, log = entry[1], self._log
         if physical_offset < log.start or (self._live and physical_offset >= log.end):
             return  # removed by age; not walked over yet
         if log.damaged(physical_offset):
             self._found.affected += 1
-        elif not self._has_key(physical_offset, wanted_hash):
-            number = check.cursor
+        else:
+            self._late(check, entry)
+
+    def _late(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
+        """Whether such an entry is wrong depends on what queues and later records say of its record."""
+        if len(self._doubtful) < _DOUBTFUL_MAX:
+            self._doubtful.append((check, check.cursor, entry))
+        else:
+            self._judge_late(check, check.cursor, entry)
+
+    def _judge_late(self, check: IndexFileCheck, number: int, entry: tuple[int, int, int, int]) -> None:
+        wanted_hash, physical_offset, seconds, _ = entry
+        place = (check.file.path, check.position(number))
+        if not self._has_key(physical_offset, wanted_hash):
             detail = f"entry {number}: no record with a key of hash {wanted_hash} at physical offset {physical_offset}"
-            self._found.add(FindingKind.INDEX_ENTRY, check.file.path, check.position(number), detail, INDEX_ENTRY.size)
+            self._found.add(FindingKind.INDEX_ENTRY, *place, detail, INDEX_ENTRY.size)
+            return
+        hit = self._log.row_at(physical_offset)
+        stored_ms = 0 if hit is None else hit[1][RecordColumn.STORE_TIMESTAMP]
+        wanted = max(stored_ms - check.begin_ms, 0) // 1000
+        if number > 1 and seconds != wanted and physical_offset not in self._log.times.wrong and hit is not None:
+            detail = f"entry {number} has {seconds} seconds, its record at physical offset {physical_offset} {wanted}"
+            self._found.add(FindingKind.INDEX_ENTRY, *place, detail, INDEX_ENTRY.size)
 
     def _has_key(self, physical_offset: int, wanted_hash: int) -> bool:
-        hit = self._log.row_at(physical_offset)
+        hit = self._log.row_at(physical_offset, 0)
         if hit is None:
             return False
         file, row = hit
@@ -259,7 +342,8 @@ class IndexChecks:
         def span(position: RecordColumn, length: RecordColumn) -> bytes:
             return bytes(file.segment.view[row[position] : row[position] + max(row[length], 0)])
 
-        topic = span(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
+        said = span(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
+        topic = self._identities.topics.get(physical_offset, said)
         keys = span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ")
         # RocketMQ from 5.4.0 on also puts the tags, as a key that begins with "T#".
         tags = b"T#" + span(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
@@ -275,8 +359,9 @@ def _integers(words: memoryview) -> array[int]:
     return numbers
 
 
-def _by_offset(entries: bytes) -> dict[int, set[int]]:
-    known: dict[int, set[int]] = {}
-    for wanted_hash, physical_offset, _, _ in INDEX_ENTRY.struct.iter_unpack(entries):
-        known.setdefault(physical_offset, set()).add(wanted_hash)
+def _by_offset(entries: bytes) -> dict[int, dict[int, int]]:
+    """Seconds by hash, by physical offset."""
+    known: dict[int, dict[int, int]] = {}
+    for wanted_hash, physical_offset, seconds, _ in INDEX_ENTRY.struct.iter_unpack(entries):
+        known.setdefault(physical_offset, {})[wanted_hash] = seconds
     return known

@@ -20,6 +20,7 @@ from rucola.runtime.files import Files
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.times import StoreTimes
 
 ROWS_MAX = 512
 """Records of one batch."""
@@ -78,7 +79,7 @@ class LogCheck:
     Attributes:
         records: read so far.
         end: physical offset behind the last record.
-        newest_timestamp_ms: latest store time of all records.
+        times: of the records read.
         sound_tail: nothing that may have been a record lies behind the end.
 
     Args:
@@ -99,14 +100,13 @@ class LogCheck:
     ) -> None:
         self.records = 0
         self.end = segments[0].start if segments else 0
-        self.newest_timestamp_ms = 0
+        self.times = StoreTimes(found)
         self.sound_tail = True
         self._segments = segments
         self._found = found
         self._unclean = unclean
         self._live_end = live_end
         self._progress = progress
-        self._last_timestamp_ms = 0
         self._ended = False
         self._current: MappedFile | None = None
         self._looked_at: MappedFile | None = None
@@ -137,7 +137,7 @@ class LogCheck:
         at = bisect_right(self._damaged, physical_offset, key=lambda span: span[0]) - 1
         return at >= 0 and physical_offset < self._damaged[at][1]
 
-    def row_at(self, physical_offset: int) -> tuple[MappedFile, array[int]] | None:
+    def row_at(self, physical_offset: int, check: int = CHECK_PHYSICAL_OFFSET) -> tuple[MappedFile, array[int]] | None:
         """Segment and row of the record at that place, checksums aside; the row is overwritten by the next call."""
         at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
         if at < 0 or physical_offset >= min(self._segments[at].end, self.end):
@@ -146,7 +146,23 @@ class LogCheck:
         if self._looked_at is not None and self._looked_at not in (file, self._current):
             self._looked_at.close()
         self._looked_at = file
-        return (file, self._one_row) if self._parse(file, physical_offset - file.start, CHECK_PHYSICAL_OFFSET) else None
+        return (file, self._one_row) if self._parse(file, physical_offset - file.start, check) else None
+
+    def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Whether the record at that place, of that size, says that it is this entry."""
+        hit = self.row_at(place[0])
+        if hit is None:
+            return False
+        file, row = hit
+        position = row[RecordColumn.TOPIC_POS]
+        named = file.segment.view[position : position + row[RecordColumn.TOPIC_LEN]]
+        said = (row[RecordColumn.RECORD_SIZE], row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET])
+        return named == topic and said == (place[1], queue_id, queue_offset)
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for file in self._segments:
+            file.close()
 
     # -- one segment --------------------------------------------------------------------------------------------------
 
@@ -190,9 +206,7 @@ class LogCheck:
     def _take(self, file: MappedFile, table: array[int], rows: int) -> None:
         self.records += rows
         last = (rows - 1) * ROW_WIDTH
-        self._last_timestamp_ms = table[last + RecordColumn.STORE_TIMESTAMP]
-        newest = max(table[RecordColumn.STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH])
-        self.newest_timestamp_ms = max(self.newest_timestamp_ms, newest)
+        self.times.take(file, table, rows)
         self.end = file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
 
     def _parse(self, file: MappedFile, position: int, check: int) -> bool:
@@ -247,11 +261,11 @@ class LogCheck:
         -1 when there is none.
         """
         for start in self._intact(file, position + 1):
-            if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self._last_timestamp_ms:
+            if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self.times.last_ms:
                 return start
         for later in self._segments[number + 1 :]:
             for _ in self._intact(later, 0):
-                if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self._last_timestamp_ms:
+                if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self.times.last_ms:
                     return file.size
         return -1
 

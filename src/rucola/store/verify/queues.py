@@ -19,14 +19,17 @@ from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.dispatch import SCHEDULE_TOPIC
 from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.consume_queue import PREFILL_SIZE
 from rucola.store.verify.batch_queues import BatchQueueChecks
 from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.log import ROWS_MAX, LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 
 _OPEN_MAX = 256
 """Queues that are mapped at a time: descriptors are limited."""
 
+_EMPTY_MAX = 16
 _ZERO_UNIT = bytes(UNIT_BYTES)
 _PREPARED_BIT = 4
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
@@ -84,6 +87,31 @@ class QueueCheck:
             position = stop
         return b"".join(parts)
 
+    def place_of(self, queue_offset: int) -> tuple[int, int]:
+        """Physical offset and size in a unit, zeros where no file is."""
+        if not self.start <= queue_offset < self.end:
+            return 0, 0
+        physical_offset, size, _ = UNIT.unpack(self.read(queue_offset, 1))
+        return physical_offset, size
+
+    def find(self, place: tuple[int, int]) -> int:
+        """Queue offset of the entry that leads to a record, -1 when none does."""
+        if self.next >= 0 and self.place_of(self.next) == place:
+            return self.next
+        low, high = self.start, self.end
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size = self.place_of(middle)
+            behind = middle
+            while size in (0, PREFILL_SIZE) and behind + 1 < min(high, middle + _EMPTY_MAX):
+                behind += 1
+                physical_offset, size = self.place_of(behind)
+            if size not in (0, PREFILL_SIZE) and physical_offset < place[0]:
+                low = behind + 1
+            else:
+                high = middle
+        return low if self.place_of(low) == place else -1
+
     def close(self) -> None:
         """Gives up the map; there is one at a time, and it comes back when it is needed again."""
         if self._mapped is not None:
@@ -127,6 +155,7 @@ class QueueChecks:
     Args:
         path: the directory ``consumequeue``.
         log: the walk whose batches ``rows`` gets.
+        identities: of its records.
         live: the store is being written: records may not have their units yet.
         dispatched: physical offset below which records have their units in a live store.
         batch: gets the records of topics of type BatchCQ.
@@ -140,6 +169,7 @@ class QueueChecks:
         path: str,
         found: Findings,
         log: LogCheck,
+        identities: RecordIdentities,
         segment_bytes: int,
         batch: BatchQueueChecks,
         ext: ExtUnits,
@@ -153,6 +183,7 @@ class QueueChecks:
         self._path = path
         self._found = found
         self._log = log
+        self._identities = identities
         self._segment_bytes = segment_bytes
         self._batch = batch
         self._ext = ext
@@ -195,9 +226,14 @@ class QueueChecks:
                 self._check_light_queue(topic.decode("utf-8", "surrogateescape"), queue)
                 continue
             first = queue.first if queue.first >= 0 else queue.end
-            self._loose_units(queue, queue.start, first, inside=False)
+            self._loose_units(topic, queue_id, queue, queue.start, first, inside=False)
             if not self._live:
-                self._loose_units(queue, max(queue.next, first), queue.end, inside=False)
+                self._loose_units(topic, queue_id, queue, max(queue.next, first), queue.end, inside=False)
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for queue in self._open:
+            queue.close()
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -233,36 +269,60 @@ class QueueChecks:
 
     def _check_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
         """The unit of one record."""
-        queue_offset, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
-        unit = queue.read(queue_offset, 1) if queue_offset >= 0 else _ZERO_UNIT
-        unit_offset, size, tags_code = UNIT.unpack(unit)
-        right = unit_offset == physical_offset and size == table[row + _RECORD_SIZE]
+        said, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
+        place = (physical_offset, table[row + _RECORD_SIZE])
+        queue_offset = said if queue.place_of(said) == place else queue.find(place)
+        if queue_offset < 0:
+            self._without_unit(topic, queue, file, table, row)
+            return
+        if queue_offset != said:
+            detail = f"the record says it is entry {said} of {_name(queue)}, entry {queue_offset} leads to it"
+            self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
         if queue.next < 0:
-            queue.first = queue.next = max(queue_offset, 0)
+            queue.first = queue.next = queue_offset
         if queue_offset < queue.next:
-            if not right:
-                detail = f"record {physical_offset} is entry {queue_offset} of {_name(queue)} as one before it is"
-                self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
             return
         if queue_offset > queue.next:
-            self._loose_units(queue, queue.next, queue_offset, inside=True)
+            self._loose_units(topic, table[row + _QUEUE_ID], queue, queue.next, queue_offset, inside=True)
         queue.next = queue_offset + 1
-        path, position = queue.place(queue_offset)
-        if right:
-            self.units += 1
-            if tags_code != table[row + _TAGS_CODE] and not self._other_code(topic, tags_code, table, row):
-                detail = f"entry {queue_offset} has tags code {tags_code}, its record {table[row + _TAGS_CODE]}"
-                self._found.add(FindingKind.UNIT_TAGS, path, position, detail, UNIT_BYTES)
-        elif unit in (_ZERO_UNIT, PRE_FILL_UNIT):
+        self.units += 1
+        tags_code = UNIT.unpack(queue.read(queue_offset, 1))[2]
+        if tags_code != table[row + _TAGS_CODE] and not self._other_code(topic, tags_code, table, row):
+            detail = f"entry {queue_offset} has tags code {tags_code}, its record {table[row + _TAGS_CODE]}"
+            self._found.add(FindingKind.UNIT_TAGS, *queue.place(queue_offset), detail, UNIT_BYTES)
+
+    def _without_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
+        """A record that no entry of its queue leads to: the entry is wrong, or what the record says of its queue."""
+        queue_id, queue_offset, physical_offset = (
+            table[row + _QUEUE_ID],
+            table[row + _QUEUE_OFFSET],
+            file.start + table[row],
+        )
+        unit = queue.read(queue_offset, 1) if queue_offset >= 0 else _ZERO_UNIT
+        unit_offset, size, _ = UNIT.unpack(unit)
+        taken = unit not in (_ZERO_UNIT, PRE_FILL_UNIT) and self._log.is_entry(
+            (unit_offset, size), topic, queue_id, queue_offset
+        )
+        follows = queue.next < 0 or queue_offset == queue.next
+        if 0 <= queue_offset < queue.next or taken:
+            detail = f"record {physical_offset} is entry {queue_offset} of {_name(queue)} as another one is"
+            self._identities.wait(physical_offset, FindingKind.QUEUE_OFFSET, (file.path, table[row]), detail, -1)
+            return
+        if follows and queue.segments:
+            if queue.next < 0:
+                queue.first = queue_offset
+            queue.next = queue_offset + 1
+        place = queue.place(queue_offset)
+        if unit in (_ZERO_UNIT, PRE_FILL_UNIT):
             if not self._live or physical_offset < self._dispatched:
                 detail = f"no entry {queue_offset} for the record at physical offset {physical_offset}"
-                self._found.add(FindingKind.RECORD_WITHOUT_UNIT, path, position, detail, UNIT_BYTES)
+                self._identities.wait(physical_offset, FindingKind.RECORD_WITHOUT_UNIT, place, detail, UNIT_BYTES)
         else:
             detail = (
                 f"entry {queue_offset} names physical offset {unit_offset}, size {size}; "
                 f"its record is at {physical_offset}, size {table[row + _RECORD_SIZE]}"
             )
-            self._found.add(FindingKind.UNIT, path, position, detail, UNIT_BYTES)
+            self._identities.wait(physical_offset, FindingKind.UNIT, place, detail, UNIT_BYTES)
 
     def _other_code(self, topic: bytes, tags_code: int, table: array[int], row: int) -> bool:
         """Whether a tags code that is no hash may stand there: a due time, or the address of an extension's unit."""
@@ -276,7 +336,7 @@ class QueueChecks:
 
     # -- units --------------------------------------------------------------------------------------------------------
 
-    def _loose_units(self, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
+    def _loose_units(self, topic: bytes, queue_id: int, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
         """Units from ``first`` up to ``last`` for which no record was met.
 
         Args:
@@ -295,10 +355,17 @@ class QueueChecks:
                 for at, (physical_offset, size, _) in enumerate(UNIT.struct.iter_unpack(units)):
                     unit = units[at * UNIT_BYTES : (at + 1) * UNIT_BYTES]
                     if unit not in (_ZERO_UNIT, PRE_FILL_UNIT):
+                        if self._identities.is_right(topic, queue_id, start + at, (physical_offset, size)):
+                            self.units += 1
+                            continue
                         self._judge_loose(queue, start + at, physical_offset, size, inside)
                     elif inside:
                         detail = f"entry {start + at} names nothing"
                         self._found.add(FindingKind.QUEUE_HOLE, *queue.place(start + at), detail, UNIT_BYTES)
+
+    def leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        """Whether an entry leads to the record at a physical offset, of that size."""
+        return self._queue(topic, queue_id).place_of(queue_offset) == place
 
     def _judge_loose(self, queue: QueueCheck, queue_offset: int, physical_offset: int, size: int, inside: bool) -> None:
         log = self._log

@@ -52,10 +52,10 @@ def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, li
     checkpoint = StoreCheckpoint.decode(data)
     for name in (field.name for field in CHECKPOINT.fields):
         value = getattr(checkpoint, name)
-        ahead = name.endswith("timestamp_ms") and value > log.newest_timestamp_ms
+        ahead = name.endswith("timestamp_ms") and value > log.times.newest_ms
         ahead = ahead or (name == "confirm_physical_offset" and value > log.end)
         if value < 0 or (ahead and log.records and log.sound_tail and not live):
-            limit = log.end if name == "confirm_physical_offset" else log.newest_timestamp_ms
+            limit = log.end if name == "confirm_physical_offset" else log.times.newest_ms
             detail = f"{name} is {value}" + ("" if value < 0 else f", the log comes to {limit}")
             found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
 

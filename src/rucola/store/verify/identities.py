@@ -1,0 +1,78 @@
+"""Tells a record with one wrong field from a wrong entry: what two of record, entry and neighbours say is right.
+
+A record that no entry of its queue leads to, and an entry whose record says something else, may be the two ends of one
+fault in the record. They are met at different times; so the former wait until all entries were looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rucola.common.columns import RecordColumn
+from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.log import LogCheck
+
+_PREPARED_BIT = 4
+_WAITING_MAX = 100_000
+LeadsTo = Callable[[bytes, int, int, tuple[int, int]], bool]
+"""Whether an entry, by topic, queue id and queue offset, leads to a physical offset and size."""
+
+
+class RecordIdentities:
+    """See the module.
+
+    Attributes:
+        topics: that of records which say another one, or another queue, by physical offset.
+        leads_to: looks into the queues.
+    """
+
+    def __init__(self, found: Findings, log: LogCheck) -> None:
+        self.topics: dict[int, bytes] = {}
+        self.leads_to: LeadsTo = lambda *_: False
+        self._found = found
+        self._log = log
+        self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
+
+    def wait(self, physical_offset: int, kind: FindingKind, place: tuple[str, int], detail: str, length: int) -> None:
+        """A finding that does not hold when an entry of another queue leads to the record."""
+        if len(self._waiting) < _WAITING_MAX:
+            self._waiting[physical_offset] = (kind, *place, detail, length)
+        else:
+            self._found.add(kind, *place, detail, length)
+
+    def finish(self) -> None:
+        """All entries were looked at."""
+        for physical_offset, finding in self._waiting.items():
+            if physical_offset not in self.topics:
+                self._found.add(*finding)
+        self._waiting.clear()
+
+    def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
+        """Whether an entry is right although its record was not met as that: then the record is the finding.
+
+        Right is also an entry of a record that says it has none (prepared or rolled back), and nothing else.
+        """
+        hit = None if self._log.damaged(place[0]) else self._log.row_at(place[0], 0)
+        if hit is None or hit[1][RecordColumn.RECORD_SIZE] != place[1]:
+            return False
+        file, row = hit
+        if row[RecordColumn.PHYSICAL_OFFSET] != place[0]:
+            return False
+        at = row[RecordColumn.TOPIC_POS]
+        said = bytes(file.segment.view[at : at + row[RecordColumn.TOPIC_LEN]])
+        said_id, said_offset = row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET]
+        wrong = (said != topic) + (said_id != queue_id) + (said_offset != queue_offset)
+        if wrong == 0:
+            return bool(row[RecordColumn.SYS_FLAG] & _PREPARED_BIT)
+        if wrong > 1 or self.leads_to(said, said_id, said_offset, place):
+            return False
+        self.topics[place[0]] = topic
+        if said != topic:
+            kind, what = FindingKind.TOPIC, f"topic {said!r}"
+        elif said_id != queue_id:
+            kind, what = FindingKind.QUEUE_ID, f"queue id {said_id}"
+        else:
+            kind, what = FindingKind.QUEUE_OFFSET, f"queue offset {said_offset}"
+        detail = f"the record says {what}, entry {queue_offset} of {topic!r} {queue_id} leads to it"
+        self._found.add(kind, file.path, place[0] - file.start, detail)
+        return True

@@ -1,0 +1,85 @@
+"""Looks at the store times along a log: one that does not lie between those of its neighbours is damaged.
+
+Times do not decrease, but for a clock that was set back; then all that follow are lower, too. Seconds of difference are
+no finding.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.verify.findings import FindingKind, Findings
+
+_CLOCK_STEP_MS = 60_000
+_NEIGHBOURS = 2
+"""So many on each side have to agree."""
+
+
+class StoreTimes:
+    """See the module.
+
+    Attributes:
+        last_ms: store time of the newest record, damaged ones aside.
+        wrong: physical offsets of the records whose time is damaged.
+    """
+
+    def __init__(self, found: Findings) -> None:
+        self.last_ms = 0
+        self.wrong: set[int] = set()
+        self._newest_ms = 0
+        self._found = found
+        self._doubtful: tuple[MappedFile, int, int] | None = None
+        self._run = self._following = 0
+
+    @property
+    def newest_ms(self) -> int:
+        """Latest store time of all records, damaged ones aside."""
+        return self._newest_ms if self._doubtful is None else max(self._newest_ms, self._doubtful[2])
+
+    def take(self, file: MappedFile, table: array[int], rows: int) -> None:
+        """Takes records in the order of the log."""
+        times = table[RecordColumn.STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH]
+        tame = self._doubtful is None and min(times) >= max(self.last_ms - _CLOCK_STEP_MS, 1)
+        if tame and max(times) <= self.last_ms + _CLOCK_STEP_MS:
+            self.last_ms = times[-1]
+            self._run += rows
+            self._newest_ms = max(self._newest_ms, *times)
+            return
+        for row, time_ms in enumerate(times):
+            self._take(file, table[row * ROW_WIDTH], time_ms)
+
+    def _take(self, file: MappedFile, position: int, time_ms: int) -> None:
+        follows = time_ms > 0 and abs(time_ms - self.last_ms) <= _CLOCK_STEP_MS
+        if self._doubtful is not None:
+            if follows:
+                self._follow(time_ms)
+                return
+            # The clock was set, or nothing was stored for a while.
+            self.last_ms, self._doubtful, self._run = self._doubtful[2], None, 0
+            self._newest_ms = max(self._newest_ms, self.last_ms)
+            follows = time_ms > 0 and abs(time_ms - self.last_ms) <= _CLOCK_STEP_MS
+        if time_ms <= 0:
+            self._report(file, position, time_ms)
+        elif follows or self._run < _NEIGHBOURS:
+            self._run = self._run + 1 if follows else 0
+            self.last_ms = time_ms
+            self._newest_ms = max(self._newest_ms, time_ms)
+        else:
+            self._doubtful, self._following = (file, position, time_ms), 0
+
+    def _follow(self, time_ms: int) -> None:
+        """A record behind one in doubt goes on with the time before that."""
+        assert self._doubtful is not None
+        self.last_ms = time_ms
+        self._newest_ms = max(self._newest_ms, time_ms)
+        self._following += 1
+        if self._following == _NEIGHBOURS:
+            self._report(*self._doubtful)
+            self._doubtful = None
+
+    def _report(self, file: MappedFile, position: int, time_ms: int) -> None:
+        self.wrong.add(file.start + position)
+        detail = f"the record says it was stored at {time_ms}, the one before it at {self.last_ms}"
+        self._found.add(FindingKind.STORE_TIME, file.path, position, detail)
