@@ -371,8 +371,17 @@ def encode_rows(
     if not 0 <= position <= limit <= len(segment):
         raise ValueError(f"positions {position}..{limit} lie outside the segment")
     topic_len: cython.Py_ssize_t = len(topic)
-    fixed: cython.Py_ssize_t = _fixed_bytes(topic_len, len(born_host), len(store_host), len(suffix))
-    queue_count: cython.Py_ssize_t = len(queue_offsets)
+    born_len: cython.Py_ssize_t = len(born_host)
+    store_len: cython.Py_ssize_t = len(store_host)
+    suffix_len: cython.Py_ssize_t = len(suffix)
+    if not 0 < topic_len <= 32767:
+        raise ValueError(f"a topic of {topic_len} bytes cannot be stored")
+    if born_len not in (8, 20) or store_len not in (8, 20):
+        raise ValueError(f"hosts of {born_len} and {store_len} bytes: 8 or 20 expected")
+    if suffix_len > SUFFIX_BYTES_MAX:
+        raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
+    fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + topic_len
+    fixed += 2 if topic_len > TOPIC_BYTES_V1_MAX else 1
     i: cython.Py_ssize_t
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
@@ -386,12 +395,19 @@ def encode_rows(
     crc: cython.longlong
     for i in range(first, last):
         row = i * ROW_WIDTH
-        total = _record_bytes(source, table, i, fixed, queue_count, suffix, record_crc)
+        _check_spans(source, table, row)
+        queue_id = table[row + FRAME_QUEUE_ID]
+        if not 0 <= queue_id < len(queue_offsets):
+            raise ValueError(f"row {i}: queue {queue_id} does not exist")
+        body_pos, body_len = table[row + FRAME_BODY_POS], max(table[row + FRAME_BODY_LEN], 0)
+        properties_len = _properties_len(source, table, row, suffix, record_crc)
+        if properties_len > PROPERTIES_BYTES_MAX:
+            raise ValueError(f"row {i}: properties of {properties_len} bytes cannot be stored")
+        total = fixed + body_len + properties_len
+        if total > 0x7FFFFFFF:
+            raise ValueError(f"row {i}: a record of {total} bytes cannot be stored")
         if total + BLANK_BYTES > limit - position:
             return i
-        queue_id = table[row + FRAME_QUEUE_ID]
-        body_pos, body_len = table[row + FRAME_BODY_POS], max(table[row + FRAME_BODY_LEN], 0)
-        properties_len = total - fixed - body_len
         crc = 0
         if body_len > 0:
             crc = crc32(source_view[body_pos : body_pos + body_len]) & 0x7FFFFFFF
@@ -412,81 +428,6 @@ def encode_rows(
             _put_crc_property(segment, at, crc)
         position += total
     return last
-
-
-def fit_rows(
-    source: cython.const[cython.uchar][::1],
-    table: cython.longlong[::1],
-    first: cython.Py_ssize_t,
-    last: cython.Py_ssize_t,
-    space: cython.Py_ssize_t,
-    topic_len: cython.Py_ssize_t,
-    queue_count: cython.Py_ssize_t,
-    born_len: cython.Py_ssize_t,
-    store_len: cython.Py_ssize_t,
-    suffix: cython.const[cython.uchar][::1],
-    record_crc: cython.bint,
-) -> int:
-    """How far ``encode_rows`` would come in ``space`` bytes; changes nothing. Arguments as there, lengths for bytes.
-
-    Raises:
-        ValueError: it would raise this for one of the rows, if it came so far.
-    """
-    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
-        raise ValueError(f"rows {first}..{last} lie outside the table")
-    fixed: cython.Py_ssize_t = _fixed_bytes(topic_len, born_len, store_len, len(suffix))
-    end: cython.Py_ssize_t = last
-    i: cython.Py_ssize_t
-    for i in range(first, last):
-        space -= _record_bytes(source, table, i, fixed, queue_count, suffix, record_crc)
-        if space < BLANK_BYTES and end == last:
-            end = i
-    return end
-
-
-@cython.cfunc
-@cython.exceptval(-1, check=False)
-def _fixed_bytes(
-    topic_len: cython.Py_ssize_t,
-    born_len: cython.Py_ssize_t,
-    store_len: cython.Py_ssize_t,
-    suffix_len: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Length of a record without body and properties."""
-    if not 0 < topic_len <= 32767:
-        raise ValueError(f"a topic of {topic_len} bytes cannot be stored")
-    if born_len not in (8, 20) or store_len not in (8, 20):
-        raise ValueError(f"hosts of {born_len} and {store_len} bytes: 8 or 20 expected")
-    if suffix_len > SUFFIX_BYTES_MAX:
-        raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
-    return RECORD_FIXED_BYTES + born_len + store_len + topic_len + (2 if topic_len > TOPIC_BYTES_V1_MAX else 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(-1, check=False)
-def _record_bytes(
-    source: cython.const[cython.uchar][::1],
-    table: cython.longlong[::1],
-    i: cython.Py_ssize_t,
-    fixed: cython.Py_ssize_t,
-    queue_count: cython.Py_ssize_t,
-    suffix: cython.const[cython.uchar][::1],
-    record_crc: cython.bint,
-) -> cython.Py_ssize_t:
-    """Length of the record of row ``i``, which is checked."""
-    row: cython.Py_ssize_t = i * ROW_WIDTH
-    _check_spans(source, table, row)
-    queue_id: cython.longlong = table[row + FRAME_QUEUE_ID]
-    if not 0 <= queue_id < queue_count:
-        raise ValueError(f"row {i}: queue {queue_id} does not exist")
-    properties_len: cython.Py_ssize_t = _properties_len(source, table, row, suffix, record_crc)
-    if properties_len > PROPERTIES_BYTES_MAX:
-        raise ValueError(f"row {i}: properties of {properties_len} bytes cannot be stored")
-    total: cython.Py_ssize_t = fixed + max(table[row + FRAME_BODY_LEN], 0) + properties_len
-    if total > 0x7FFFFFFF:
-        raise ValueError(f"row {i}: a record of {total} bytes cannot be stored")
-    return total
 
 
 @cython.cfunc

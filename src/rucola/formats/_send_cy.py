@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel over messages on their way in: walks the properties of send rows, takes batches apart into rows.
+"""Kernel over messages on their way in: walks the properties of send rows, takes batches apart into rows, tells how far
+rows would fit into a segment.
 
 Tables are ``array('q')`` with the columns of ``rucola.common.columns``, restated below as C integers. Bounds checks are
 off: spans are held against the buffer before they are read, lengths inside a batch against what remains of its body.
@@ -41,6 +42,10 @@ TRANSACTION_MASK = cython.declare(cython.int, 12)
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
 SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what is left free here for encode_rows
 BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
+RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # as in _message_cy, which makes the records
+BLANK_BYTES = cython.declare(cython.int, 8)
+TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
+CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)
 # A literal above 31 bits is a Python object to Cython; these are C integers.
 SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 
@@ -238,6 +243,58 @@ def expand_batch(
         count += 1
         at += BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
     return count
+
+
+def fit_rows(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    space: cython.longlong,
+    topic_len: cython.Py_ssize_t,
+    queue_count: cython.Py_ssize_t,
+    born_len: cython.Py_ssize_t,
+    store_len: cython.Py_ssize_t,
+    suffix: cython.const[cython.uchar][::1],
+    record_crc: cython.bint,
+) -> int:
+    """How far ``encode_rows`` would come in ``space`` bytes; changes nothing. Arguments as there, lengths for bytes.
+
+    Raises:
+        ValueError: it would raise this for one of the rows, if it came so far.
+    """
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    suffix_len: cython.Py_ssize_t = len(suffix)
+    if not 0 < topic_len <= 32767 or born_len not in (8, 20) or store_len not in (8, 20):
+        raise ValueError(f"a topic of {topic_len} bytes or hosts of {born_len} and {store_len} cannot be stored")
+    if suffix_len > SUFFIX_BYTES_MAX:
+        raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
+    fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + topic_len
+    fixed += 2 if topic_len > TOPIC_BYTES_V1_MAX else 1
+    more: cython.Py_ssize_t = suffix_len
+    if record_crc:
+        more += CRC_PROPERTY_BYTES
+        if suffix_len > 0 and suffix[suffix_len - 1] != 2:
+            more += 1
+    end: cython.Py_ssize_t = last
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    own_len: cython.longlong
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        _check_spans(source, table, row)
+        if not 0 <= table[row + FRAME_QUEUE_ID] < queue_count:
+            raise ValueError(f"row {i}: queue {table[row + FRAME_QUEUE_ID]} does not exist")
+        own_len = max(table[row + FRAME_PROPERTIES_LEN], 0)
+        if own_len > 0 and more > 0 and source[table[row + FRAME_PROPERTIES_POS] + own_len - 1] != 2:
+            own_len += 1
+        if own_len + more > PROPERTIES_BYTES_MAX:
+            raise ValueError(f"row {i}: properties of {own_len + more} bytes cannot be stored")
+        space -= fixed + max(table[row + FRAME_BODY_LEN], 0) + own_len + more
+        if space < BLANK_BYTES and end == last:
+            end = i
+    return end
 
 
 @cython.cfunc

@@ -34,8 +34,8 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, RecordColumn, WalkStop
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
-from rucola.formats._message_cy import encode_rows, fit_rows, hash_utf8, walk_records, write_blank
-from rucola.formats._send_cy import expand_batch, inspect_rows
+from rucola.formats._message_cy import encode_rows, hash_utf8, walk_records, write_blank
+from rucola.formats._send_cy import expand_batch, fit_rows, inspect_rows
 from rucola.formats.checksum import crc32
 from rucola.formats.compression import decompress
 from rucola.formats.layout import Field, Layout

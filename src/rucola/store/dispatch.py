@@ -144,22 +144,21 @@ class Dispatcher:
 
         After a ``dispatch`` it is done. After queues have gone or lost files it is up to who did that.
         """
-        written: dict[ConsumeQueue, None] = {}
-        if self._touched:
-            touched, self._touched = self._touched, []
+        queues, touched = self.queues, self._touched
+        if touched:
+            self._touched = []
             arrived = self._arrived
             for queue in touched:
                 queue.touched = False
                 tags_code = queue.tags_code
                 arrived[queue] = tags_code if arrived.get(queue, tags_code) == tags_code else None
-            self.queues.written(touched)
-            written = dict.fromkeys(touched)
-        index_files = {} if self.index_service is None else self.index_service.take_written()
-        queues = self.queues
-        progress = Progress(
-            self.position, self.store_timestamp_ms, self.index_position, queues.queue_count, queues.later_files
-        )
-        self.progress.publish(progress, written, index_files)
+            queues.written(touched)
+        index_files, position = None, self.position
+        if self.index_service is not None:
+            index_files = self.index_service.take_written()
+        index_position = position if self.index is None or self.index.missing_from is None else self.index_position
+        fields = position, self.store_timestamp_ms, index_position, queues.queue_count, queues.later_files
+        self.progress.publish(fields, touched, index_files)
 
     def sync(self) -> Progress:
         """Brings to the disk what was published; the progress that holds on the disk now, too. One thread at a time.

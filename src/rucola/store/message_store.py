@@ -20,7 +20,7 @@ from rucola.runtime.machine import memory_bytes
 from rucola.store.append import MessageAppender
 from rucola.store.condition import StoreCondition
 from rucola.store.config import MessageStoreConfig
-from rucola.store.dispatch import Arrival, Dispatcher
+from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.cold_read import ColdRecords
@@ -60,6 +60,8 @@ class MessageStore:
         stats: counters since the start.
         recovered: ``load`` could not take the store as it was: the queues may end earlier than before.
         append_rows: the appender's own, for runs of sends: one call less for each.
+        take_arrivals: the dispatcher's own: the queues that got messages since the last call, each once, also from a
+            ``dispatch`` that ended early.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class MessageStore:
         )
         self._reader = MessageReader(config, log, queues, index, memory_bytes(), self.stats)
         self.append_rows = self._appender.append_rows
+        self.take_arrivals = self._dispatcher.take_arrivals
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -195,10 +198,6 @@ class MessageStore:
         if self._dispatcher.index is not None and self._dispatcher.index.due:
             self._condition.tell()
         return count
-
-    def take_arrivals(self) -> list[Arrival]:
-        """The queues that got messages since the last call, each once, also from a ``dispatch`` that ended early."""
-        return self._dispatcher.take_arrivals()
 
     def flush_soon(self) -> None:
         """Brings what was appended so far to the disk, also with ASYNC_FLUSH; ``flushed_offset`` tells when."""

@@ -45,30 +45,38 @@ class Unsynced(NamedTuple):
 
 
 class PublishedProgress:
-    """Handed from the dispatching thread, which publishes, to the keeper's thread, which takes.
-
-    Attributes:
-        current: what was published last; any thread may read it.
-    """
+    """Handed from the dispatching thread, which publishes, to the keeper's thread, which takes."""
 
     def __init__(self) -> None:
-        self.current = Progress()
+        # A plain tuple: made with each dispatch, looked at once a second.
+        self._fields = (0, 0, 0, 0, 0)
         self._queues: dict[ConsumeQueue, None] = {}
         self._index_files: dict[IndexFile, int] = {}
         self._lock = threading.Lock()
 
-    def publish(self, progress: Progress, queues: dict[ConsumeQueue, None], index_files: dict[IndexFile, int]) -> None:
-        """``queues`` and ``index_files`` were written since the last call; afterwards ``progress`` is so."""
+    def publish(
+        self,
+        fields: tuple[int, int, int, int, int],
+        queues: list[ConsumeQueue],
+        index_files: dict[IndexFile, int] | None,
+    ) -> None:
+        """``queues`` and ``index_files`` were written since the last call; afterwards progress is ``fields``."""
         with self._lock:
-            self._queues.update(queues)
+            for queue in queues:
+                self._queues[queue] = None
             if index_files:
                 self._index_files.update(index_files)
-            self.current = progress
+            self._fields = fields
+
+    @property
+    def current(self) -> Progress:
+        """What was published last; any thread may read it."""
+        return Progress._make(self._fields)
 
     def take(self) -> Unsynced:
         """All that was published and not taken yet. Whoever takes it syncs it, or nothing is ever recorded again."""
         with self._lock:
-            taken = Unsynced(self.current, self._queues, self._index_files)
+            taken = Unsynced(Progress._make(self._fields), self._queues, self._index_files)
             self._queues, self._index_files = {}, {}
         return taken
 

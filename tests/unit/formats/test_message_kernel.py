@@ -40,6 +40,11 @@ def records(form: str) -> ModuleType:
     return kernel("formats._message_cy", form)
 
 
+@pytest.fixture
+def sends(form: str) -> ModuleType:
+    return kernel("formats._send_cy", form)
+
+
 def walk(
     records: ModuleType, segment: bytes | bytearray, base_offset: int = 0, rows_max: int = 64, check: int = ALL_CHECKS
 ) -> tuple[int, int, int, Any]:
@@ -116,29 +121,33 @@ class TestEncode:
         assert not any(encoding.segment[176 * done :])
 
     @pytest.mark.parametrize(("suffix", "record_crc"), [(b"", False), (b"c\x01d", True)])
-    def test_how_far_rows_fit_is_known_before(self, records: ModuleType, suffix: bytes, record_crc: bool) -> None:
+    def test_how_far_rows_fit_is_known_before(
+        self, records: ModuleType, sends: ModuleType, suffix: bytes, record_crc: bool
+    ) -> None:
         sent = [message(body=bytes(10 * n), properties=b"a\x01b") for n in range(4)] + [message(properties=b"")]
         for segment_bytes in range(0, 900, 7):
             changes = {"suffix": suffix, "record_crc": record_crc, "segment_bytes": segment_bytes}
             encoding = Encoding(records, *sent, **changes)
             place = (encoding.source, encoding.table, 0, 5, segment_bytes, 9, 8, 8, 8)
-            assert records.fit_rows(*place, suffix, record_crc) == encoding.done
+            assert sends.fit_rows(*place, suffix, record_crc) == encoding.done
         assert encoding.done == 5
 
-    def test_rows_that_cannot_be_encoded_are_refused_wherever_they_stand(self, records: ModuleType) -> None:
+    def test_rows_that_cannot_be_encoded_are_refused_wherever_they_stand(
+        self, records: ModuleType, sends: ModuleType
+    ) -> None:
         encoding = Encoding(records, message(), message(), message())
         place: list[Any] = [encoding.source, encoding.table, 0, 3, 65536, 9, 8, 8, 8, b"", False]
-        assert records.fit_rows(*place) == 3
+        assert sends.fit_rows(*place) == 3
         place[4] = 0
-        assert records.fit_rows(*place) == 0
+        assert sends.fit_rows(*place) == 0
         encoding.table[2 * 40 + FrameColumn.QUEUE_ID] = 8
         for space in (0, 65536):
             place[4] = space
             with pytest.raises(ValueError, match="queue 8"):
-                records.fit_rows(*place)
+                sends.fit_rows(*place)
         for at, wrong in ((3, 4), (5, 0), (7, 4), (8, 9), (9, bytes(1001))):
             with pytest.raises(ValueError, match=r"."):
-                records.fit_rows(*place[:at], wrong, *place[at + 1 :])
+                sends.fit_rows(*place[:at], wrong, *place[at + 1 :])
 
     @pytest.mark.parametrize(
         ("own", "suffix", "record_crc", "stored"),

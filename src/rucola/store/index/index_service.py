@@ -366,9 +366,12 @@ class IndexService:
         header = self.files[-1].header()
         return header.end_physical_offset, header.end_timestamp_ms
 
-    def take_written(self) -> dict[IndexFile, int]:
-        """Files written since the last call, with the time that ``sync`` wants to know."""
-        written, self._written = self._written, {}
+    def take_written(self) -> dict[IndexFile, int] | None:
+        """Files written since the last call, with the time that ``sync`` wants to know; None when there are none."""
+        written = self._written
+        if not written:
+            return None
+        self._written = {}
         return written
 
     def sync(self, files: dict[IndexFile, int]) -> None:
