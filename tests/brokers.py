@@ -65,6 +65,7 @@ class Cluster:
             max_message_size=max_body,
             flush_disk_type=FlushDiskType.SYNC_FLUSH if sync_flush else FlushDiskType.ASYNC_FLUSH,
             sync_flush_timeout_ms=broker.pop("sync_flush_timeout_ms", 5000),
+            enabled_append_prop_crc=broker.pop("enabled_append_prop_crc", MessageStoreConfig.enabled_append_prop_crc),
             message_delay_level=broker.pop("message_delay_level", MessageStoreConfig.message_delay_level),
         )
         self._namesrv_options = {"listen_port": 0, **broker.pop("namesrv_tls", {})}

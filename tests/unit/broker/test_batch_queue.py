@@ -12,7 +12,7 @@ from tests.brokers import Cluster, properties_text, run
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import StoreDamagedError
 from rucola.formats.message import decode_messages
-from rucola.protocol.bodies.statistics import QueryConsumeQueueResponseBody, TopicStatsTable
+from rucola.protocol.bodies.statistics import TopicStatsTable
 from rucola.protocol.codes import RequestCode, ResponseCode
 
 
@@ -70,6 +70,7 @@ def member(body: bytes, **properties: str) -> bytes:
     return (len(rest) + 4).to_bytes(4) + rest
 
 
+REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 BATCH = member(b"one", UNIQ_KEY="U1", TAGS="a") + member(b"two", UNIQ_KEY="U2") + member(b"three", UNIQ_KEY="U3")
 
 
@@ -97,7 +98,7 @@ def test_a_batch_is_one_record(sync_flush: bool, tmp_path: Path) -> None:
             view = {"offset": str(int(fields["msgId"][16:], 16))}
             (record,) = decode_messages((await cluster.ask(RequestCode.VIEW_MESSAGE_BY_ID, view)).body)
             assert (record.body, record.queue_offset, record.sys_flag & 0xC0) == (BATCH, 3, 0xC0)
-            names = {"UNIQ_KEY": "BATCH", "WAIT": "true", "CLUSTER": "DefaultCluster"}
+            names = {"UNIQ_KEY": "BATCH", "WAIT": "true", "CLUSTER": "DefaultCluster", **REGION}
             stored = {name: value for name, value in record.properties.items() if name != "__CRC32#"}
             assert stored == {**names, "INNER_NUM": "3", "INNER_BASE": "3"}
             pulled = await cluster.pull("B", 0, 0)
@@ -126,7 +127,7 @@ def test_a_batch_without_an_id_of_its_own_is_stored_message_by_message(tmp_path:
         (b"", {}, ResponseCode.SYSTEM_ERROR),
         (BATCH, {"DELAY": "3"}, ResponseCode.MESSAGE_ILLEGAL),
         (BATCH, {"TIMER_DELAY_MS": "3000"}, ResponseCode.MESSAGE_ILLEGAL),
-        (BATCH, {"INNER_BASE": "7"}, ResponseCode.MESSAGE_ILLEGAL),
+        (BATCH, {"INNER_MULTI_DISPATCH": "%LMQ%x"}, ResponseCode.MESSAGE_ILLEGAL),
         (member(b"x") * 40_000, {}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
@@ -161,26 +162,56 @@ def test_an_oneway_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
 def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
     """As in RocketMQ, where topic statistics alone make a 0 of it; queues of the other kind begin with 0."""
 
-    async def told(cluster: Cluster, topic: str) -> tuple[str, str, int, int]:
+    async def told(cluster: Cluster, topic: str) -> tuple[str, str, int]:
         await cluster.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')
         where = {"topic": topic, "queueId": "0"}
         minimum = await cluster.ask(RequestCode.GET_MIN_OFFSET, where)
         pulled = await cluster.pull(topic)
         assert (pulled.code, pulled.ext_fields["maxOffset"]) == (ResponseCode.PULL_NOT_FOUND, "0")
         stats = TopicStatsTable.decode((await cluster.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})).body)
-        units = {**where, "index": "0", "count": "1"}
-        queue = QueryConsumeQueueResponseBody.decode((await cluster.ask(RequestCode.QUERY_CONSUME_QUEUE, units)).body)
         (offset,) = {offset.min_offset for offset in stats.offset_table.values()}
-        return minimum.ext_fields["offset"], pulled.ext_fields["minOffset"], offset, queue.min_queue_index
+        return minimum.ext_fields["offset"], pulled.ext_fields["minOffset"], offset
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             await make_batch_topic(cluster)
             cluster.broker.topics.update(TopicConfig("S", 1, 1, 6))
-            assert await told(cluster, "B") == ("-1", "-1", 0, -1)
-            assert await told(cluster, "S") == ("0", "0", 0, 0)
+            assert await told(cluster, "B") == ("-1", "-1", 0)
+            assert await told(cluster, "S") == ("0", "0", 0)
             await cluster.send("B", BATCH, batch=True)
             minimum = await cluster.ask(RequestCode.GET_MIN_OFFSET, {"topic": "B", "queueId": "0"})
             assert minimum.ext_fields["offset"] == "0"
+
+    run(scene())
+
+
+# What broker 5.3.3 stored of the same two requests: the whole record but body checksum, hosts and times.
+OFFICIAL = {
+    0: "INNER_BASE\x010\x02MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01BATCH\x02CLUSTER\x01DefaultCluster\x02"
+    "WAIT\x01true\x02TRACE_ON\x01true\x02INNER_NUM\x013\x02",
+    3: "INNER_BASE\x013\x02MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01BATCH2\x02CLUSTER\x01DefaultCluster\x02"
+    "TAGS\x01x\x02KEYS\x01k1 k2\x02WAIT\x01false\x02a\x01b\x02TRACE_ON\x01true\x02INNER_NUM\x013\x02",
+}
+"""Property texts by queue offset; a client that names INNER_BASE or INNER_NUM is not listened to."""
+
+
+def test_the_record_of_a_batch_is_that_of_the_official_broker(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path, enabled_append_prop_crc=False) as cluster:
+            await make_batch_topic(cluster)
+            more = {"TAGS": "x", "KEYS": "k1 k2", "a": "b", "WAIT": "false", "INNER_BASE": "77", "INNER_NUM": "9"}
+            for text in (properties_text(UNIQ_KEY="BATCH", WAIT="true"), properties_text(UNIQ_KEY="BATCH2", **more)):
+                await cluster.send("B", BATCH, text, batch=True)
+            records = (await cluster.pull("B")).body
+            for queue_offset, text in OFFICIAL.items():
+                size = int.from_bytes(records[:4], "big")
+                record, records = records[:size], records[size:]
+                assert record[4:8].hex() == "daa320a7"
+                assert record[12:28] == bytes(8) + queue_offset.to_bytes(8, "big")
+                assert record[36:40].hex() == "000000c0"
+                assert record[84:].startswith(len(BATCH).to_bytes(4, "big") + BATCH + b"\x01B")
+                properties = record[84 + 4 + len(BATCH) + 2 :]
+                assert properties == len(text).to_bytes(2, "big") + text.encode()
+            assert records == b""
 
     run(scene())

@@ -7,28 +7,37 @@ how many there are, and the store adds ``INNER_BASE``, the queue offset of the f
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 
 from rucola.broker.processor.send_rewrite import refuse_unsupported
 from rucola.broker.schedule.delay_rewrite import delay_level
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.message import StoreMessage
-from rucola.common.message_const import CLUSTER, INNER_NUM, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
+from rucola.common.message_const import INNER_BASE, INNER_NUM, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import BrokerError
 from rucola.formats.properties import decode_properties, encode_properties
 from rucola.protocol.codes import ResponseCode
 
 _FLAGS = int(MessageSysFlag.NEED_UNWRAP | MessageSysFlag.INNER_BATCH)
+_WRITTEN = (INNER_NUM, INNER_BASE)
+"""Whatever a client says."""
 _TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
 def inner_batch(
-    source: bytearray, table: array[int], row: int, count: int, topic: bytes, cluster: str, born_host: bytes
+    source: bytearray,
+    table: array[int],
+    row: int,
+    count: int,
+    topic: bytes,
+    broker_properties: Mapping[str, str],
+    born_host: bytes,
 ) -> StoreMessage:
     """The record of batch ``row``, which holds ``count`` messages.
 
     Args:
-        cluster: the broker's, stored with the record.
+        broker_properties: stored with every message.
         born_host: of the sender, 8 or 20 bytes.
 
     Raises:
@@ -41,11 +50,12 @@ def inner_batch(
         return bytes(source[start : start + max(table[base + length], 0)])
 
     properties = decode_properties(text(FrameColumn.PROPERTIES_POS, FrameColumn.PROPERTIES_LEN))
+    for name in _WRITTEN:
+        properties.pop(name, None)
     refuse_unsupported(properties)
     if delay_level(properties) > 0 or any(name in properties for name in _TIMES):
         raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch is delivered at once, its messages have no delay")
-    properties[CLUSTER] = cluster
-    properties[INNER_NUM] = str(count)
+    properties |= {**broker_properties, INNER_NUM: str(count)}
     return StoreMessage(
         topic,
         table[base + FrameColumn.QUEUE_ID],

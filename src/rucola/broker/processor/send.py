@@ -112,8 +112,8 @@ class SendMessageProcessor:
     def process_batch(self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int) -> None:
         """Take row ``row`` of kind BATCH: all of its messages are stored, next to each other, or none.
 
-        The members keep their own properties as they are (RocketMQ 5.x adds none to them). A topic of type BatchCQ
-        gets one record for all of them.
+        The members keep their own properties as they are; RocketMQ adds those of the batch, and so gives all of them
+        its UNIQ_KEY. A topic of type BatchCQ gets one record for all of them.
         """
         target = self._find_target(channel, source, table, row, row + 1)
         if target is None:
@@ -301,8 +301,8 @@ class SendMessageProcessor:
         # Imported by who has such topics: they are rare.
         from rucola.broker.processor.inner_batch import inner_batch
 
-        cluster = self._config.broker_cluster_name
-        result = self._store.put_message(inner_batch(source, table, row, count, target.name, cluster, channel.host))
+        common = decode_properties(self._store.property_suffix)
+        result = self._store.put_message(inner_batch(source, table, row, count, target.name, common, channel.host))
         if result.status is not PutMessageStatus.PUT_OK:
             raise self._refusal(result.status)
         base = row * ROW_WIDTH

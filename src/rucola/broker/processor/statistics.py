@@ -148,8 +148,7 @@ class StatisticsProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
         minimum = self._store.min_queue_offset(name, header.queue_id)
         maximum = self._store.max_queue_offset(name, header.queue_id)
-        told = self._store.first_queue_offset(name, header.queue_id)
-        body = QueryConsumeQueueResponseBody(min_queue_index=told, max_queue_index=maximum)
+        body = QueryConsumeQueueResponseBody(min_queue_index=minimum, max_queue_index=maximum)
         first = max(header.index, minimum)
         for queue_offset in range(first, min(first + min(header.count, _UNITS_MAX), maximum)):
             body.queue_data.append(ConsumeQueueData(*self._store.queue_unit(name, header.queue_id, queue_offset)))
