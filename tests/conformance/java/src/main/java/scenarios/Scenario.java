@@ -19,6 +19,7 @@ public final class Scenario {
 
     static {
         Sending.register(ALL);
+        Batching.register(ALL);
         Pulling.register(ALL);
         Pushing.register(ALL);
         Querying.register(ALL);
