@@ -49,6 +49,9 @@ from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
+IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
+"""Files of queues that were not used for one to two minutes are closed, a twelfth of them looked at each time: all at
+once would keep everyone waiting."""
 
 
 class Broker:
@@ -320,6 +323,7 @@ class Broker:
         every("search for silent clients", lambda: SCAN_INTERVAL_S, self._close_silent_clients)
         every("recheck of held pulls", lambda: RECHECK_INTERVAL_S, services.hold.recheck)
         every("sampling of rates", lambda: SAMPLE_INTERVAL_S, services.stats.sample)
+        every("closing of idle queues", lambda: IDLE_LOOK_S, lambda: self.store.park_idle_queues(IDLE_SHARES))
         if services.access is not None and services.access.users is None:
             every("reload of accounts", services.access.reload_interval_s, services.access.reload)
 

@@ -354,6 +354,10 @@ class MessageStore:
         first = self._queues.first_counts
         return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
 
+    def park_idle_queues(self, shares: int) -> None:
+        """Closes files of queues that nobody uses; after ``shares`` calls every queue was looked at once."""
+        self._queues.park_idle(shares)
+
     def expire_now(self) -> None:
         """Lets the keeper remove what is older than ``fileReservedTime`` within a second, whatever the hour."""
         self._retention.look_soon()

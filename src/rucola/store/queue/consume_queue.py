@@ -59,6 +59,7 @@ class ConsumeQueue:
         counted: so many files of this queue the store has counted.
         on_map: called when one of the segments was mapped.
         placement: asked where a record and its unit do not agree.
+        used: units were put or delivered since somebody last set it to False.
     """
 
     __slots__ = (
@@ -80,6 +81,7 @@ class ConsumeQueue:
         "tags_code",
         "topic",
         "touched",
+        "used",
     )
 
     unit_bytes = UNIT_BYTES
@@ -103,6 +105,7 @@ class ConsumeQueue:
         self.max_offset = 0
         self.found_offset = 0
         self.touched = False
+        self.used = False
         self.tags_code: int | None = 0
         self.counted = 0
         self.on_map: Callable[[ConsumeQueue], None] | None = None

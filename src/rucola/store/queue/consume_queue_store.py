@@ -72,6 +72,8 @@ class ConsumeQueueStore:
         self._map_count = 0
         self._held: dict[ConsumeQueue, int] = {}
         self._held_count = 0
+        self._looks_left = 0
+        self._unseen: list[ConsumeQueue] = []
 
     def limit_descriptors(self, limit: int) -> None:
         """Of ``limit`` descriptors that the process may have, half stay for connections and the log."""
@@ -217,6 +219,7 @@ class ConsumeQueueStore:
     def written(self, queues: list[ConsumeQueue]) -> None:
         """Says that units were put into ``queues``, which may have made files."""
         for queue in queues:
+            queue.used = True
             if len(queue.files.segments) != queue.counted:
                 self.recount(queue)
 
@@ -267,7 +270,8 @@ class ConsumeQueueStore:
         self.first_counts.clear()
         self._maps.clear()
         self._held.clear()
-        self._map_count = self._held_count = 0
+        self._map_count = self._held_count = self._looks_left = 0
+        self._unseen.clear()
 
     def _mapped(self, queue: ConsumeQueue) -> None:
         self._maps[queue] = self._maps.get(queue, 0) + 1
@@ -294,11 +298,35 @@ class ConsumeQueueStore:
                     if self._map_count <= self.maps_max:
                         break
                     self._sync_now(queue)
-                before = self._held.pop(queue, 0)
-                if held := queue.park(keep_unsynced=self._error is None):
-                    self._held[queue] = held
-                self._held_count += held - before
-                self._map_count -= self._maps.pop(queue)
+                self._park_one(queue)
+
+    def park_idle(self, shares: int) -> None:
+        """One of the ``shares`` calls of a round, in which each queue that is mapped is looked at once: those not used
+        since the round before give up their maps, and so their descriptors.
+
+        A queue that waits for its sync keeps them until the next round.
+        """
+        if self._looks_left == 0:
+            self._looks_left, self._unseen = shares, list(reversed(self._maps))
+        for _ in range(-(-len(self._unseen) // self._looks_left)):
+            queue = self._unseen.pop()
+            if queue not in self._maps:
+                continue
+            with self._lock:
+                if queue.used or queue is self._syncing or (queue.unsynced and self._error is None):
+                    queue.used = False
+                    self._maps[queue] = self._maps.pop(queue)
+                else:
+                    self._park_one(queue)
+        self._looks_left -= 1
+
+    def _park_one(self, queue: ConsumeQueue) -> None:
+        """The lock is taken, and the queue is not being synced."""
+        before = self._held.pop(queue, 0)
+        if held := queue.park(keep_unsynced=self._error is None):
+            self._held[queue] = held
+        self._held_count += held - before
+        self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:
         """In the loop's thread, the lock taken. A failure is the keeper's to tell: nothing is recorded any more."""
