@@ -256,6 +256,17 @@ class BrokerConfig(TlsConfig):
         minimum=100,
         maximum=600_000,
     )
+    enable_single_topic_register: bool = option(
+        "enableSingleTopicRegister",
+        False,
+        "Whether a changed topic is registered alone (request 217), not with the broker's own registration.",
+    )
+    enable_split_registration: bool = option(
+        "enableSplitRegistration", False, "Whether the registration of all topics goes in parts."
+    )
+    split_registration_size: int = option(
+        "splitRegistrationSize", 800, "Topics in such a part.", minimum=1, maximum=1_000_000
+    )
     channel_expired_timeout_ms: int = option(
         "channelExpiredTimeout",
         120_000,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from ssl import SSLContext
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+from rucola.protocol.bodies.route import QueueData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
 from rucola.remoting.client import ClientOptions, RemotingClient
@@ -34,6 +35,7 @@ _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
 """How long the answer to a send that made a topic may wait for a name server."""
 _UNREGISTER_TIMEOUT_MS = 1_000
+_READ_WRITE = int(PermName.READ | PermName.WRITE)
 
 
 class BrokerOuterApi:
@@ -61,7 +63,14 @@ class BrokerOuterApi:
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
 
     async def register_topic(self, topic: TopicConfig, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Tell every name server about one changed topic; one that does not know this broker hears of all of them."""
+        """Tell every name server about one changed topic; one that does not know this broker hears of all of them.
+
+        With ``enableSingleTopicRegister`` the topic goes alone, and who does not know this broker waits for the next
+        registration.
+        """
+        if self._config.enable_single_topic_register:
+            await asyncio.gather(*[self._tell_route(name, topic) for name in self._config.namesrv_addresses])
+            return
         one = self._body({topic.topic_name: topic}, version)
 
         async def tell(name_server: str) -> None:
@@ -109,6 +118,14 @@ class BrokerOuterApi:
             table = {name: replace(topic, perm=topic.perm & permission) for name, topic in topics.items()}
         return RegisterBrokerBody(TopicConfigSerializeWrapper(table, version)).encode()
 
+    async def _tell_route(self, name_server: str, topic: TopicConfig) -> None:
+        perm = topic.perm & (self._config.broker_permission | ~_READ_WRITE)
+        data = QueueData(
+            self._config.broker_name, topic.read_queue_nums, topic.write_queue_nums, perm, topic.topic_sys_flag
+        )
+        route = TopicRouteData(queue_datas=[data])
+        await self._tell(name_server, self._api.register_topic(name_server, topic.topic_name, route, CHANGE_TIMEOUT_MS))
+
     async def _register(self, name_server: str, body: bytes, timeout_ms: int, may_be_refused: bool = False) -> bool:
         config = self._config
         header = RegisterBrokerRequestHeader(
@@ -120,8 +137,14 @@ class BrokerOuterApi:
             enable_acting_master=False,
             body_crc32=body_crc32(body),
         )
+        return await self._tell(
+            name_server, self._api.register_broker(name_server, header, body, timeout_ms), may_be_refused
+        )
+
+    async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
+        """Make a call to a name server; False when it was refused, and may be."""
         try:
-            await self._api.register_broker(name_server, header, body, timeout_ms)
+            await call
         except RucolaError as error:
             if isinstance(error, BrokerError) and may_be_refused:
                 return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rucola.broker.config import BrokerConfig
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.topic_config import TopicConfig
@@ -17,10 +18,12 @@ class Registration:
 
     def __init__(
         self,
+        config: BrokerConfig,
         loop: asyncio.AbstractEventLoop,
         api: BrokerOuterApi,
         topics: TopicConfigManager,
     ) -> None:
+        self._config = config
         self._loop = loop
         self._api = api
         self._topics = topics
@@ -28,8 +31,15 @@ class Registration:
         topics.on_register(self._topic_changed)
 
     async def register(self) -> None:
-        """Tell every name server of all topics."""
-        await self._api.register_all(self._topics.table, self._topics.data_version)
+        """Tell every name server of all topics, part by part if that is set."""
+        topics = self._topics
+        if not self._config.enable_split_registration:
+            await self._api.register_all(topics.table, topics.data_version)
+            return
+        names, size = list(topics.table), self._config.split_registration_size
+        for first in range(0, len(names), size):
+            part = {name: topics.table[name] for name in names[first : first + size] if name in topics.table}
+            await self._api.register_all(part, topics.raise_version())
 
     async def close(self) -> None:
         """Say goodbye to the name servers."""

@@ -8,6 +8,7 @@ from rucola.protocol.bodies.route import TopicRouteData
 from rucola.protocol.codes import RequestCode, ResponseCode, response_name
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.header import CommandHeader
+from rucola.protocol.headers.namesrv_admin import RegisterTopicRequestHeader
 from rucola.protocol.headers.route import (
     GetRouteInfoRequestHeader,
     RegisterBrokerRequestHeader,
@@ -50,6 +51,18 @@ class NameServerApi:
         answer = await self._call(address, RequestCode.REGISTER_BROKER, header, body, timeout_ms)
         table = KVTable.decode(answer.body) if answer.body else KVTable()
         return RegisterBrokerResponseHeader.from_ext_fields(answer.ext_fields), table
+
+    async def register_topic(
+        self, address: str, topic: str, route: TopicRouteData, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        """REGISTER_TOPIC_IN_NAMESRV (217): the queues of one topic on brokers that are known."""
+        await self._call(
+            address,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequestHeader(topic),
+            route.encode(),
+            timeout_ms,
+        )
 
     async def unregister_broker(
         self, address: str, header: UnregisterBrokerRequestHeader, timeout_ms: int = TIMEOUT_MS

@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset(
     {
+        "enableSingleTopicRegister",
+        "enableSplitRegistration",
         "flushConsumerOffsetInterval",
         "litePullMessageEnable",
         "longPollingEnable",
@@ -37,10 +39,17 @@ REMOTE_KEYS = frozenset(
         "pullThreadPoolQueueCapacity",
         "rejectPullConsumerEnable",
         "shortPollingTimeMills",
+        "splitRegistrationSize",
         "useServerSideResetOffset",
     }
 )
 """Options of ``BrokerConfig`` that a request may change; each is looked up whenever it is used."""
+UNCHANGEABLE = {
+    "enableNotifyAfterPopOrderLockRelease": ("true", "a released queue always wakes who waits for it"),
+    "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
+    "estimateAccumulation": ("false", "messages that a filter passes over are not estimated"),
+}
+"""Switches of RocketMQ that have one position here, and why. Setting them to it changes nothing."""
 CONFIG_BYTES_MAX = 64 * 1024
 """A longer list of options is refused before it is read."""
 
@@ -60,13 +69,17 @@ class BrokerManageProcessor:
         """25: all of the options or none; until the next start, ``broker.conf`` is left alone."""
         values = read_options(bytes(command.body))
         for key, value in values.items():
-            if key not in REMOTE_KEYS:
+            if key in UNCHANGEABLE:
+                _check_unchangeable(key, value)
+            elif key not in REMOTE_KEYS:
                 event(_log, logging.WARNING, "option not changed by request", key=key, peer=channel.remote_address)
                 raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
             if any(character < " " for character in value):
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key}: a value is one line of text")
         try:
-            changed = change_options(self._config, values)
+            changed = change_options(
+                self._config, {key: value for key, value in values.items() if key not in UNCHANGEABLE}
+            )
         except ConfigError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         for key, (before, after) in changed.items():
@@ -102,6 +115,12 @@ class BrokerManageProcessor:
         event(_log, logging.INFO, "expiry asked for", code=command.code, peer=channel.remote_address)
         self._store.expire_now()
         return success(command)
+
+
+def _check_unchangeable(key: str, value: str) -> None:
+    only, reason = UNCHANGEABLE[key]
+    if value.strip().lower() != only:
+        raise BrokerError(ResponseCode.NO_PERMISSION, f"{key} is {only} and cannot be changed: {reason}")
 
 
 def read_options(body: bytes) -> dict[str, str]:
