@@ -267,6 +267,27 @@ class BrokerConfig(TlsConfig):
     split_registration_size: int = option(
         "splitRegistrationSize", 800, "Topics in such a part.", minimum=1, maximum=1_000_000
     )
+    cold_data_flow_control_enable: bool = option(
+        "coldDataFlowControlEnable",
+        False,
+        "Whether groups that read much that is not in memory are slowed down.",
+    )
+    cg_cold_read_threshold: int = option(
+        "cgColdReadThreshold",
+        3 << 20,
+        "What a group may read of it in 5 s, unless a request gave it another threshold.",
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 62,
+    )
+    global_cold_read_threshold: int = option(
+        "globalColdReadThreshold",
+        100 << 20,
+        "What all groups may read of it in 5 s.",
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 62,
+    )
     channel_expired_timeout_ms: int = option(
         "channelExpiredTimeout",
         120_000,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rucola.broker.processor.auth import AuthProcessor
     from rucola.broker.processor.broker_manage import BrokerManageProcessor
     from rucola.broker.processor.client_manage import ClientManageProcessor
+    from rucola.broker.processor.cold_data import ColdDataProcessor
     from rucola.broker.processor.connection_query import ConnectionQueryProcessor
     from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
     from rucola.broker.processor.end_transaction import EndTransactionProcessor
@@ -41,6 +42,12 @@ def groups(services: BrokerServices) -> GroupManageProcessor:
     from rucola.broker.processor.group_manage import GroupManageProcessor
 
     return GroupManageProcessor(services)
+
+
+def cold_data(services: BrokerServices) -> ColdDataProcessor:
+    from rucola.broker.processor.cold_data import ColdDataProcessor
+
+    return ColdDataProcessor(services)
 
 
 def clients(services: BrokerServices) -> ClientManageProcessor:

@@ -10,6 +10,7 @@ from rucola.broker.client.consumer_manager import ConsumerManager
 from rucola.broker.client.group_changes import GroupChanges
 from rucola.broker.client.producer_manager import ProducerManager
 from rucola.broker.client.rebalance_lock import RebalanceLockManager
+from rucola.broker.cold_data_flow import ColdDataFlow
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
@@ -83,6 +84,7 @@ class BrokerServices:
         self.offsets = ConsumerOffsetManager(tables.replacer(self._offsets_name), wall_ms, light)
         self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
+        self.cold_flow = ColdDataFlow(config, clock.monotonic, wall_ms)
         self.consumers = ConsumerManager(GroupChanges(config, self.groups, self.filters).tell)
         self.locks = RebalanceLockManager(clock.monotonic)
         self.stats = BrokerStats(store, self.offsets, clock)

@@ -477,6 +477,12 @@ class MappedSegment:
         with suppress(AttributeError, OSError):
             self.buffer.madvise(mmap.MADV_RANDOM)
 
+    def read_ahead(self, ahead: bool) -> None:
+        """Whether a fault, or a read by a call, brings what lies behind it along."""
+        with suppress(AttributeError, OSError, ValueError):  # advice; the map may be given up at this moment
+            self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
+
     def write(self, position: int, content: bytes | memoryview) -> None:
         """Writes at ``position`` by a call instead of through the map, which shows it as well. Other threads go on."""
         with _disk(self.path, "write"):

@@ -358,6 +358,10 @@ class MessageStore:
         """Closes files of queues that nobody uses; after ``shares`` calls every queue was looked at once."""
         self._queues.park_idle(shares)
 
+    def set_read_ahead(self, ahead: bool) -> None:
+        """Whether a read of the log that is not in memory brings what lies behind it along."""
+        self._log.queue.set_read_ahead(ahead)
+
     def expire_now(self) -> None:
         """Lets the keeper remove what is older than ``fileReservedTime`` within a second, whatever the hour."""
         self._retention.look_soon()

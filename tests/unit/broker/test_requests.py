@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,5 +108,24 @@ def test_pops_are_made_when_there_are_some_and_found_again(tmp_path: Path) -> No
             assert cluster.broker.services.pops.popping is not None
         async with Cluster(tmp_path) as cluster:
             assert cluster.broker.services.pops.popping is not None, "its checkpoint waits in the timer topic"
+
+    run(scene())
+
+
+def test_requests_that_are_not_served_are_listed(tmp_path: Path) -> None:
+    """Each with its reason in the documentation, and refused as not supported."""
+    text = (
+        (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("## Requests that are not served")[2]
+    )
+    listed = {int(code): name for code, name in re.findall(r"^\| (\d+) \| `(\w+)` \| \w", text, re.MULTILINE)}
+    assert set(listed) == {354, 355, 513, 905, 906, 908, 1007, 1008}
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            for code, name in listed.items():
+                known = RequestCode.__members__.get(name)
+                assert known is None or known == code
+                answer = await cluster.ask(code, {})
+                assert (answer.code, answer.remark) == (3, f" request type {code} not supported")
 
     run(scene())

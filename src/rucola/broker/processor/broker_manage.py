@@ -30,9 +30,12 @@ _log = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset(
     {
+        "cgColdReadThreshold",
+        "coldDataFlowControlEnable",
         "enableSingleTopicRegister",
         "enableSplitRegistration",
         "flushConsumerOffsetInterval",
+        "globalColdReadThreshold",
         "litePullMessageEnable",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",

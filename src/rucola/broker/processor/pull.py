@@ -7,6 +7,7 @@ from array import array
 from functools import partial
 from typing import Any
 
+from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
 from rucola.broker.filter.filtered_read import read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
@@ -69,6 +70,8 @@ class PullMessageProcessor:
         self._config = config
         self._store = services.store
         self._offsets = services.offsets
+        self._consumers = services.consumers
+        self._cold_flow = services.cold_flow
         self._admissions = PullAdmissions(services)
         self._monotonic = services.clock.monotonic
 
@@ -188,10 +191,14 @@ class PullMessageProcessor:
         else:
             result = read_filtered(self._store, admission.expression, *where, may_block=fetched)
         if result.cold is not None:
+            if self._cold_flow.is_limited(admission.consumer[0]) and self._slow_down(request, may_wait):
+                return
             if not self.cold_reads.start(request.channel, result.cold, partial(self._fetched, request, may_wait)):
                 _refuse_busy(request)
             return
         offsets.pulled[admission.consumer] = result.next_offset
+        if fetched:
+            self._cold_flow.count(admission.consumer[0], result.message_bytes)
         if result.status is _FOUND:
             _answer(request, 0, result)
             return
@@ -205,6 +212,19 @@ class PullMessageProcessor:
                 _refuse_busy(request)
             return
         _answer(request, int(code), result)
+
+    def _slow_down(self, request: PullRequest, may_wait: bool) -> bool:
+        """For a group that read enough from the disk: whether the pull was refused, or begun anew for one message."""
+        info = self._consumers.group(request.admission.consumer[0])
+        if info is None or info.consume_type != CONSUME_ACTIVELY:
+            remark = "This consumer group is reading cold data. It has been flow control"
+            _refuse(request.channel, request.opaque, request.serialize, BrokerError(ResponseCode.SYSTEM_BUSY, remark))
+            return True
+        if request.max_messages > 1:
+            request.max_messages = 1
+            self._read(request, may_wait)
+            return True
+        return False
 
     def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
         """Whether the request is held: a new one that found nothing, or one woken by messages that are not for it."""

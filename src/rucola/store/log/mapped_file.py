@@ -33,6 +33,7 @@ class MappedFile:
     """
 
     __slots__ = (
+        "_ahead",
         "_files",
         "_on_map",
         "_parked",
@@ -67,9 +68,16 @@ class MappedFile:
         self._files = files
         self._writable = writable
         self._scattered = scattered
+        self._ahead = True
         self._on_map = on_map
         self._parked: MappedSegment | None = None
         self._segment: MappedSegment | None = None
+
+    def set_read_ahead(self, ahead: bool) -> None:
+        """Whether a read brings what lies behind it into memory, from now on."""
+        self._ahead = ahead
+        if self._segment is not None:
+            self._segment.read_ahead(ahead)
 
     @property
     def target(self) -> MappedSegment | PoolBuffer:
@@ -88,6 +96,8 @@ class MappedFile:
             self._segment, self._parked = segment, None
             if self._scattered:
                 segment.expect_scattered()
+            if not self._ahead:
+                segment.read_ahead(False)
             if self._on_map is not None:
                 self._on_map()
         return segment

@@ -39,6 +39,7 @@ class MappedFileQueue:
 
     # A store may have hundreds of thousands of queues.
     __slots__ = (
+        "_ahead",
         "_allocate_whole",
         "_empty",
         "_files",
@@ -79,6 +80,7 @@ class MappedFileQueue:
         self._scattered = scattered
         self._on_map = on_map
         self._empty = ""
+        self._ahead = True
 
     def load(self, remove_empty: bool = True) -> None:
         """Takes up the segments that are there; changes nothing but an empty last file, which is removed.
@@ -194,6 +196,7 @@ class MappedFileQueue:
         file = MappedFile(
             self._files, path, start, self.segment_bytes, self._writable, allocated, self._scattered, self._on_map
         )
+        file.set_read_ahead(self._ahead)
         _ = file.segment
         return file
 
@@ -229,6 +232,12 @@ class MappedFileQueue:
         count = sum(1 for file in segments[:-1] if file.end <= offset)
         self.segments = segments[count:]
         return segments[:count]
+
+    def set_read_ahead(self, ahead: bool) -> None:
+        """See ``MappedFile``; of the segments there are and of those to come."""
+        self._ahead = ahead
+        for file in list(self.segments):
+            file.set_read_ahead(ahead)
 
     def close(self) -> None:
         """Gives up all maps."""

@@ -1,0 +1,65 @@
+"""Messages that are not in memory: how much groups may read of them, and whether the system reads ahead (RocketMQ
+5.3.3, ``AdminBrokerProcessor``; requests 2001 to 2004).
+"""
+
+from __future__ import annotations
+
+from rucola.broker.processor.broker_manage import read_options
+from rucola.broker.processor.processor import success
+from rucola.broker.services import BrokerServices
+from rucola.broker.topic.topic_validator import is_group_name
+from rucola.errors import BrokerError
+from rucola.protocol import fastjson
+from rucola.protocol.codes import ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.server import Channel
+
+READ_AHEAD_MODE = "READ_AHEAD_MODE"
+_MADV_NORMAL, _MADV_RANDOM = 0, 1
+_THRESHOLD_MAX = (1 << 63) - 1
+_GROUPS_MAX = 10_000
+
+
+class ColdDataProcessor:
+    """Changes thresholds of groups and the way the log is read."""
+
+    def __init__(self, services: BrokerServices) -> None:
+        self._flow = services.cold_flow
+        self._store = services.store
+
+    def update_thresholds(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """2001: ``group=bytes`` lines; all or none."""
+        thresholds = {}
+        for group, text in read_options(bytes(command.body)).items():
+            if not is_group_name(group):
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{group!r} is not the name of a group")
+            digits = text.strip()
+            if not digits.isascii() or not digits.isdigit() or int(digits) > _THRESHOLD_MAX:
+                raise BrokerError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"{group}={text}: a number of bytes from 0 to {_THRESHOLD_MAX} is allowed",
+                )
+            thresholds[group] = int(digits)
+        if len(self._flow.thresholds | thresholds) > _GROUPS_MAX:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {_GROUPS_MAX} groups have thresholds")
+        self._flow.thresholds |= thresholds
+        return success(command)
+
+    def remove_threshold(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """2002; the body is the name of the group."""
+        self._flow.thresholds.pop(bytes(command.body).decode("utf-8", "replace"), None)
+        return success(command)
+
+    def info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """2003."""
+        return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._flow.info()))
+
+    def set_read_mode(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """2004, until the next start: whether a read of the log brings what lies behind it into memory."""
+        text = command.ext_fields.get(READ_AHEAD_MODE)
+        if text is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode param error")
+        if text not in (str(_MADV_NORMAL), str(_MADV_RANDOM)):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error")
+        self._store.set_read_ahead(text == str(_MADV_NORMAL))
+        return command.answer(ResponseCode.SUCCESS, f"set commitlog readahead mode success, mode: {text}")
