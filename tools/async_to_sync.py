@@ -59,6 +59,7 @@ VALUES = {
     ],
     "rucola.common.message": ["Message", "MessageExt"],
     "rucola.common.message_queue": ["MessageQueue"],
+    "rucola.formats.compression": ["CompressionType"],
     "rucola.protocol.bodies.heartbeat": ["ConsumeFromWhere", "MessageModel"],
 }
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rucola.client.transaction_producer import TransactionProducer
     from rucola.common.message import Message, MessageExt
     from rucola.common.message_queue import MessageQueue
+    from rucola.formats.compression import CompressionType
     from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "AllocateMessageQueueByMachineRoom",
     "AllocateMessageQueueConsistentHash",
     "AllocateMessageQueueStrategy",
+    "CompressionType",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
@@ -92,6 +94,7 @@ _MODULES = {
     "AllocateMessageQueueByMachineRoom": "rucola.client.allocate",
     "AllocateMessageQueueConsistentHash": "rucola.client.allocate",
     "AllocateMessageQueueStrategy": "rucola.client.allocate",
+    "CompressionType": "rucola.formats.compression",
     "ConsumeConcurrentlyContext": "rucola.client.listener",
     "ConsumeConcurrentlyStatus": "rucola.client.listener",
     "ConsumeFromWhere": "rucola.protocol.bodies.heartbeat",

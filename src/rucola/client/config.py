@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import check_options, option
 from rucola.errors import ConfigError
+from rucola.formats.compression import CompressionType
 from rucola.protocol.bodies.heartbeat import MessageModel
 
 
@@ -105,7 +106,15 @@ class ProducerConfig(ClientConfig):
     compress_msg_body_over_howmuch: int = option(
         "compressMsgBodyOverHowmuch", 4096, "Larger bodies are compressed.", unit="bytes", minimum=0
     )
-    compress_level: int = option("compressLevel", 5, "Level of zlib.", minimum=0, maximum=9)
+    compress_level: int = option("compressLevel", 5, "Level of ZLIB and ZSTD.", minimum=0, maximum=9)
+    compress_type: CompressionType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
+        "compressType", CompressionType.ZLIB, "How; LZ4 and ZSTD need `rucola[compression]`, and RocketMQ 5 to be read."
+    )
+    send_latency_fault_enable: bool = option(
+        "sendLatencyFaultEnable",
+        False,
+        "Whether brokers that failed or were slow are left out for a while, when others have queues of the topic.",
+    )
     back_pressure_for_async_send_num: int = option(
         "backPressureForAsyncSendNum", 10_000, "Messages on their way at which `ready` waits.", minimum=1
     )

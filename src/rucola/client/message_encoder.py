@@ -7,9 +7,8 @@ from rucola.client.instance import check_topic
 from rucola.client.unique_id import UniqueIds
 from rucola.common import message_const
 from rucola.common.message import Message
-from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError
-from rucola.formats.compression import compress
+from rucola.formats.compression import check_compression, compress
 from rucola.protocol.send_request import (
     EncodedMessage,
     batch_member,
@@ -20,7 +19,6 @@ from rucola.protocol.send_request import (
 )
 
 _UNIQ_KEY = message_const.UNIQ_KEY
-_COMPRESSED = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB)
 
 
 class MessageEncoder:
@@ -29,9 +27,13 @@ class MessageEncoder:
     Args:
         config: limits and compression.
         unique_ids: gives the messages their UNIQ_KEY.
+
+    Raises:
+        ConfigError: the package for the configured compression is not installed.
     """
 
     def __init__(self, config: ProducerConfig, unique_ids: UniqueIds) -> None:
+        check_compression(config.compress_type)
         self._config = config
         self._unique_ids = unique_ids
         self._topics: set[str] = set()
@@ -65,8 +67,12 @@ class MessageEncoder:
         return batch_member(body, message.flag, properties)
 
     def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
-        """The request that carries ``members``, from ``batch_member``."""
-        properties = {_UNIQ_KEY: self._unique_ids.next(), message_const.WAIT: "true" if wait_store_ok else "false"}
+        """The request that carries ``members``, from ``batch_member``.
+
+        Brokers append its properties to those of each member. Java gives it a UNIQ_KEY, too, which then hides those of
+        the members: none of them is found by its key. Here it has none.
+        """
+        properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
         return b"".join(members), 0, 0, properties_json(properties_text(properties))
 
     def check_topic(self, topic: str) -> None:
@@ -78,9 +84,9 @@ class MessageEncoder:
         """The body, checked and, when it is large, compressed, and the sysFlag for that."""
         body = self._checked_body(message)
         if len(body) > self._config.compress_msg_body_over_howmuch:
-            packed = compress(body, self._config.compress_level)
+            packed, bits = compress(body, self._config.compress_level, self._config.compress_type)
             if len(packed) < len(body):  # the reference sends it packed even when that makes it longer
-                return packed, _COMPRESSED
+                return packed, bits
         return body, 0
 
     def _checked_body(self, message: Message) -> bytes:

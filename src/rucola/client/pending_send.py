@@ -55,6 +55,10 @@ class SendTarget:
         self.queue_id = queue.queue_id
 
 
+_NOWHERE = SendTarget(MessageQueue("", "", -1), "", ())
+"""Where a message is before its first attempt."""
+
+
 class SendRules(Protocol):
     """What a message on its way asks of its producer."""
 
@@ -71,8 +75,14 @@ class SendRules(Protocol):
     def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
         """Where to send next; another broker than ``failed`` when there is one."""
 
-    def broker_failed(self, topic: str) -> None:
-        """The broker of ``topic`` cannot be reached: its address may have changed."""
+    def broker_failed(self, send: PendingSend) -> None:
+        """The broker of ``send`` cannot be reached: its address may have changed."""
+
+    def broker_refused(self, send: PendingSend) -> None:
+        """The broker of ``send`` did not take it, though another may."""
+
+    def succeeded(self, send: PendingSend) -> None:
+        """Like ``finished``, for one that was stored; called while somebody waits for that."""
 
     def finished(self, send: PendingSend) -> None:
         """``send`` has its result or error: it no longer counts, and those are woken who waited for that."""
@@ -128,8 +138,8 @@ class PendingSend(Waiter):
         self.timeout_ms = timeout_ms
         self._retries_left = retries
         self._attempts = 0
-        self._target: SendTarget | None = None
-        self._stored: tuple[SendStatus, SendAnswer, SendTarget | None] | None = None  # of an attempt, but not safe yet
+        self._target = _NOWHERE
+        self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None  # of an attempt, but not safe yet
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
     @property
@@ -199,7 +209,7 @@ class PendingSend(Waiter):
 
     def failed(self, error: RemotingError) -> None:
         """No answer to the latest attempt: whether it was stored is unknown."""
-        self._rules.broker_failed(self.topic)
+        self._rules.broker_failed(self)
         self._retry(error)
 
     def fail(self, error: RucolaError) -> None:
@@ -217,7 +227,6 @@ class PendingSend(Waiter):
     def _succeed(self, status: SendStatus, answer: SendAnswer, recall_handle: str | None = None) -> SendResult:
         _, offset_msg_id, queue_id, queue_offset, transaction_id, batch_id = answer
         future, rules, target = self.future, self._rules, self._target
-        assert target is not None
         queue = target.queue
         if queue_id != target.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
@@ -225,10 +234,12 @@ class PendingSend(Waiter):
         result = _new_tuple(
             SendResult, (status, msg_id, offset_msg_id, queue, queue_offset, transaction_id, recall_handle)
         )
-        if not future.done():
+        try:  # noqa: SIM105 - this is per message, and a context manager costs more
             future.set_result(result)
+        except asyncio.InvalidStateError:
+            pass  # cancelled
         if rules.waited_for:
-            rules.finished(self)
+            rules.succeeded(self)
         else:
             rules.in_flight -= 1
             rules.in_flight_bytes -= self.size
@@ -259,6 +270,7 @@ class PendingSend(Waiter):
             return
         refusal = self._refusal(answer.code, answer.remark)
         if refusal.retriable:
+            self._rules.broker_refused(self)
             self._retry(refusal)
         else:
             self.fail(refusal)
@@ -287,9 +299,8 @@ class PendingSend(Waiter):
         if self.future.done():
             self._rules.finished(self)
             return
-        failed = self._target.queue.broker_name if self._target is not None else None
         try:
-            target = self._rules.next_target(self, failed)
+            target = self._rules.next_target(self, self.broker_name or None)
         except RucolaError:
             self.fail(error)  # why the attempt failed says more than that its route is gone
             return
@@ -299,11 +310,15 @@ class PendingSend(Waiter):
         return self.future.get_loop().time()
 
     def _refusal(self, code: int, remark: str) -> BrokerError:
-        broker = self._target.queue.broker_name if self._target is not None else ""
-        return BrokerError(code, remark, self._address(), response_name(code), broker)
+        return BrokerError(code, remark, self._address(), response_name(code), self.broker_name)
+
+    @property
+    def broker_name(self) -> str:
+        """The broker of the latest attempt, empty before the first."""
+        return self._target.queue.broker_name
 
     def _address(self) -> str:
-        return self._target.address if self._target is not None else ""
+        return self._target.address
 
 
 class TimedSend(PendingSend):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import cycle, islice
 
 from rucola.client.config import ProducerConfig
+from rucola.client.fault import LatencyFaultTolerance
 from rucola.client.instance import ClientInstance
 from rucola.client.pending_send import MESSAGE, PendingSend, SendTarget
 from rucola.client.queue_selector import ChosenQueue
@@ -48,12 +49,17 @@ class _TopicTargets:
         if order:
             deque(islice(self.turns, first_turn % len(order)), 0)
 
-    def next(self, failed: str | None) -> SendTarget:
-        """Round robin; a failed broker's queues are passed over while another broker has some."""
-        while True:
-            target = next(self.turns)
-            if failed is None or not self.several_brokers or target.queue.broker_name != failed:
-                return target
+    def next(self, failed: str | None, is_available: Callable[[str], bool] | None = None) -> SendTarget:
+        """Round robin; queues of a failed broker, and of those not available, are passed over where others are."""
+        if self.several_brokers:
+            if is_available is not None:
+                for target in islice(self.turns, len(self.order)):
+                    if target.queue.broker_name != failed and is_available(target.queue.broker_name):
+                        return target
+            for target in self.turns:
+                if target.queue.broker_name != failed:
+                    return target
+        return next(self.turns)
 
 
 class SendPipeline:
@@ -82,11 +88,13 @@ class SendPipeline:
         self._turn_left = _TURN_MESSAGES
         self.in_flight = 0
         self.in_flight_bytes = 0
-        self.waited_for = False  # somebody waits for room, or for the end
+        self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
+        self.waited_for = bool(self._faults)  # somebody waits for room, for the end, or to know how long sends took
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms
         self.backoff_max_ms = config.retry_backoff_max_ms
         self.attempt_timeout_ms = config.send_msg_max_timeout_per_request_ms
+        self._direct = self.attempt_timeout_ms <= 0 and self._faults is None
         self.retry_when_not_flushed = config.retry_another_broker_when_not_store_ok
         self.wall_ms = wall_ms
         self._loop: asyncio.AbstractEventLoop  # from start on
@@ -164,10 +172,24 @@ class SendPipeline:
             queue = send.fixed_queue = queue.choose(self._routes.routes[send.topic].publish_queues)
         return self._choose(send.topic, queue, failed)
 
-    def broker_failed(self, topic: str) -> None:
+    def broker_failed(self, send: PendingSend) -> None:
         """Ask the name server again: the broker may be back under another address."""
+        self.broker_refused(send)
+        topic = send.topic
         if self._instance.running and self._routes.refresh_wanted(topic):
             self._instance.keep(self._refresh(topic))
+
+    def broker_refused(self, send: PendingSend) -> None:
+        """Others get its messages for a while, if that is configured."""
+        if self._faults is not None:
+            self._faults.failed(send.broker_name, self._loop.time())
+
+    def succeeded(self, send: PendingSend) -> None:
+        """``send`` is no longer on its way, and says how fast its broker is."""
+        if self._faults is not None:
+            now = self._loop.time()
+            self._faults.answered(send.broker_name, now - send.deadline + send.timeout_ms / 1000, now)
+        self.finished(send)
 
     def finished(self, send: PendingSend) -> None:
         """``send`` is no longer on its way."""
@@ -177,7 +199,7 @@ class SendPipeline:
             _wake(self._room_waiters)
         if not self.in_flight and self._flush_waiters:
             _wake(self._flush_waiters)
-        self.waited_for = bool(self._room_waiters or self._flush_waiters)
+        self.waited_for = bool(self._faults or self._room_waiters or self._flush_waiters)
 
     def _has_room(self) -> bool:
         config = self._config
@@ -202,7 +224,10 @@ class SendPipeline:
             return targets.by_queue[fixed_queue]
         if not targets.order:
             raise ClientError(f"topic {topic} has no queue that can be written")
-        return targets.next(failed)
+        return targets.next(failed, None if self._faults is None else self._is_available)
+
+    def _is_available(self, broker_name: str) -> bool:
+        return self._faults is None or self._faults.is_available(broker_name, self._loop.time())
 
     def _build_targets(self, topic: str, old: _TopicTargets | None) -> _TopicTargets:
         queues = self._routes.routes[topic].publish_queues
@@ -216,7 +241,7 @@ class SendPipeline:
             old.by_queue = {target.queue: target for target in old.order}
             return old
         order = [self._target(queue) for queue, _ in places]
-        targets = _TopicTargets(self._routes.version, order, self._first_turn, self.attempt_timeout_ms <= 0)
+        targets = _TopicTargets(self._routes.version, order, self._first_turn, self._direct)
         self._targets[topic] = targets
         return targets
 

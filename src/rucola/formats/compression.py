@@ -1,39 +1,157 @@
-"""Compressed message bodies. Only zlib is in every Python; the others are refused with a clear error."""
+"""Compressed message bodies: zlib, which every Python has, LZ4 and Zstd, for which ``rucola[compression]`` is needed.
+
+LZ4 and Zstd bodies are frames of their own formats. The package for each is imported with the first such body.
+"""
 
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from enum import Enum
+from importlib import import_module
+from typing import Any, Final
 
 from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
-from rucola.errors import FormatError
+from rucola.errors import ConfigError, FormatError
 
 BODY_BYTES_MAX: Final = 64 << 20
 """Largest body after decompression: a small body must not be able to fill the memory."""
+_PIECE_BYTES = 1 << 20
 
 
-def compress(body: bytes, level: int = 5) -> bytes:
-    """``body`` as zlib makes it; goes with the bits COMPRESSED and COMPRESSION_ZLIB of sysFlag."""
-    return zlib.compress(body, level)
+class CompressionType(Enum):
+    """How a body is compressed; the names are RocketMQ's. Its Java client reads LZ4 and ZSTD since 5.0."""
+
+    ZLIB = "ZLIB"
+    LZ4 = "LZ4"
+    ZSTD = "ZSTD"
+
+
+_SYS_FLAGS = {
+    CompressionType.ZLIB: int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZLIB),
+    CompressionType.LZ4: int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4),
+    CompressionType.ZSTD: int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_ZSTD),
+}
+_PACKAGES = {CompressionType.LZ4: "lz4.frame", CompressionType.ZSTD: "zstandard"}
+_TYPES = {
+    0: CompressionType.ZLIB,
+    int(MessageSysFlag.COMPRESSION_ZLIB): CompressionType.ZLIB,
+    int(MessageSysFlag.COMPRESSION_LZ4): CompressionType.LZ4,
+    int(MessageSysFlag.COMPRESSION_ZSTD): CompressionType.ZSTD,
+}
+
+
+def check_compression(kind: CompressionType) -> None:
+    """Raises ``ConfigError`` when the package for ``kind`` is not installed."""
+    if kind in _PACKAGES and _package(kind) is None:
+        raise ConfigError("compressType", kind.value, f"ZLIB; {kind.value} with pip install 'rucola[compression]'")
+
+
+def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionType.ZLIB) -> tuple[bytes, int]:
+    """``body`` packed, and the bits of sysFlag that say so. LZ4 has no levels, as in the reference."""
+    if kind is CompressionType.ZLIB:
+        packed = zlib.compress(body, level)
+    elif kind is CompressionType.LZ4:
+        packed = _package(kind).compress(body, block_linked=False)  # Java reads no linked blocks
+    else:
+        packed = _package(kind).ZstdCompressor(level=level).compress(body)
+    return packed, _SYS_FLAGS[kind]
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
     """The body before compression by the type in ``sys_flag``.
 
     Raises:
-        FormatError: the bytes are not of that type, the type is not supported, or the result is larger than
-            ``BODY_BYTES_MAX``.
+        FormatError: the bytes are not of that type, the type is not known or its package not installed, or the result
+            is larger than ``BODY_BYTES_MAX``.
     """
-    kind = sys_flag & COMPRESSION_MASK
-    if kind not in (0, MessageSysFlag.COMPRESSION_ZLIB):
-        name = {0x100: "LZ4", 0x200: "Zstd"}.get(kind, f"type {kind >> 8}")
-        raise FormatError("compressed body", 0, "zlib", name)
+    bits = sys_flag & COMPRESSION_MASK
+    kind = _TYPES.get(bits)
+    if kind is None:
+        raise FormatError("compressed body", 0, "zlib, LZ4 or Zstd", f"type {bits >> 8}")
+    if kind is CompressionType.ZLIB:
+        return _inflate(body)
+    package = _package(kind)
+    if package is None:
+        raise FormatError("compressed body", 0, "zlib (others with pip install 'rucola[compression]')", kind.value)
+    return _unpack_lz4(package, body) if kind is CompressionType.LZ4 else _unpack_zstd(package, body)
+
+
+def _inflate(body: bytes) -> bytes:
     unpacker = zlib.decompressobj()
     try:
         result = unpacker.decompress(body, BODY_BYTES_MAX)
     except zlib.error as error:
         raise FormatError("compressed body", 0, "zlib data", str(error)) from error
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        got = f"more than {BODY_BYTES_MAX} bytes" if unpacker.unconsumed_tail else "an end in mid stream"
-        raise FormatError("compressed body", len(body) - len(unpacker.unconsumed_tail), "a whole body", got)
+    if unpacker.unconsumed_tail:
+        raise _too_large(len(body) - len(unpacker.unconsumed_tail))
+    if not unpacker.eof:
+        raise _torn(body)
     return result
+
+
+def _unpack_lz4(package: Any, body: bytes) -> bytes:
+    unpacker = package.LZ4FrameDecompressor()
+    try:
+        result: bytes = unpacker.decompress(body, BODY_BYTES_MAX)
+        if not unpacker.eof and not unpacker.needs_input and unpacker.decompress(b"", 1):
+            raise _too_large(len(body))
+    except (RuntimeError, EOFError) as error:
+        raise FormatError("compressed body", 0, "LZ4 data", str(error)) from error
+    if not unpacker.eof:
+        raise _torn(body)
+    return result
+
+
+def _unpack_zstd(package: Any, body: bytes) -> bytes:
+    """In pieces: only so can one stop, and the frame may not say how much is in it."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        frame = package.get_frame_parameters(body)
+        if frame.content_size != package.CONTENTSIZE_UNKNOWN and frame.content_size > BODY_BYTES_MAX:
+            raise _too_large(0)
+        if not _is_whole_zstd(body, package.frame_header_size(body), 4 if frame.has_checksum else 0):
+            raise _torn(body)
+        reader = package.ZstdDecompressor(max_window_size=BODY_BYTES_MAX).stream_reader(body)
+        while piece := reader.read(_PIECE_BYTES):
+            size += len(piece)
+            if size > BODY_BYTES_MAX:
+                raise _too_large(len(body))
+            pieces.append(piece)
+    except package.ZstdError as error:
+        raise FormatError("compressed body", 0, "Zstd data", str(error)) from error
+    return b"".join(pieces)
+
+
+def _is_whole_zstd(body: bytes, position: int, checksum_bytes: int) -> bool:
+    """Whether the last block of the frame is there: a reader ends without a word where the bytes end.
+
+    Args:
+        body: the frame.
+        position: of its first block.
+        checksum_bytes: what follows its last.
+    """
+    last = False
+    while not last:
+        if position + 3 > len(body):
+            return False
+        head = int.from_bytes(body[position : position + 3], "little")
+        last, is_rle = bool(head & 1), head >> 1 & 3 == 1
+        position += 3 + (1 if is_rle else head >> 3)
+    return position + checksum_bytes <= len(body)
+
+
+def _too_large(position: int) -> FormatError:
+    return FormatError("compressed body", position, "a whole body", f"more than {BODY_BYTES_MAX} bytes")
+
+
+def _torn(body: bytes) -> FormatError:
+    return FormatError("compressed body", len(body), "a whole body", "an end in mid stream")
+
+
+def _package(kind: CompressionType) -> Any:
+    """The package for ``kind``, None when it is not installed."""
+    try:
+        return import_module(_PACKAGES[kind])
+    except ImportError:
+        return None

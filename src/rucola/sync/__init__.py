@@ -30,6 +30,7 @@ from rucola.client.send_result import SendResult, SendStatus
 from rucola.client.transaction_listener import LocalTransactionState, TransactionListener, TransactionSendResult
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.formats.compression import CompressionType
 from rucola.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 from rucola.sync.lite_pull_consumer import LitePullConsumer
 from rucola.sync.producer import Producer
@@ -46,6 +47,7 @@ __all__ = [
     "AllocateMessageQueueByMachineRoom",
     "AllocateMessageQueueConsistentHash",
     "AllocateMessageQueueStrategy",
+    "CompressionType",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",

@@ -34,7 +34,7 @@ class Producer:
 
     Raises:
         ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ConfigError: a name server is not ``host:port``, or the package for the compression is not installed.
     """
 
     def __init__(

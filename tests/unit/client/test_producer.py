@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import sys
 import zlib
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
+from rucola import CompressionType, Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
 from rucola.common.recall_handle import RecallHandle
 from rucola.errors import (
     BrokerError,
@@ -21,6 +22,7 @@ from rucola.errors import (
     RemotingError,
     RemotingTimeoutError,
 )
+from rucola.formats.compression import decompress
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -438,6 +440,30 @@ def test_compression(run, broker):
     run(scene())
 
 
+@pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZSTD])
+def test_other_compressions(run, broker, kind):
+    pytest.importorskip({"LZ4": "lz4.frame", "ZSTD": "zstandard"}[kind.value])
+
+    async def scene() -> None:
+        config = ProducerConfig(compress_type=kind)
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, config) as producer:
+            text = b"flights " * 1_000
+            await producer.send(Message("T", text))
+            packed, body = one.stored[0]
+            assert packed.sys_flag == {"LZ4": 0x101, "ZSTD": 0x201}[kind.value]
+            assert decompress(body, packed.sys_flag) == text
+
+    run(scene())
+
+
+def test_a_compression_without_its_package_is_refused_at_once(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(ConfigError, match=r"compressType: 'ZSTD' .*pip install 'rucola\[compression\]'"):
+        Producer("pg", "127.0.0.1:1", ProducerConfig(compress_type=CompressionType.ZSTD))
+    with pytest.raises(ConfigError, match="compressType"):
+        ProducerConfig(compress_type="ZSTD")
+
+
 @pytest.mark.parametrize(
     ("message", "problem"),
     [
@@ -535,7 +561,7 @@ def test_batch(run, broker):
             header, body = one.stored[0]
             assert (header.batch, header.topic) == (True, "T")
             assert RequestCode.SEND_BATCH_MESSAGE in one.codes()
-            assert set(properties_of(header)) == {"UNIQ_KEY", "WAIT"}
+            assert set(properties_of(header)) == {"WAIT"}  # a broker appends it to the properties of each member
             members = []
             while body:
                 total = int.from_bytes(body[:4], "big")
@@ -943,3 +969,59 @@ def test_recall(run, broker, answer_stored, trace):
                 await producer.recall("T", handle, timeout_ms=0)
 
     run(scene())
+
+
+def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
+    """As long as MQFaultStrategy does: 2 s after 550 ms, 10 s after a failure; not at all after 549 ms."""
+
+    async def scene() -> None:
+        config = ProducerConfig(
+            send_latency_fault_enable=True,
+            send_msg_timeout_ms=3_600_000,
+            heartbeat_broker_interval_ms=36_000_000,
+            poll_name_server_interval_ms=36_000_000,
+        )
+        async with broker("a", {"T": 1}) as slow, broker("b", {"T": 1}) as other:
+            slow.peers = [other]
+            async with Producer("pg", slow.address, config) as producer:
+
+                async def brokers(count: int = 6) -> set[str]:
+                    results = [await producer.send(Message("T", b"x")) for _ in range(count)]
+                    return {result.message_queue.broker_name for result in results}
+
+                async def answered_after(seconds: float) -> None:
+                    held: list[RemotingCommand] = []
+                    slow.scripts[SEND] = [held.append]
+                    sends = [producer.submit(Message("T", b"x")) for _ in range(2)]
+                    await slow.until(lambda: bool(held))
+                    await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)  # the other broker is fast
+                    advance(seconds)
+                    slow.channels[-1].send(slow._store(held[0]).encode())
+                    await asyncio.gather(*sends)
+
+                assert await brokers() == {"a", "b"}
+                await answered_after(0.5)
+                assert await brokers() == {"a", "b"}
+                await answered_after(0.56)
+                assert await brokers() == {"b"}
+                advance(1.5)
+                assert await brokers() == {"b"}
+                advance(0.501)
+                assert await brokers() == {"a", "b"}
+                slow.scripts[SEND] = [refuse(2)]
+                assert await brokers() == {"b"}  # one was refused, and sent again
+                advance(9.5)
+                assert await brokers() == {"b"}
+                other.topics.clear()
+                await producer._instance.routes.refresh("T")
+                assert await brokers() == {"a"}  # there is no other
+                other.topics["T"] = 1
+                await producer._instance.routes.refresh("T")
+                assert await brokers() == {"a", "b"}  # it has answered fast since
+                slow.scripts[SEND] = [lambda command: slow.channels[-1].abort()]
+                assert await brokers() == {"b"}  # a connection was lost
+                slow.scripts.clear()
+                other.scripts[SEND] = [refuse(2)]
+                assert await brokers(1) == {"a"}  # none is available: any but the one that has just failed
+
+    run_stepped(scene())

@@ -125,7 +125,7 @@ def test_what_goes_over_the_wire(broker):
                 for channel in other.channels:
                     channel._frames_received = other.frames_received
                 other.channels[-1].send(push("nobody's", b"?"))
-                other.channels[-1].send(push(properties["CORRELATION_ID"], compress(b"reply" * 99), 0x301))
+                other.channels[-1].send(push(properties["CORRELATION_ID"], *compress(b"reply" * 99)))
                 reply = await asking
                 other.channels[-1].send(push(properties["CORRELATION_ID"], b"late"))
                 await settle()

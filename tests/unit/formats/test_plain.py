@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import zlib
 from typing import Any
 
@@ -20,11 +21,11 @@ from tests.unit.formats.samples import (
 from rucola.common.data_version import DataVersion
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
-from rucola.errors import FormatError
+from rucola.errors import ConfigError, FormatError
 from rucola.formats import fastjson, tables
 from rucola.formats.checkpoint import CHECKPOINT_BYTES, StoreCheckpoint
 from rucola.formats.checksum import CHECKSUM_MASK, crc32
-from rucola.formats.compression import BODY_BYTES_MAX, compress, decompress
+from rucola.formats.compression import BODY_BYTES_MAX, CompressionType, check_compression, compress, decompress
 from rucola.formats.layout import Field, Layout
 from rucola.formats.message import decode_message, decode_messages, encode_message
 from rucola.formats.message_id import offset_message_id, parse_offset_message_id
@@ -76,26 +77,79 @@ class TestMessage:
 
     @pytest.mark.parametrize("sys_flag", [0x1, 0x301])
     def test_compressed_body(self, sys_flag: int) -> None:
-        record = encode_message(message(body=compress(b"x" * 5000), sys_flag=sys_flag), 0, 0, 0, STORE_HOST)
+        record = encode_message(message(body=compress(b"x" * 5000)[0], sys_flag=sys_flag), 0, 0, 0, STORE_HOST)
         assert decode_message(record).body == b"x" * 5000
-        assert decode_message(record, unpack=False).body == compress(b"x" * 5000)
+        assert decode_message(record, unpack=False).body == compress(b"x" * 5000)[0]
 
 
 class TestCompression:
-    @pytest.mark.parametrize("body", [b"", b"no zlib at all", compress(b"x" * 100)[:-1]])
-    def test_damaged(self, body: bytes) -> None:
-        with pytest.raises(FormatError):
-            decompress(body, 1)
+    @pytest.mark.parametrize("kind", CompressionType)
+    @pytest.mark.parametrize("size", [1, 100, 5_000_000])
+    def test_round_trip(self, kind: CompressionType, size: int) -> None:
+        need(kind)
+        body = bytes(n * n % 251 for n in range(1000)) * (size // 1000) or bytes(size)
+        packed, bits = compress(body, 5, kind)
+        assert bits == {"ZLIB": 0x301, "LZ4": 0x101, "ZSTD": 0x201}[kind.value]
+        assert decompress(packed, bits) == body
 
-    @pytest.mark.parametrize(("sys_flag", "name"), [(0x101, "LZ4"), (0x201, "Zstd"), (0x701, "type 7")])
-    def test_other_types(self, sys_flag: int, name: str) -> None:
-        with pytest.raises(FormatError, match=name):
-            decompress(b"", sys_flag)
+    @pytest.mark.parametrize("kind", CompressionType)
+    def test_damaged(self, kind: CompressionType) -> None:
+        """Cut at every place, or something else; never a part of the body."""
+        need(kind)
+        packed, bits = compress(b"x" * 100 + bytes(range(100)), 5, kind)
+        for body in (b"", b"nothing of that kind", *(packed[:end] for end in range(len(packed)))):
+            with pytest.raises(FormatError):
+                decompress(body, bits)
 
-    def test_a_small_body_cannot_fill_the_memory(self) -> None:
-        assert len(decompress(compress(bytes(BODY_BYTES_MAX)), 1)) == BODY_BYTES_MAX
-        with pytest.raises(FormatError, match="more than"):
-            decompress(compress(bytes(BODY_BYTES_MAX + 1)), 1)
+    def test_zlib_without_a_type_is_of_an_older_client(self) -> None:
+        assert decompress(compress(b"x" * 100)[0], 1) == b"x" * 100
+
+    def test_a_zstd_frame_that_java_streams_does_not_say_how_long_it_is(self) -> None:
+        zstandard = pytest.importorskip("zstandard")
+        for checksum in (False, True):
+            packer = zstandard.ZstdCompressor(level=5, write_checksum=checksum).compressobj()
+            body = bytes(n * n % 251 for n in range(300_000))
+            packed = packer.compress(body) + packer.flush()
+            assert zstandard.get_frame_parameters(packed).content_size == zstandard.CONTENTSIZE_UNKNOWN
+            assert decompress(packed, 0x201) == body
+            with pytest.raises(FormatError, match="an end in mid stream"):
+                decompress(packed[:-1], 0x201)
+
+    def test_java_reads_no_linked_blocks_of_lz4(self) -> None:
+        need(CompressionType.LZ4)
+        assert compress(b"x" * 100_000, 5, CompressionType.LZ4)[0][4] & 0x20  # the flag for independent blocks
+
+    def test_an_unknown_type(self) -> None:
+        with pytest.raises(FormatError, match="type 7"):
+            decompress(b"", 0x701)
+
+    @pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZSTD])
+    def test_without_the_package(self, kind: CompressionType, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, {"LZ4": "lz4.frame", "ZSTD": "zstandard"}[kind.value], None)
+        bits = {"LZ4": 0x101, "ZSTD": 0x201}[kind.value]
+        with pytest.raises(FormatError, match=rf"pip install 'rucola\[compression\]'\), got {kind.value}"):
+            decompress(b"x", bits)
+        with pytest.raises(ConfigError, match=rf"compressType.*{kind.value} with pip install"):
+            check_compression(kind)
+        check_compression(CompressionType.ZLIB)
+
+    @pytest.mark.parametrize("kind", CompressionType)
+    def test_a_small_body_cannot_fill_the_memory(self, kind: CompressionType, monkeypatch: pytest.MonkeyPatch) -> None:
+        need(kind)
+        monkeypatch.setattr("rucola.formats.compression.BODY_BYTES_MAX", 1 << 20)
+        assert len(decompress(*compress(bytes(1 << 20), 5, kind))) == 1 << 20
+        for size in ((1 << 20) + 1, 8 << 20):
+            with pytest.raises(FormatError, match="more than"):
+                decompress(*compress(bytes(size), 5, kind))
+
+    def test_the_limit(self) -> None:
+        assert BODY_BYTES_MAX == 64 << 20
+
+
+def need(kind: CompressionType) -> None:
+    """Skips where its package is not installed."""
+    if kind is not CompressionType.ZLIB:
+        pytest.importorskip({"LZ4": "lz4.frame", "ZSTD": "zstandard"}[kind.value])
 
 
 class TestProperties:
