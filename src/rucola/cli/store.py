@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,6 @@ import typer
 from rucola.cli import store_output as output
 from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
-from rucola.common.message import MessageExt
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
@@ -114,12 +112,8 @@ def cat(
     """Print the messages of a topic, queue by queue."""
     with _opened(directory, commit_log) as store:
         ranges = _ranges(store, topic, queue)
-        messages = (
-            message
-            for found in ranges
-            for message in store.messages(topic, found.queue_id, offset, found.max_offset, unpack=False)
-        )
-        output.print_messages(_first(messages, most), json)
+        rows = (rows for found in ranges for rows in store.rows(topic, found.queue_id, offset, found.max_offset))
+        output.print_messages(rows, most, json)
 
 
 @app.command()
@@ -156,10 +150,10 @@ def grep(
     files, found = Files(), Findings(Files().expand(directory))
     with _opened(directory, commit_log) as store:
         if key is not None and not no_index and has_index(store, files):
-            output.print_messages(_first(search_index(store, files, wanted), most), json)
+            output.print_messages(search_index(store, files, wanted), most, json)
             return
         with output.progress("searching", store.end_offset() - store.min_offset()) as advance:
-            output.print_messages(_first(search_log(store, files, wanted, found, advance), most), json)
+            output.print_messages(search_log(store, files, wanted, found, advance), most, json)
     output.print_damage_passed(found.listed())
 
 
@@ -245,10 +239,6 @@ def _opened(directory: str, commit_log: str | None) -> Iterator[OfflineStore]:
         yield store
     finally:
         store.close()
-
-
-def _first(messages: Iterable[MessageExt], most: int | None) -> Iterator[MessageExt]:
-    return islice(messages, None if most is None else min(most, sys.maxsize))
 
 
 def _regex(name: str, text: str, flags: int) -> re.Pattern[str]:

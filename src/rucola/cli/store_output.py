@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import orjson
@@ -17,17 +16,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from rucola.cli.closed_output import OutputClosedError
-from rucola.common.hosts import host_text
-from rucola.common.message import MessageExt
+from rucola.cli.message_lines import json_lines, text_lines
+from rucola.cli.store_text import shown, time_text
 from rucola.formats.annotate import AnnotatedField
 from rucola.store.offline.hexdump import Dump
 from rucola.store.offline.inspect import QueueInfo, StoreInfo
-from rucola.store.offline.search import unpacked_body
+from rucola.store.offline.rows import Rows
 from rucola.store.verify.check import VerifyReport
 from rucola.store.verify.findings import Finding
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_BODY_SHOWN_MAX = 2000
 _BYTES_A_LINE = 8
 _FIELD_BYTES_MAX = 512
 _PIPE_COLUMNS = 160
@@ -97,39 +94,18 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
     _console().print(table)
 
 
-def message_facts(message: MessageExt) -> dict[str, Any]:
-    """What ``cat --json`` prints of a message; the names are a stable face."""
-    return {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "size": message.store_size,
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "born_timestamp_ms": message.born_timestamp_ms,
-        "born_host": host_text(message.born_host),
-        "store_timestamp_ms": message.store_timestamp_ms,
-        "store_host": host_text(message.store_host),
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "properties": message.properties,
-        "body": b64encode(message.body).decode(),
-    }
-
-
-def print_messages(messages: Iterable[MessageExt], json: bool) -> None:
-    """``store cat`` and ``store grep``; the bodies are given as stored."""
-    console = _console()
-    for message in messages:
-        if json:
-            _print_json(message_facts(message))
-            continue
-        place = f"[bold]{_shown(message.topic)}/{message.queue_id}/{message.queue_offset}[/]"
-        console.print(f"{place} at {message.physical_offset}, {time_text(message.store_timestamp_ms)}")
-        for name, value in message.properties.items():
-            console.print(f"  [dim]{_shown(name)}[/] {_shown(value)}", soft_wrap=True)
-        console.print(f"  {_body_text(unpacked_body(message))}", soft_wrap=True)
+def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
+    """``store cat`` and ``store grep``: the first ``most`` messages of ``found``."""
+    # An output that was replaced, as by a test, has no bytes underneath.
+    styled = not json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    left = sys.maxsize if most is None else most
+    for rows in found:
+        part = rows._replace(chosen=rows.chosen[:left]) if left < len(rows.chosen) else rows
+        left -= len(part.chosen)
+        if part.chosen:
+            _write(json_lines(part).decode() if json else text_lines(part, styled))
+        if left <= 0:
+            return
 
 
 def print_dump(dump: Dump, json: bool) -> None:
@@ -200,15 +176,6 @@ def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
         yield advance
 
 
-def time_text(timestamp_ms: int) -> str:
-    """A time in UTC, ``-`` for none."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return str(timestamp_ms)
-    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z" if timestamp_ms >= 0 else "-"
-
-
 def _labels(field: AnnotatedField) -> tuple[str, str, str]:
     value = "" if field.value is None else str(field.value)
     meaning = field.meaning
@@ -223,19 +190,9 @@ def _text(data: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
 
 
-def _body_text(body: bytes) -> str:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if not text or not all(char.isprintable() or char in "\t\n" for char in text):
-        return f"{len(body)} bytes {body[:64].hex(' ')}{' ...' if len(body) > 64 else ''}" if body else "no body"
-    return escape(text if len(text) <= _BODY_SHOWN_MAX else f"{text[:_BODY_SHOWN_MAX]} ... ({len(body)} bytes)")
-
-
 def _shown(text: str) -> str:
-    """Text from a store: nothing in it may act on the terminal."""
-    return escape("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text))
+    """Text from a store for a table of ours, where brackets are no markup either."""
+    return escape(shown(text))
 
 
 def _with_time(name: str, value: int) -> str:
@@ -265,8 +222,12 @@ def _print_json(facts: Mapping[str, Any]) -> None:
         line = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
         line = orjson.dumps(_plain(facts), option=orjson.OPT_NON_STR_KEYS)
+    _write(line.decode() + "\n")
+
+
+def _write(text: str) -> None:
     try:
-        sys.stdout.write(line.decode() + "\n")
+        sys.stdout.write(text)
     except BrokenPipeError:
         raise OutputClosedError from None
 

@@ -15,8 +15,12 @@ from tests.unit.store.stores import contents, opened
 from tests.unit.store.stores import fill as put
 
 from rucola.cli.main import main
+from rucola.cli.message_lines import json_lines
+from rucola.common.hosts import host_text
 from rucola.common.message import StoreMessage
+from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
+from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.timer.timer_log import WaitingUnit
 from rucola.store.timer.timer_store import TimerGeometry, TimerQueue, TimerStore
 
@@ -372,3 +376,58 @@ def test_a_full_device_as_output_is_one_line(store: Path) -> None:
             command = [sys.executable, "-m", "rucola", "store", *words]
             ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (ended.returncode, ended.stderr) == (6, "rucola: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["properties", "ipv6_hosts", "rolling", "inner_batch_cq", "v2_long_topic", "bodies", "queue_ext"]
+)
+def test_lines_made_of_rows_say_what_the_messages_hold(name: str, tmp_path: Path) -> None:
+    unpack(name, tmp_path / "store")
+    store = OfflineStore(str(tmp_path / "store"))
+    seen = 0
+    for found in store.queue_ranges():
+        lines = b"".join(json_lines(rows) for rows in store.rows(found.topic, found.queue_id, 0, found.max_offset))
+        messages = list(store.messages(found.topic, found.queue_id, 0, found.max_offset, unpack=False))
+        facts = [json.loads(line) for line in lines.splitlines()]
+        assert [fact["physical_offset"] for fact in facts] == [message.physical_offset for message in messages]
+        for fact, message in zip(facts, messages, strict=True):
+            assert b64decode(fact.pop("body")) == message.body
+            assert fact == {
+                "topic": message.topic,
+                "queue_id": message.queue_id,
+                "queue_offset": message.queue_offset,
+                "physical_offset": message.physical_offset,
+                "size": message.store_size,
+                "flag": message.flag,
+                "sys_flag": message.sys_flag,
+                "born_timestamp_ms": message.born_timestamp_ms,
+                "born_host": host_text(message.born_host),
+                "store_timestamp_ms": message.store_timestamp_ms,
+                "store_host": host_text(message.store_host),
+                "reconsume_times": message.reconsume_times,
+                "prepared_transaction_offset": message.prepared_transaction_offset,
+                "properties": message.properties,
+            }
+            seen += 1
+    store.close()
+    assert seen
+
+
+def test_rows_of_a_damaged_record_end_before_it_and_name_it(tmp_path: Path) -> None:
+    writer = opened(tmp_path / "store")
+    put(writer, 40)
+    writer.shutdown()
+    store = OfflineStore(str(tmp_path / "store"))
+    found = store.queue_ranges()[0]
+    units = list(store.units(found.topic, found.queue_id, 0, found.max_offset))
+    (path, start, _), *_ = store.log_segments()
+    store.close()
+    log = bytearray(Path(path).read_bytes())
+    log[units[3][1] - start + 90] ^= 1
+    Path(path).write_bytes(log)
+    store = OfflineStore(str(tmp_path / "store"))
+    rows = store.rows(found.topic, found.queue_id, 0, found.max_offset)
+    with pytest.raises(StoreDamagedError, match=f"entry {units[3][0]} of {found.topic}/{found.queue_id}"):
+        for _ in rows:
+            pass
+    store.close()

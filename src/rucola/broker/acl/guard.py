@@ -17,7 +17,7 @@ from typing import Protocol
 from rucola.broker.acl.address_strategy import Segments, segments_of
 from rucola.broker.acl.name_quota import NameQuota
 from rucola.broker.acl.permission import PUB, Account, AclSnapshot, Resource, Sender
-from rucola.broker.acl.replay import WINDOW_S, FailureTable, NonceTable
+from rucola.broker.acl.replay import WINDOW_S, NonceTable
 from rucola.broker.acl.requirements import REQUIREMENTS
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
@@ -94,7 +94,7 @@ class AccessGuard:
     Args:
         snapshot: gives the accounts now.
         topic_at: gives the topic of a message that a request is about.
-        clock: for times in signatures and lock-outs.
+        clock: for times in signatures.
         insecure: take legacy signatures, which can be replayed, over any connection.
         require_v2: take the legacy signature from nobody.
         quota: is told whose requests are served next.
@@ -120,7 +120,6 @@ class AccessGuard:
         self._require_v2 = require_v2
         self._quota = quota
         self._nonces = NonceTable()
-        self._failures = FailureTable()
         self._nobody = Account("", secrets.token_bytes(32))
         self._cold_reads: ColdReads
         self._process: Callable[[Channel, RemotingCommand], None]
@@ -175,11 +174,9 @@ class AccessGuard:
         judged: Sender = account if account is not None and known else self._nobody
         good = _signature_matches(judged, command)
         if not known or not good:
-            # A good signature always counts: whoever guesses must not lock the owner out. It is the guesser who goes.
-            self._failures.failed(peer.host, name, now_s)
+            # Nobody is locked out for it: a good signature counts however many wrong ones came before, from anywhere.
             self.unknown_senders += 1
             return UNKNOWN_SENDER
-        self._failures.succeeded(peer.host, name)
         if not snapshot.may_come_from(judged, peer.address):
             return UNKNOWN_SENDER
         return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
@@ -252,10 +249,6 @@ class AccessGuard:
         if not command.is_oneway:
             channel.send(command.answer(ResponseCode.NO_PERMISSION, reason[:_REMARK_CHARACTERS_MAX]).encode())
         now_s = self._clock.monotonic()
-        if reason is UNKNOWN_SENDER and self._failures.locked(
-            _remember(channel).host, command.ext_fields.get(ACCESS_KEY, ""), now_s
-        ):
-            channel.close()
         if now_s - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now_s
             event(

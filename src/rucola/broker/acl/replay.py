@@ -1,4 +1,4 @@
-"""Memory of the guard: nonces that were used, and peers that keep failing. Both tables are bounded. Event loop only."""
+"""Memory of the guard: nonces that were used, in a bounded table. Event loop only."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ WINDOW_S = 300.0
 _NONCES_BEHIND = 1024
 """A client's requests may overtake each other by so many."""
 _SESSIONS_MAX = 65_536
-_FREE_FAILURES = 10
-_LOCK_S_MAX = 60.0
-_FORGET_S = 600.0
-_FAILING_MAX = 10_000
 
 
 class NonceTable:
@@ -64,31 +60,3 @@ class NonceTable:
             if now_s - used_s <= 2 * WINDOW_S:
                 return
             del self._sessions[key]
-
-
-class FailureTable:
-    """Counts failed attempts by peer and account; each beyond the first few locks their connections for longer."""
-
-    def __init__(self) -> None:
-        self._failing: dict[tuple[str, str], tuple[int, float]] = {}  # failures, last one
-
-    def failed(self, host: str, access_key: str, now_s: float) -> None:
-        """One more attempt failed."""
-        key = (host, access_key[:64])
-        count, last_s = self._failing.pop(key, (0, now_s))
-        if len(self._failing) >= _FAILING_MAX:
-            del self._failing[next(iter(self._failing))]
-        self._failing[key] = (1 if now_s - last_s > _FORGET_S else count + 1, now_s)
-
-    def locked(self, host: str, access_key: str, now_s: float) -> bool:
-        """Whether so many failed lately that the connection of one more is closed."""
-        if not self._failing:
-            return False
-        count, last_s = self._failing.get((host, access_key[:64]), (0, 0.0))
-        over = count - _FREE_FAILURES
-        return over >= 0 and now_s - last_s < min(2.0 ** min(over, 10), _LOCK_S_MAX)
-
-    def succeeded(self, host: str, access_key: str) -> None:
-        """The account is in the right hands: forget what failed."""
-        if self._failing:
-            self._failing.pop((host, access_key[:64]), None)

@@ -8,21 +8,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
-from rucola.common.message import MessageExt
-from rucola.common.message_const import KEY_SEPARATOR
+from rucola.common.message_const import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.compression import decompress
 from rucola.formats.index_file import IndexHeader, key_hash, query
-from rucola.formats.message import decode_message, message_from_row
+from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.offline.rows import Rows
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.index import index_geometry
 from rucola.store.verify.log import LogCheck
 
 _INDEX_SECOND_MS = 1000
+_LAST_MS = (1 << 63) - 1
+_BODY_LEN = int(RecordColumn.BODY_LEN)
+_BODY_POS = int(RecordColumn.BODY_POS)
+_QUEUE_ID = int(RecordColumn.QUEUE_ID)
+_STORED = int(RecordColumn.STORE_TIMESTAMP)
+_SYS_FLAG = int(RecordColumn.SYS_FLAG)
+_TAGS_LEN = int(RecordColumn.TAGS_LEN)
+_TAGS_POS = int(RecordColumn.TAGS_POS)
+_TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
+_TOPIC_POS = int(RecordColumn.TOPIC_POS)
 
 
 @dataclass(frozen=True)
@@ -46,33 +56,63 @@ class MessageQuery:
     begin_ms: int = 0
     end_ms: int = (1 << 63) - 1
 
-    def matches(self, message: MessageExt) -> bool:
-        """Whether a message, its body as stored, is one of those looked for."""
-        if self.topic is not None and message.topic != self.topic:
+    def choose(self, view: memoryview, table: array[int], rows: int) -> list[int]:
+        """Which of the first ``rows`` rows are of messages looked for; ``view``: where their positions lie."""
+        topic = None if self.topic is None else self.topic.encode("utf-8", "surrogateescape")
+        tag = None if self.tag is None else self.tag.encode("utf-8", "surrogateescape")
+        by_text = self.key is not None or bool(self.properties)
+        any_time = self.begin_ms <= 0 and self.end_ms >= _LAST_MS
+        chosen = []
+        for row in range(rows):
+            base = row * ROW_WIDTH
+            if not any_time and not self.begin_ms <= table[base + _STORED] <= self.end_ms:
+                continue
+            if self.queue_id is not None and table[base + _QUEUE_ID] != self.queue_id:
+                continue
+            if topic is not None:
+                at = table[base + _TOPIC_POS]
+                if view[at : at + table[base + _TOPIC_LEN]] != topic:
+                    continue
+            if tag is not None:
+                at, length = table[base + _TAGS_POS], table[base + _TAGS_LEN]
+                if length < 0 or view[at : at + length] != tag:
+                    continue
+            if by_text and not self._has_text(view, table, base):
+                continue
+            if self.body is not None:
+                at = table[base + _BODY_POS]
+                body: memoryview | bytes = view[at : at + table[base + _BODY_LEN]]
+                if table[base + _SYS_FLAG] & MessageSysFlag.COMPRESSED:
+                    body = unpacked_body(bytes(body), table[base + _SYS_FLAG])
+                if self.body.search(body) is None:
+                    continue
+            chosen.append(row)
+        return chosen
+
+    def _has_text(self, view: memoryview, table: array[int], base: int) -> bool:
+        """Whether key and properties are those looked for."""
+        at = table[base + RecordColumn.PROPERTIES_POS]
+        text = bytes(view[at : at + table[base + RecordColumn.PROPERTIES_LEN]])
+        # Within one record a key lies as it is given, whether in KEYS or in UNIQ_KEY.
+        if self.key is not None and self.key.encode("utf-8", "surrogateescape") not in text:
             return False
-        if self.queue_id is not None and message.queue_id != self.queue_id:
+        values = decode_properties(text)
+        if self.key is not None and self.key not in [
+            values.get(UNIQ_KEY),
+            *values.get(KEYS, "").split(KEY_SEPARATOR),
+        ]:
             return False
-        if not self.begin_ms <= message.store_timestamp_ms <= self.end_ms:
-            return False
-        if self.tag is not None and message.tags != self.tag:
-            return False
-        if self.key is not None and self.key not in [message.uniq_key, *(message.keys or "").split(KEY_SEPARATOR)]:
-            return False
-        for name, pattern in self.properties:
-            value = message.properties.get(name)
-            if value is None or pattern.search(value) is None:
-                return False
-        return self.body is None or self.body.search(unpacked_body(message)) is not None
+        return all(name in values and pattern.search(values[name]) for name, pattern in self.properties)
 
 
-def unpacked_body(message: MessageExt) -> bytes:
-    """The body as it was before compression; as stored when it cannot be unpacked."""
-    if message.sys_flag & MessageSysFlag.COMPRESSED:
+def unpacked_body(body: bytes, sys_flag: int) -> bytes:
+    """A body as it was before compression; as stored when it cannot be unpacked."""
+    if sys_flag & MessageSysFlag.COMPRESSED:
         try:
-            return decompress(message.body, message.sys_flag)
+            return decompress(body, sys_flag)
         except FormatError:
-            return message.body
-    return message.body
+            return body
+    return body
 
 
 def has_index(store: OfflineStore, files: Files) -> bool:
@@ -80,7 +120,7 @@ def has_index(store: OfflineStore, files: Files) -> bool:
     return bool(files.list_files(f"{store.path}/index"))
 
 
-def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[MessageExt]:
+def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[Rows]:
     """The messages with ``wanted.key`` that the index knows and everything else matches, in the order of the log.
 
     The index has hashes only: the key is compared with that of the record.
@@ -106,16 +146,14 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
             found.update(query(view, geometry[0], wanted_hash, most, begin_ms, wanted.end_ms))
         file.close()
     for physical_offset in sorted(found):
-        record = store.record_at(physical_offset)
-        if record is not None:
-            message = decode_message(record, unpack=False)
-            if wanted.matches(message):
-                yield message
+        rows = store.rows_at(physical_offset)
+        if rows is not None and wanted.choose(rows.view, rows.table, 1):
+            yield rows
 
 
 def search_log(
     store: OfflineStore, files: Files, wanted: MessageQuery, found: Findings, progress: Callable[[int], None]
-) -> Iterator[MessageExt]:
+) -> Iterator[Rows]:
     """All messages that match, in the order of the log.
 
     Args:
@@ -124,42 +162,10 @@ def search_log(
     """
     segments = [MappedFile(files, path, start, size, False, 0) for path, start, size in store.log_segments()]
     log = LogCheck(segments, found, unclean=False, live_end=store.end_offset(), progress=progress)
-    columns = _Columns(wanted)
     for file, table, rows in log.batches():
-        for row in range(rows):
-            if columns.match(file, table, row * ROW_WIDTH):
-                message = message_from_row(file.segment.view, table, row, unpack=False)
-                if wanted.matches(message):
-                    yield message
+        view = file.segment.view
+        chosen = wanted.choose(view, table, rows)
+        if chosen:
+            yield Rows(view, table, chosen)
     for file in segments:
         file.close()
-
-
-class _Columns:
-    """What can be told from a row alone, before a message object is made of it."""
-
-    def __init__(self, wanted: MessageQuery) -> None:
-        self._wanted = wanted
-        self._topic = None if wanted.topic is None else wanted.topic.encode("utf-8", "surrogateescape")
-        self._tag = None if wanted.tag is None else wanted.tag.encode("utf-8", "surrogateescape")
-        # Within one record a key lies as it is given, whether in KEYS or in UNIQ_KEY.
-        self._key = None if wanted.key is None else wanted.key.encode("utf-8", "surrogateescape")
-
-    def match(self, file: MappedFile, table: array[int], row: int) -> bool:
-        wanted, view = self._wanted, file.segment.view
-        if not wanted.begin_ms <= table[row + RecordColumn.STORE_TIMESTAMP] <= wanted.end_ms:
-            return False
-        if wanted.queue_id is not None and table[row + RecordColumn.QUEUE_ID] != wanted.queue_id:
-            return False
-        if self._topic is not None:
-            at = table[row + RecordColumn.TOPIC_POS]
-            if view[at : at + table[row + RecordColumn.TOPIC_LEN]] != self._topic:
-                return False
-        if self._tag is not None:
-            at, length = table[row + RecordColumn.TAGS_POS], table[row + RecordColumn.TAGS_LEN]
-            if length < 0 or view[at : at + length] != self._tag:
-                return False
-        if self._key is not None:
-            at = table[row + RecordColumn.PROPERTIES_POS]
-            return self._key in bytes(view[at : at + table[row + RecordColumn.PROPERTIES_LEN]])
-        return True

@@ -1,0 +1,98 @@
+"""Records of a store directory as rows of a table beside the bytes they describe, for those who print or copy many."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.store.log.log_reader import CHECK_ALL
+from rucola.store.log.mapped_file import MappedFile
+
+ROWS_MAX = 512
+"""Records of one table; their rows fit into the processor's cache."""
+
+_SIZE = int(RecordColumn.RECORD_SIZE)
+
+Unit = tuple[int, int, int, int]
+"""Queue offset, physical offset, size and tags code."""
+
+
+class Rows(NamedTuple):
+    """Some records of one segment.
+
+    Attributes:
+        view: the segment; positions in the table lie in it.
+        table: rows of ``RecordColumn``; overwritten by the next ``Rows`` of the same source.
+        chosen: which of them are meant.
+    """
+
+    view: memoryview
+    table: array[int]
+    chosen: Sequence[int]
+
+
+class UnitRows:
+    """Makes rows of the records that the units of a queue lead to, in the order of the units.
+
+    Args:
+        find: gives the segment that holds a physical offset.
+        damaged: called with the unit whose record is not what the unit says; raises.
+    """
+
+    def __init__(self, find: Callable[[int], MappedFile | None], damaged: Callable[[Unit], Exception]) -> None:
+        self._find = find
+        self._damaged = damaged
+        self._table = new_table(ROWS_MAX)
+        self._wide = memoryview(self._table)
+
+    def of(self, units: Iterator[Unit], end: int) -> Iterator[Rows]:
+        """Rows for ``units``; no record lies at or above the physical offset ``end``.
+
+        Raises:
+            StoreDamagedError: a record is not what its unit says.
+        """
+        batch: list[Unit] = []
+        file: MappedFile | None = None
+        for unit in units:
+            if file is None or len(batch) == ROWS_MAX or not file.start <= unit[1] < file.end:
+                if batch and file is not None:
+                    yield self._rows(file, batch)
+                    batch = []
+                file = self._find(unit[1])
+            if file is None or unit[2] <= 0 or unit[1] + unit[2] > min(end, file.end):
+                if batch and file is not None:
+                    yield self._rows(file, batch)
+                raise self._damaged(unit)
+            batch.append(unit)
+        if batch and file is not None:
+            yield self._rows(file, batch)
+
+    def _rows(self, file: MappedFile, batch: list[Unit]) -> Rows:
+        """Walks records that lie behind each other in one go: those of a queue that was written alone."""
+        row = 0
+        while row < len(batch):
+            start = end = batch[row][1]
+            last = row
+            while last < len(batch) and batch[last][1] == end:
+                end += batch[last][2]
+                last += 1
+            found, _, _ = walk_records(
+                file.segment.buffer,
+                file.segment.view,
+                start - file.start,
+                end - file.start,
+                file.start,
+                self._wide[row * ROW_WIDTH :],
+                last - row,
+                crc32,
+                CHECK_ALL,
+            )
+            for number in range(row, last):
+                if number - row >= found or self._table[number * ROW_WIDTH + _SIZE] != batch[number][2]:
+                    raise self._damaged(batch[number])
+            row = last
+        return Rows(file.segment.view, self._table, range(len(batch)))
