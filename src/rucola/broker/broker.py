@@ -237,7 +237,7 @@ class Broker:
     def _wire(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make the parts that need the loop or the address."""
         config, store, services = self.config, self.store, self.services
-        services.address = self.address
+        services.address, services.loop = self.address, loop
         if store.config.sync_flush:
             services.waiters = FlushWaiters(
                 services.clock.monotonic, store.config.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later

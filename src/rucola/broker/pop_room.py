@@ -69,6 +69,16 @@ class PopRoom:
         if self.popping is not None:
             self.popping.hold.channel_closed(channel)
 
+    def topic_deleted(self, topic: str) -> None:
+        """A topic of that name begins anew."""
+        if self.popping is not None:
+            self.popping.forget(lambda queue: queue.topic == topic)
+
+    def group_deleted(self, group: str) -> None:
+        """A group of that name begins anew."""
+        if self.popping is not None:
+            self.popping.forget(lambda queue: queue.group == group)
+
     def settle(self) -> None:
         """Note what reached the disk; the consumer offsets are about to be written."""
         if self.popping is not None:

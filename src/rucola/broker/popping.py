@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.peek import Peeker
 from rucola.broker.pop.pop_hold import PopHold
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
@@ -59,6 +61,7 @@ class Popping:
         self._revive: ReviveService
         self._reviving: PeriodicWork | None = None
         self.hold = PopHold(clock.monotonic, self._call_later, config.max_pop_polling_size, config.pop_polling_size)
+        self._locks = OrderLocks(self._orders, self.hold, clock.wall_ms, self._call_later)
 
     def load(self, after_pops: bool) -> None:
         """The store and the consumer offsets are loaded.
@@ -93,20 +96,20 @@ class Popping:
         """Serves pops."""
         services = self._services
         reader = PopReader(
-            self._config.broker_name, self._store, self._log, services.offsets, self._popped, self._orders
+            self._config.broker_name, self._store, self._log, services.offsets, self._popped, self._orders, self._locks
         )
-        return PopMessageProcessor(services, reader, self.hold, self._walk, self._log.queues)
+        return PopMessageProcessor(services, reader, self.hold, self._locks, self._walk, self._log.queues)
 
     @cached_property
     def looks(self) -> PopLookProcessor:
         """Serves what only looks."""
         peeker = Peeker(self._store, self._popped)
-        return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._walk)
+        return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._locks, self._walk)
 
     @cached_property
     def acks(self) -> PopAckProcessor:
         """Serves acknowledgements and changed times."""
-        return PopAckProcessor(self._services, self._orders, self._log, self.hold)
+        return PopAckProcessor(self._services, self._orders, self._log, self._locks)
 
     @cached_property
     def assignments(self) -> AssignmentProcessor:
@@ -119,10 +122,15 @@ class Popping:
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
             self._revive_some,
-            asyncio.get_running_loop(),
+            self._services.loop,
             first_s=0,
             after_error_s=_AFTER_ERROR_S,
         )
+
+    def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
+        """Nothing was ever popped from these queues: their topic or group was deleted, one of that name begins anew."""
+        self._popped.forget_all(concerned)
+        self._orders.forget_all(concerned)
 
     def settle(self) -> None:
         """Note what reached the disk; the consumer offsets are about to be written."""
@@ -174,4 +182,4 @@ class Popping:
         )
 
     def _call_later(self, delay_s: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay_s, callback, *arguments)
+        return self._services.loop.call_later(delay_s, callback, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ class BrokerServices:
         access: None without access control.
         address: the broker's, as clients are told, ``host:port``. Like those below it known from the start on.
         cold_reads: requests for messages that are not in memory.
+        loop: all of the broker runs on it.
         hold: pulls that wait for messages.
         outer_api: the way to the name servers.
         supervisor: of all that runs by itself.
@@ -58,6 +60,7 @@ class BrokerServices:
     """
 
     address: str
+    loop: asyncio.AbstractEventLoop
     cold_reads: ColdReads
     hold: PullRequestHold
     outer_api: BrokerOuterApi

@@ -196,3 +196,8 @@ class OrderInfoManager:
     def forget(self, queue: PoppedQueue) -> None:
         """The offset was set from outside."""
         self._changed = self.table.pop(queue, None) is not None or self._changed
+
+    def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
+        """Their topic or group was deleted."""
+        for queue in [queue for queue in self.table if concerned(queue)]:
+            self.forget(queue)

@@ -121,6 +121,14 @@ class PopHold:
         waiting = self._queues.get((topic, queue_id), {}).get((group, False))
         return 0 if waiting is None else waiting.count
 
+    def waits_for(self, topic: str, group: str, queue_id: int) -> bool:
+        """Whether a pop or a question of the group waits for messages of the queue."""
+        return any(
+            place in self._queues.get((topic, waiting_for), ())
+            for waiting_for in (ALL_QUEUES, queue_id)
+            for place in ((group, False), (group, True))
+        )
+
     def hold(self, pop: HeldPop, now_ms: int) -> bool:
         """Let it wait until its deadline; False when too many do, or the broker stops."""
         queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)

@@ -8,6 +8,7 @@ checkpoints say how far it was.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
@@ -59,6 +60,11 @@ class PopOffsets:
         """The offset was set from outside."""
         self._popped.pop(queue, None)
         self._marks = deque(mark for mark in self._marks if mark[1] != queue)
+
+    def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
+        """Their topic or group was deleted."""
+        self._popped = {queue: queue_offset for queue, queue_offset in self._popped.items() if not concerned(queue)}
+        self._marks = deque(mark for mark in self._marks if not concerned(mark[1]))
 
     def settle(self) -> None:
         """Commit what is on the disk."""

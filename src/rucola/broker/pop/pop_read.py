@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rucola.broker.filter.filtered_read import read_filtered
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PopOffsets, PoppedQueue
 from rucola.broker.pop.receipt import PopInfo, Receipt
 from rucola.broker.pop.revive_log import ReviveLog
@@ -58,8 +59,8 @@ class Pop:
     parts: list[bytes | memoryview] = field(default_factory=list)
     count: int = 0
     rest: int = 0
-    free_at_ms: int | None = None
-    """When the first of the queues that are blocked gives something again."""
+    blocked: list[PoppedQueue] = field(default_factory=list)
+    """Queues that give nothing until their last pop was acknowledged."""
     moved: bool = False
     cold: Callable[[], None] | None = None
 
@@ -87,6 +88,7 @@ class PopReader:
         offsets: ConsumerOffsetManager,
         popped: PopOffsets,
         orders: OrderInfoManager,
+        locks: OrderLocks,
     ) -> None:
         self._broker_name = broker_name
         self._store = store
@@ -94,6 +96,7 @@ class PopReader:
         self._offsets = offsets
         self._popped = popped
         self._orders = orders
+        self._locks = locks
 
     def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
         """Let ``pop`` take from a queue.
@@ -104,11 +107,9 @@ class PopReader:
         header = pop.header
         queue = PoppedQueue(topic, header.consumer_group, queue_id)
         start = self.offset_of(queue, header.init_mode)
-        if header.order:
-            blocked_ms = self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time)
-            if blocked_ms is not None:
-                pop.free_at_ms = min(blocked_ms, pop.free_at_ms or blocked_ms)
-                return
+        if header.order and self._is_blocked(queue, header):
+            pop.blocked.append(queue)
+            return
         if pop.count >= header.max_msg_nums:
             pop.rest += max(self._store.max_queue_offset(topic.encode(), queue_id) - start, 0)
             return
@@ -125,6 +126,9 @@ class PopReader:
             self._popped.commit(queue, result.next_offset)
             pop.moved = True
         pop.rest += max(result.max_offset - max(result.next_offset, 0), 0)
+
+    def _is_blocked(self, queue: PoppedQueue, header: PopMessageRequestHeader) -> bool:
+        return self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time) is not None
 
     def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
         """Where the group goes on; a group that never had anything starts at an end of the queue."""
@@ -168,6 +172,7 @@ class PopReader:
             self._orders.popped(queue, header.attempt_id, times_ms, offsets)
             self._orders.describe(queue, pop.info)
             self._popped.commit(queue, start)
+            self._locks.changed(queue)
         else:
             distances = tuple(offset - start for offset in offsets)
             key = receipt.key(queue.topic, queue.group, queue.queue_id)

@@ -29,6 +29,7 @@ class GroupManageProcessor:
     def __init__(self, services: BrokerServices) -> None:
         self._groups = services.groups
         self._offsets = services.offsets
+        self._pops = services.pops
 
     def update_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """200."""
@@ -55,6 +56,7 @@ class GroupManageProcessor:
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
+            self._pops.group_deleted(header.group_name)
         return success(command)
 
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

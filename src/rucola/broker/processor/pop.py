@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
+from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_read import Pop, PopReader
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
@@ -39,6 +40,7 @@ class PopMessageProcessor:
         services: BrokerServices,
         reader: PopReader,
         hold: PopHold,
+        locks: OrderLocks,
         walk: QueueWalk,
         revive_queues: int,
     ) -> None:
@@ -48,6 +50,7 @@ class PopMessageProcessor:
         self._groups = services.groups
         self._reader = reader
         self._hold = hold
+        self._locks = locks
         self._walk = walk
         self._cold_reads = services.cold_reads
         self._revive_queues = itertools.cycle(range(revive_queues))
@@ -134,8 +137,6 @@ class PopMessageProcessor:
         deadline_ms = min(self._deadline_ms(header), now_ms + header.poll_time)
         if deadline_ms <= now_ms:
             return False
-        if pop.free_at_ms is not None:
-            deadline_ms = min(deadline_ms, pop.free_at_ms)
         held = HeldPop(
             channel,
             header.topic,
@@ -147,6 +148,8 @@ class PopMessageProcessor:
         )
         if not self._hold.hold(held, now_ms):
             return False
+        for queue in pop.blocked:
+            self._locks.changed(queue)
         if pop.moved and pop.rest > 0:  # a filter passed over as much as one read looks at: there is more
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return True

@@ -7,7 +7,7 @@ What was answered holds whatever happens: it is in the log before the answer, un
 from __future__ import annotations
 
 from rucola.broker.pop.order_info import ILLEGAL, OrderInfoManager
-from rucola.broker.pop.pop_hold import PopHold
+from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import ORDER_REVIVE_QUEUE, Receipt, real_topic
 from rucola.broker.pop.revive_log import ReviveLog
@@ -29,13 +29,13 @@ from rucola.remoting.server import Channel
 class PopAckProcessor:
     """See the module. Event loop only."""
 
-    def __init__(self, services: BrokerServices, orders: OrderInfoManager, log: ReviveLog, hold: PopHold) -> None:
+    def __init__(self, services: BrokerServices, orders: OrderInfoManager, log: ReviveLog, locks: OrderLocks) -> None:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
         self._orders = orders
         self._log = log
-        self._hold = hold
+        self._locks = locks
         self._when_safe = services.when_safe
         self._wall_ms = services.clock.wall_ms
 
@@ -129,8 +129,7 @@ class PopAckProcessor:
             end = self._log.put_ack(done, 0, queue.queue_id % self._log.queues)
         if not self._offsets.reset_pending(queue.group, queue.topic, queue.queue_id):
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, following)
-        if self._orders.blocked_until_ms(queue, None, receipt.invisible_ms) is None:
-            self._hold.wake(queue.topic, queue.group, queue.queue_id)
+        self._locks.changed(queue)
         return end
 
     def _change_in_order(
@@ -140,6 +139,7 @@ class PopAckProcessor:
             return ChangeInvisibleTimeResponseHeader()
         visible_ms = self._wall_ms() + header.invisible_time
         self._orders.hide_until(queue, header.offset, receipt.pop_time_ms, visible_ms)
+        self._locks.changed(queue)
         return ChangeInvisibleTimeResponseHeader(
             receipt.pop_time_ms, visible_ms - receipt.pop_time_ms, receipt.revive_queue
         )

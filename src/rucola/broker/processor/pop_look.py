@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.peek import Peek, Peeker
 from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
@@ -34,7 +35,13 @@ class PopLookProcessor:
     """See the module. Event loop only."""
 
     def __init__(
-        self, services: BrokerServices, peeker: Peeker, orders: OrderInfoManager, hold: PopHold, walk: QueueWalk
+        self,
+        services: BrokerServices,
+        peeker: Peeker,
+        orders: OrderInfoManager,
+        hold: PopHold,
+        locks: OrderLocks,
+        walk: QueueWalk,
     ) -> None:
         self._config = services.config
         self._topics = services.topics
@@ -42,6 +49,7 @@ class PopLookProcessor:
         self._peeker = peeker
         self._orders = orders
         self._hold = hold
+        self._locks = locks
         self._walk = walk
         self._cold_reads = services.cold_reads
         self._wall_ms = services.clock.wall_ms
@@ -132,12 +140,6 @@ class PopLookProcessor:
         deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)
         if deadline_ms <= now_ms:
             return False, False
-        if header.order:
-            for topic, queue_id in self._places(header):
-                queue = PoppedQueue(topic, header.consumer_group, queue_id)
-                free_at_ms = self._orders.blocked_until_ms(queue, header.attempt_id, 0)
-                if free_at_ms is not None:
-                    deadline_ms = min(deadline_ms, free_at_ms)
         held = HeldPop(
             channel,
             header.topic,
@@ -148,4 +150,9 @@ class PopLookProcessor:
             question=True,
         )
         waits = self._hold.hold(held, now_ms)
+        if waits and header.order:
+            for topic, queue_id in self._places(header):
+                queue = PoppedQueue(topic, header.consumer_group, queue_id)
+                if self._orders.blocked_until_ms(queue, header.attempt_id, 0) is not None:
+                    self._locks.changed(queue)
         return waits, not waits and not self._hold.stopped

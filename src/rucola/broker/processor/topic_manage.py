@@ -33,6 +33,7 @@ class TopicManageProcessor:
         self._store = services.store
         self._topics = services.topics
         self._offsets = services.offsets
+        self._pops = services.pops
         config = services.config
         self._system_names = system_names(config.broker_cluster_name, config.broker_name)
         if config.trace_topic_enable:
@@ -89,6 +90,7 @@ class TopicManageProcessor:
             self._topics.delete(name)
             self._store.delete_topic(name.encode("utf-8", "surrogateescape"))
             self._offsets.remove_topic(name)
+            self._pops.topic_deleted(name)
         # Else a crash would give a topic made anew the progress of the old one.
         self._offsets.persist()
         return success(command)

@@ -1,0 +1,53 @@
+"""When queues that are popped in order give something again (RocketMQ 5.3.3, ``ConsumerOrderInfoLockManager``).
+
+A queue is blocked by its last pop. Acknowledgements and changed invisible times move the time at which it is free, to
+now or to another time; whoever waits then hears of it. Event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rucola.broker.longpolling.deadlines import Timer
+from rucola.broker.pop.order_info import OrderInfoManager
+from rucola.broker.pop.pop_hold import PopHold
+from rucola.broker.pop.pop_offsets import PoppedQueue
+
+
+class OrderLocks:
+    """One timer for each queue that is blocked and that somebody waits for.
+
+    Args:
+        call_later: ``(seconds, callback, *args)``, the loop's.
+    """
+
+    def __init__(
+        self,
+        orders: OrderInfoManager,
+        hold: PopHold,
+        wall_ms: Callable[[], int],
+        call_later: Callable[..., Timer],
+    ) -> None:
+        self._orders = orders
+        self._hold = hold
+        self._wall_ms = wall_ms
+        self._call_later = call_later
+        self._timers: dict[PoppedQueue, Timer] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def changed(self, queue: PoppedQueue) -> None:
+        """The queue was popped, or something of its last pop changed, or somebody begins to wait for it."""
+        timer = self._timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        if not self._hold.waits_for(*queue):
+            return
+        free_at_ms = self._orders.blocked_until_ms(queue, None, 0)
+        if free_at_ms is None:
+            self._hold.wake(*queue)
+        else:
+            # The wall clock may be set meanwhile: it is asked again when the time is over.
+            pause_s = max(free_at_ms - self._wall_ms(), 0) / 1000
+            self._timers[queue] = self._call_later(pause_s, self.changed, queue)

@@ -1,0 +1,104 @@
+"""A broker whose clock, disk and loop move when the test says so: wake-ups are asserted in time, to the millisecond.
+
+The real broker with its requests and answers as bytes; sockets, threads and time are those of ``tests.crash``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tests.brokers import properties_text
+from tests.crash.broker_life import BrokerLife, Connection
+
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.pull import PullMessageRequestHeader
+from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.testing.clock import ManualClock
+from rucola.testing.store_life import empty_disk
+
+NOW_MS = 1_700_000_000_000
+STEP_MS = 10
+
+
+class Asked:
+    """A request; ``answer`` is None before it comes, ``after_ms`` says when it came."""
+
+    def __init__(self, connection: Connection, opaque: int, at_ms: int) -> None:
+        self._connection, self._opaque, self._at_ms = connection, opaque, at_ms
+        self.after_ms: int | None = None
+
+    @property
+    def answer(self) -> RemotingCommand | None:
+        return self._connection.answers.get(self._opaque)
+
+    @property
+    def code(self) -> int | None:
+        return None if self.answer is None else self.answer.code
+
+    def look(self, now_ms: int) -> None:
+        if self.after_ms is None and self.answer is not None:
+            self.after_ms = now_ms - self._at_ms
+
+
+class SteppedBroker(BrokerLife):
+    """Topic T has one queue; what the broker does at intervals is done as well."""
+
+    def __init__(self, sync_flush: bool = False) -> None:
+        super().__init__(empty_disk(), sync_flush, ManualClock(NOW_MS))
+        self._asked: list[Asked] = []
+        self._number = 0
+        self.open()
+        self.broker._work_periodically(cast(Any, self.loop))
+        self.broker.services.pops.start()
+
+    def connect(self) -> Connection:
+        """One more client."""
+        return Connection(self.broker, self.loop)
+
+    def request(
+        self,
+        code: int,
+        fields: dict[str, object] | None = None,
+        body: bytes = b"",
+        connection: Connection | None = None,
+    ) -> Asked:
+        """Send a request; what it brings about at once has happened."""
+        connection = connection or self.connection
+        self._number += 1
+        texts = {name: str(value) for name, value in (fields or {}).items()}
+        asked = Asked(connection, self._number, self.clock.wall_ms())
+        connection.receive(RemotingCommand(code, self._number, ext_fields=texts, body=body).encode())
+        self._asked.append(asked)
+        self._happen()
+        return asked
+
+    def send(self, topic: str = "T", body: bytes = b"body", **properties: str) -> Asked:
+        text = properties_text(UNIQ_KEY="U", WAIT="true", **properties)
+        header = SendMessageRequestHeaderV2("pg", topic, "TBW102", 1, 0, 0, NOW_MS, 0, text)
+        return self.request(RequestCode.SEND_MESSAGE_V2, header.to_ext_fields(), body)
+
+    def pull(
+        self,
+        queue_offset: int,
+        timeout_ms: int = 15_000,
+        topic: str = "T",
+        group: str = "cg",
+        expression: str = "*",
+        connection: Connection | None = None,
+    ) -> Asked:
+        """A pull that waits, with a subscription of its own."""
+        header = PullMessageRequestHeader(group, topic, 0, queue_offset, 32, 6, 0, timeout_ms, 0, expression, "TAG")
+        return self.request(RequestCode.PULL_MESSAGE, header.to_ext_fields(), connection=connection)
+
+    def passes(self, milliseconds: int) -> None:
+        """Time passes, in small steps."""
+        for _ in range(milliseconds // STEP_MS):
+            self.clock.advance(STEP_MS)
+            self._happen()
+
+    def _happen(self) -> None:
+        self.flush()
+        self.loop.run()
+        for asked in self._asked:
+            asked.look(self.clock.wall_ms())
