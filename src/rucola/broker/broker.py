@@ -243,7 +243,7 @@ class Broker:
                 services.clock.monotonic, store.config.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later
             )
         services.outer_api = BrokerOuterApi(config, self.address, services.clock.wall_ms)
-        self._registration = Registration(config, loop, services.outer_api, services.topics)
+        self._registration = Registration(config, loop, services.outer_api, services.topics, services.supervisor)
         self._wire_transactions(loop)
         pull = PullMessageProcessor(services)
         services.cold_reads = pull.cold_reads

@@ -149,7 +149,12 @@ class Popping:
 
     async def _revive_some(self) -> float | None:
         """The pause; none while there is more."""
-        return 0 if await self._services.cold_reads.done(self._revive.work) else None
+        more = await self._services.cold_reads.done(self._revive.work)
+        registration = self._revive.registration
+        if registration is not None and not registration.done():
+            await asyncio.wait([registration])
+            more = True
+        return 0 if more else None
 
     async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
         """The queues of a topic as the name servers know them, else those of this broker."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterable
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.topic_config import TopicConfig
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import Answer
+from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
 """The second registration comes early, as the reference's."""
@@ -22,11 +26,13 @@ class Registration:
         loop: asyncio.AbstractEventLoop,
         api: BrokerOuterApi,
         topics: TopicConfigManager,
+        supervisor: Supervisor,
     ) -> None:
         self._config = config
         self._loop = loop
         self._api = api
         self._topics = topics
+        self._supervisor = supervisor
         self._under_way: set[asyncio.Task[None]] = set()
         topics.on_register(self._topic_changed)
 
@@ -52,5 +58,27 @@ class Registration:
     def _topic_changed(self, topic: TopicConfig) -> asyncio.Future[None]:
         task = self._loop.create_task(self._api.register_topic(topic, self._topics.table, self._topics.data_version))
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._supervisor.failed("registration of a topic", error)
+
+
+def answer_when_told(
+    answer: RemotingCommand, registrations: Iterable[asyncio.Future[None] | None]
+) -> Answer | Awaitable[Answer]:
+    """``answer`` once the name servers know the topics that a request made, or could not be told.
+
+    A client asks them for the route as soon as it is answered; when they do not know it, it asks again 20 s later.
+    """
+    waiting = [registration for registration in registrations if registration is not None and not registration.done()]
+    return _after(waiting, answer) if waiting else answer
+
+
+async def _after(registrations: list[asyncio.Future[None]], answer: RemotingCommand) -> RemotingCommand:
+    await asyncio.wait(registrations)
+    return answer

@@ -8,6 +8,7 @@ recognised and not made twice. Event loop only.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
@@ -37,6 +38,9 @@ class ReviveService:
         dispatch: makes visible what was stored.
         delivered_until_ms: timed messages due before this time are in their topics.
         retry_topic_v2: the second kind of retry topics.
+
+    Attributes:
+        registration: of a retry topic, which has to end before messages are stored there.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class ReviveService:
         self._mark: tuple[int, int] | None = None
         """A time, and the end of the log when all that was due before it was stored."""
         self._complete_ms = 0
+        self.registration: asyncio.Future[None] | None = None
         self._done: deque[tuple[int, int, int]] = deque()
         """Log end that must be on the disk, revive queue, and how far it is worked off then."""
 
@@ -169,7 +174,7 @@ class ReviveService:
             self._done.append((self._store.max_offset, queue.queue_id, worked_off))
 
     def _revive(self, waiting: WaitingCheckpoint, cold: ColdRecords | None) -> bool:
-        """Store what was not acknowledged in the retry topic; False when the store takes nothing at the moment."""
+        """Store what was not acknowledged in the retry topic; False when that cannot be done at the moment."""
         key = waiting.checkpoint.key
         if self._topics.get(normal_topic(key.topic, key.group)) is None or key.group not in self._groups.table:
             return True
@@ -185,7 +190,9 @@ class ReviveService:
                 if self._copies[identity] > 0:
                     self._copies[identity] -= 1
                 else:
-                    self._topics.create_for_group(topic, 1)
+                    _, self.registration = self._topics.create_for_group(topic, 1)
+                    if self.registration is not None and not self.registration.done():
+                        return False
                     copy = retry_copy(message, topic, key.pop_time_ms, self._store.store_host)
                     status = self._store.put_message(copy).status
                     if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:

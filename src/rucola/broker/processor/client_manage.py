@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from rucola.broker.client.client_channel import ClientChannel
@@ -9,6 +11,7 @@ from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY, ConsumerGrou
 from rucola.broker.filter.consumer_filter_manager import SQL92
 from rucola.broker.processor.processor import success
 from rucola.broker.processor.pull_admission import check_expression_type
+from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import retry_topic
 from rucola.errors import BrokerError, FormatError
@@ -18,6 +21,7 @@ from rucola.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerDat
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import HeartbeatResponseHeader, UnregisterClientRequestHeader
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 TAG = "TAG"
@@ -52,8 +56,11 @@ class ClientManageProcessor:
         self._filters = services.filters
         self._monotonic = services.clock.monotonic
 
-    def heartbeat(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """34."""
+    def heartbeat(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """34; answered when the name servers know the retry topics that it made.
+
+        The client is a member before that: were it noted later, its connection could be gone by then.
+        """
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
         if last is not None and last.body == command.body and self._stands(last):
@@ -64,6 +71,7 @@ class ClientManageProcessor:
         data = HeartbeatData.decode(command.body)
         clients: list[ClientChannel] = []
         groups: list[tuple[ConsumerGroup, int, str]] = []
+        registrations: list[asyncio.Future[None] | None] = []
 
         def new_client() -> ClientChannel:
             clients.append(ClientChannel(channel, data.client_id, command.language.name, command.version, now))
@@ -75,6 +83,7 @@ class ClientManageProcessor:
             retry = self._prepare_group(consumer)
             if retry is None:
                 continue
+            registrations.append(self._topics.registering(retry))
             self._consumers.register(
                 new_client(),
                 consumer.group_name,
@@ -89,7 +98,7 @@ class ClientManageProcessor:
             if info is not None:
                 groups.append((info, info.changes, retry))
         channel.attributes[_LAST_HEARTBEAT] = _Heartbeat(bytes(command.body), clients, groups)
-        return success(command, _ANSWER)
+        return answer_when_told(success(command, _ANSWER), registrations)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """35."""

@@ -198,6 +198,8 @@ class SendMessageProcessor:
             if created is None:
                 raise topic_missing(topic)
             known, registration = created
+        else:
+            registration = self._topics.registering(topic)
         target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
         target.plain = not (target.multi_tags or target.keys_required)
         return target

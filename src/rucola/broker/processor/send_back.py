@@ -11,6 +11,7 @@ from functools import partial
 
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
 from rucola.broker.processor.processor import group_missing, success
+from rucola.broker.registration import answer_when_told
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import dlq_topic, retry_topic
@@ -47,7 +48,7 @@ class SendBackProcessor:
         """36, checked in the reference's order."""
         return self._cold_reads.serve(partial(self._send_back, command))
 
-    def _send_back(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
+    def _send_back(self, command: RemotingCommand, cold: ColdRecords) -> Answer | Awaitable[Answer]:
         header = ConsumerSendMsgBackRequestHeader.from_ext_fields(command.ext_fields)
         group = self._groups.find(header.group)
         if group is None:
@@ -58,7 +59,8 @@ class SendBackProcessor:
             )
         if group.retry_queue_nums <= 0:
             return success(command)
-        topic, _ = self._topics.create_for_group(retry_topic(header.group), group.retry_queue_nums)
+        topic, registration = self._topics.create_for_group(retry_topic(header.group), group.retry_queue_nums)
+        registrations = [registration]
         if not topic.perm & PermName.WRITE:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
         record = self._store.message_at(header.offset, cold)
@@ -69,7 +71,8 @@ class SendBackProcessor:
         if command.version >= HONOURS_MAX_RECONSUME_TIMES and header.max_reconsume_times is not None:
             times_max = header.max_reconsume_times
         if message.reconsume_times >= times_max or header.delay_level < 0:
-            topic, _ = self._topics.create_for_group(dlq_topic(header.group), DLQ_QUEUES)
+            topic, registration = self._topics.create_for_group(dlq_topic(header.group), DLQ_QUEUES)
+            registrations.append(registration)
             returned = returned_message(message, topic.topic_name, 0, 0)
         else:
             # Not to a queue that the topic, made when the group had fewer, does not have: nobody would read it.
@@ -79,7 +82,7 @@ class SendBackProcessor:
         result = self._store.put_message(delay_rewrite(returned, self._level_max))
         if result.status is not PutMessageStatus.PUT_OK:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, result.status.value)
-        return success(command)
+        return answer_when_told(success(command), registrations)
 
 
 def returned_message(message: MessageExt, topic: str, queue_id: int, delay_level: int) -> StoreMessage:

@@ -54,6 +54,7 @@ class TopicConfigManager:
         self._wall_ms = wall_ms
         self._listeners: list[Callable[[], None]] = []
         self._registration: Callable[[TopicConfig], asyncio.Future[None]] | None = None
+        self._registering: dict[str, asyncio.Future[None]] = {}
         self.before_create: Callable[[str], None] | None = None
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
@@ -113,7 +114,11 @@ class TopicConfigManager:
                 else:
                     self.table[name] = config
             raise
-        return [self._registration(config) for config in configs] if self._registration is not None else []
+        return [self._register(config) for config in configs] if self._registration is not None else []
+
+    def registering(self, topic: str) -> asyncio.Future[None] | None:
+        """The registration of a topic that is under way; None when the name servers have answered."""
+        return self._registering.get(topic)
 
     def raise_version(self) -> DataVersion:
         """A new data version without a change: name servers take what comes with a version they have as known."""
@@ -158,20 +163,32 @@ class TopicConfigManager:
         return config, self.update(config)
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
-        """The retry or dead-letter topic of a group, made when it is missing.
+        """The retry or dead-letter topic of a group, made when it is missing; its registration while under way.
 
         Raises:
             DiskError: it cannot be written; the next call finds it, since a group that is asked for has these topics.
         """
         known = self.table.get(topic)
         if known is not None:
-            return known, None
+            return known, self._registering.get(topic)
         config = TopicConfig(topic, queue_nums, queue_nums, _READ_WRITE)
         try:
             return config, self.update(config)
         except DiskError:
             self.table[topic] = config
             raise
+
+    def _register(self, config: TopicConfig) -> asyncio.Future[None]:
+        assert self._registration is not None
+        topic, registration = config.topic_name, self._registration(config)
+        self._registering[topic] = registration
+
+        def ended(_: asyncio.Future[None]) -> None:
+            if self._registering.get(topic) is registration:
+                del self._registering[topic]
+
+        registration.add_done_callback(ended)
+        return registration
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._wall_ms())

@@ -1,0 +1,173 @@
+"""Topics that a request makes on the way are known to the name servers before it is answered.
+
+A client asks for the route at once, and after a miss only 20 s later: the first retry came after 19 s, not 10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.brokers import Cluster, run
+from tests.unit.broker.test_disk_trouble import until
+from tests.unit.broker.test_pop import QUICK, pop
+
+from rucola.broker.outer_api import BrokerOuterApi
+from rucola.errors import RemotingTimeoutError
+from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
+from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+
+TOPIC_NOT_EXIST = 17
+
+
+class Gate:
+    """Registrations of single topics wait for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.asked: list[str] = []
+        register = BrokerOuterApi.register_topic
+
+        async def gated(api: BrokerOuterApi, topic: Any, *arguments: Any) -> None:
+            self.asked.append(topic.topic_name)
+            await self.open.wait()
+            await register(api, topic, *arguments)
+
+        monkeypatch.setattr(BrokerOuterApi, "register_topic", gated)
+
+
+async def route(cluster: Cluster, topic: str) -> int:
+    command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic})
+    return (await cluster.client.invoke(cluster.namesrv.address, command, 5000)).code
+
+
+def heartbeat(cluster: Cluster, client_id: str = "me") -> Awaitable[RemotingCommand]:
+    data = HeartbeatData(client_id, [], [ConsumerData("cg", subscription_data_set=[SubscriptionData("T", "*")])])
+    return cluster.ask(RequestCode.HEART_BEAT, body=data.encode())
+
+
+def give_back(cluster: Cluster, level: int) -> Awaitable[RemotingCommand]:
+    header = ConsumerSendMsgBackRequestHeader(0, "cg", level, origin_topic="T")
+    return cluster.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_ext_fields())
+
+
+def send_dead(cluster: Cluster) -> Awaitable[RemotingCommand]:
+    """A client's own send to its retry topic, of a message that failed too often."""
+    header = SendMessageRequestHeaderV2(
+        "cg", "%RETRY%cg", "TBW102", 1, 0, 0, 1, 0, "", reconsume_times=99, max_reconsume_times=3
+    )
+    command = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=b"dead", version=479)
+    return cluster.client.invoke(cluster.broker.address, command, 10_000)
+
+
+@asynccontextmanager
+async def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Cluster, Gate]]:
+    async with Cluster(tmp_path, **QUICK) as cluster:
+        await cluster.send("T", b"0")
+        gate = Gate(monkeypatch)
+        try:
+            yield cluster, gate
+        finally:
+            gate.open.set()
+
+
+CASES = [
+    (heartbeat, ["%RETRY%cg"]),
+    (lambda cluster: give_back(cluster, 3), ["%RETRY%cg"]),
+    (lambda cluster: give_back(cluster, -1), ["%RETRY%cg", "%DLQ%cg"]),
+    (send_dead, ["%DLQ%cg"]),
+]
+
+
+@pytest.mark.parametrize(("ask", "topics"), CASES, ids=["heartbeat", "send back", "given up", "dead letter"])
+def test_the_answer_comes_when_the_name_servers_know_the_topic(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[Cluster], Awaitable[RemotingCommand]],
+    topics: list[str],
+) -> None:
+    async def scene() -> None:
+        async with gated(tmp_path, monkeypatch) as (cluster, gate):
+            asked = asyncio.ensure_future(ask(cluster))
+            await until(lambda: gate.asked == topics)
+            assert (await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).code == 0
+            assert not asked.done()
+            assert await route(cluster, topics[-1]) == TOPIC_NOT_EXIST
+            gate.open.set()
+            assert (await asked).code == 0
+            assert [await route(cluster, topic) for topic in topics] == [0] * len(topics)
+            assert (await ask(cluster)).code == 0
+            assert gate.asked == topics
+
+    run(scene())
+
+
+def test_a_second_client_of_the_group_waits_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async with gated(tmp_path, monkeypatch) as (cluster, gate):
+            asked = [asyncio.ensure_future(heartbeat(cluster, client_id)) for client_id in ("one", "two")]
+            await until(lambda: gate.asked == ["%RETRY%cg"])
+            assert (await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})).code == 0
+            assert not any(answer.done() for answer in asked)
+            gate.open.set()
+            assert [(await answer).code for answer in asked] == [0, 0]
+
+    run(scene())
+
+
+def test_a_popped_message_comes_again_when_its_retry_topic_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with gated(tmp_path, monkeypatch) as (cluster, gate):
+            await pop(cluster, invisibleTime=100)
+            await until(lambda: gate.asked == ["%RETRY%cg_T"])
+            for _ in range(5):
+                await asyncio.sleep(0.01)
+            assert cluster.broker.store.max_queue_offset(b"%RETRY%cg_T", 0) == 0
+            gate.open.set()
+            await until(lambda: cluster.broker.store.max_queue_offset(b"%RETRY%cg_T", 0) == 1)
+            assert await route(cluster, "%RETRY%cg_T") == 0
+
+    run(scene())
+
+
+def test_a_registration_that_fails_delays_the_answer_and_does_not_fail_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+
+            async def fails(*_: Any) -> None:
+                await asyncio.sleep(0)
+                raise RemotingTimeoutError("name server", 3000)
+
+            monkeypatch.setattr(BrokerOuterApi, "register_topic", fails)
+            assert (await heartbeat(cluster)).code == 0
+            assert cluster.broker.services.topics.registering("%RETRY%cg") is None
+            assert cluster.broker.services.supervisor.failures["registration of a topic"] == 1
+
+    run(scene())
+
+
+def test_the_routes_of_40_new_groups_are_there_when_their_heartbeats_are_answered(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+
+            async def group(number: int) -> int:
+                name = f"g{number}"
+                data = HeartbeatData(name, [], [ConsumerData(name, subscription_data_set=[SubscriptionData("T", "*")])])
+                assert (await cluster.ask(RequestCode.HEART_BEAT, body=data.encode())).code == 0
+                return await route(cluster, f"%RETRY%{name}")
+
+            for first in range(0, 40, 20):
+                assert await asyncio.gather(*map(group, range(first, first + 20))) == [0] * 20
+
+    run(scene())
