@@ -1,11 +1,14 @@
-"""The families of requests, a processor class each: imported and made when the first request of the family comes.
+"""The families of requests, a processor class each: imported in a thread, and made when the first request comes.
 
-A broker that is never administered does not carry the administration. The table of requests is in ``requests``.
+What every consumer asks for, and POP, is imported right after the broker began to serve. A broker that is never
+administered does not carry the administration. The table of requests is in ``requests``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rucola.broker.services import BrokerServices
 
@@ -31,118 +34,74 @@ if TYPE_CHECKING:
     from rucola.broker.processor.topic_manage import TopicManageProcessor
     from rucola.broker.timer.timer_delivery import TimerDelivery
 
-
-def topics(services: BrokerServices) -> TopicManageProcessor:
-    from rucola.broker.processor.topic_manage import TopicManageProcessor
-
-    return TopicManageProcessor(services)
+P = TypeVar("P")
 
 
-def groups(services: BrokerServices) -> GroupManageProcessor:
-    from rucola.broker.processor.group_manage import GroupManageProcessor
+class Family(Generic[P]):
+    """One family.
 
-    return GroupManageProcessor(services)
+    Args:
+        module: where its processor is.
+        name: the processor's class, made of the broker's rooms; or a function of the rooms that gives the processor.
 
+    Attributes:
+        module: as given; it must be imported before ``processor`` is called on the event loop.
+    """
 
-def cold_data(services: BrokerServices) -> ColdDataProcessor:
-    from rucola.broker.processor.cold_data import ColdDataProcessor
+    def __init__(self, module: str, name: str | Callable[[BrokerServices], P]) -> None:
+        self.module = f"rucola.broker.{module}"
+        self._name = name
 
-    return ColdDataProcessor(services)
-
-
-def clients(services: BrokerServices) -> ClientManageProcessor:
-    from rucola.broker.processor.client_manage import ClientManageProcessor
-
-    return ClientManageProcessor(services)
-
-
-def consumers(services: BrokerServices) -> ConsumerManageProcessor:
-    from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
-
-    return ConsumerManageProcessor(services)
-
-
-def queue_locks(services: BrokerServices) -> QueueLockProcessor:
-    from rucola.broker.processor.queue_lock import QueueLockProcessor
-
-    return QueueLockProcessor(services)
+    def processor(self, services: BrokerServices) -> P:
+        """The processor, made now."""
+        if isinstance(self._name, str):
+            make: Any = getattr(importlib.import_module(self.module), self._name)
+            return make(services)  # type: ignore[no-any-return]
+        return self._name(services)
 
 
-def messages(services: BrokerServices) -> QueryProcessor:
-    from rucola.broker.processor.query import QueryProcessor
+topics: Family[TopicManageProcessor] = Family("processor.topic_manage", "TopicManageProcessor")
+groups: Family[GroupManageProcessor] = Family("processor.group_manage", "GroupManageProcessor")
+cold_data: Family[ColdDataProcessor] = Family("processor.cold_data", "ColdDataProcessor")
+clients: Family[ClientManageProcessor] = Family("processor.client_manage", "ClientManageProcessor")
+consumers: Family[ConsumerManageProcessor] = Family("processor.consumer_manage", "ConsumerManageProcessor")
+queue_locks: Family[QueueLockProcessor] = Family("processor.queue_lock", "QueueLockProcessor")
+messages: Family[QueryProcessor] = Family("processor.query", "QueryProcessor")
+send_backs: Family[SendBackProcessor] = Family("processor.send_back", "SendBackProcessor")
+replies: Family[ReplyMessageProcessor] = Family("processor.reply", "ReplyMessageProcessor")
+transactions: Family[EndTransactionProcessor] = Family("processor.end_transaction", "EndTransactionProcessor")
+recalls: Family[RecallMessageProcessor] = Family("processor.recall", "RecallMessageProcessor")
+offset_tables: Family[OffsetManageProcessor] = Family("processor.offset_manage", "OffsetManageProcessor")
+offset_resets: Family[OffsetResetProcessor] = Family("processor.offset_reset", "OffsetResetProcessor")
+connections: Family[ConnectionQueryProcessor] = Family("processor.connection_query", "ConnectionQueryProcessor")
+statistics: Family[StatisticsProcessor] = Family("processor.statistics", "StatisticsProcessor")
+broker: Family[BrokerManageProcessor] = Family("processor.broker_manage", "BrokerManageProcessor")
+accounts: Family[AclProcessor] = Family("processor.acl", "AclProcessor")
+users: Family[AuthProcessor] = Family("processor.auth", "AuthProcessor")
+pops: Family[Popping] = Family("popping", lambda services: services.pops.get())
+timers: Family[TimerDelivery] = Family("timer.timer_delivery", lambda services: services.timers)
 
-    return QueryProcessor(services)
-
-
-def send_backs(services: BrokerServices) -> SendBackProcessor:
-    from rucola.broker.processor.send_back import SendBackProcessor
-
-    return SendBackProcessor(services)
-
-
-def replies(services: BrokerServices) -> ReplyMessageProcessor:
-    from rucola.broker.processor.reply import ReplyMessageProcessor
-
-    return ReplyMessageProcessor(services)
-
-
-def transactions(services: BrokerServices) -> EndTransactionProcessor:
-    from rucola.broker.processor.end_transaction import EndTransactionProcessor
-
-    return EndTransactionProcessor(services)
-
-
-def recalls(services: BrokerServices) -> RecallMessageProcessor:
-    from rucola.broker.processor.recall import RecallMessageProcessor
-
-    return RecallMessageProcessor(services)
-
-
-def offset_tables(services: BrokerServices) -> OffsetManageProcessor:
-    from rucola.broker.processor.offset_manage import OffsetManageProcessor
-
-    return OffsetManageProcessor(services)
-
-
-def offset_resets(services: BrokerServices) -> OffsetResetProcessor:
-    from rucola.broker.processor.offset_reset import OffsetResetProcessor
-
-    return OffsetResetProcessor(services)
-
-
-def connections(services: BrokerServices) -> ConnectionQueryProcessor:
-    from rucola.broker.processor.connection_query import ConnectionQueryProcessor
-
-    return ConnectionQueryProcessor(services)
+SOON = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
+"""Imported when the broker serves, in this order: what consumers ask for first."""
+EVERY = (
+    *SOON,
+    topics,
+    groups,
+    cold_data,
+    replies,
+    recalls,
+    offset_tables,
+    offset_resets,
+    connections,
+    statistics,
+    broker,
+    accounts,
+    users,
+    timers,
+)
 
 
-def statistics(services: BrokerServices) -> StatisticsProcessor:
-    from rucola.broker.processor.statistics import StatisticsProcessor
-
-    return StatisticsProcessor(services)
-
-
-def broker(services: BrokerServices) -> BrokerManageProcessor:
-    from rucola.broker.processor.broker_manage import BrokerManageProcessor
-
-    return BrokerManageProcessor(services)
-
-
-def accounts(services: BrokerServices) -> AclProcessor:
-    from rucola.broker.processor.acl import AclProcessor
-
-    return AclProcessor(services)
-
-
-def users(services: BrokerServices) -> AuthProcessor:
-    from rucola.broker.processor.auth import AuthProcessor
-
-    return AuthProcessor(services)
-
-
-def pops(services: BrokerServices) -> Popping:
-    return services.pops.get()
-
-
-def timers(services: BrokerServices) -> TimerDelivery:
-    return services.timers
+def import_all() -> None:
+    """Import them now, for whoever has no event loop that runs."""
+    for family in EVERY:
+        importlib.import_module(family.module)

@@ -8,11 +8,13 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rucola.broker import families
+from rucola.broker.families import Family
 from rucola.broker.services import BrokerServices
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer, Processor, ProcessorTable
 from rucola.remoting.server import Channel
+from rucola.runtime.background_imports import is_imported
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
@@ -23,18 +25,18 @@ class Request(NamedTuple):
     """How requests of one code are served. Made by ``by``, which knows the types.
 
     Attributes:
-        family: makes the processor, which serves all requests of the family.
+        family: whose processor serves them.
         method: of that processor.
         logged: the request changes what others rely on: who asks for it is logged (S-43). Options log their changes
             themselves.
     """
 
-    family: Callable[[BrokerServices], object]
+    family: Family[Any]
     method: Callable[[Any], Processor]
     logged: bool
 
 
-def by(family: Callable[[BrokerServices], P], method: Callable[[P], Processor], logged: bool = False) -> Request:
+def by(family: Family[P], method: Callable[[P], Processor], logged: bool = False) -> Request:
     """Served by a method of the family's processor."""
     return Request(family, method, logged)
 
@@ -147,17 +149,29 @@ _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup
 
 
 def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
-    """Let ``table`` serve every request; a family is imported and its processor made with its first one."""
+    """Let ``table`` serve every request; a family's processor is made with its first one.
+
+    Who asks before the family is imported waits for the thread that does it, while the loop serves the others.
+    """
     requests = dict(REQUESTS)
     if services.access is not None:
         requests |= ACCOUNT_REQUESTS if services.access.users is None else USER_REQUESTS
-    made: dict[Callable[[BrokerServices], object], object] = {}
+    made: dict[Family[Any], object] = {}
 
-    def processor(request: Request) -> Processor:
-        if request.family not in made:
-            made[request.family] = request.family(services)
-        method = request.method(made[request.family])
+    def processor(request: Request) -> Processor | Awaitable[Processor]:
+        family = request.family
+        if family not in made:
+            if not is_imported(family.module):
+                return imported(request)
+            made[family] = family.processor(services)
+        method = request.method(made[family])
         return partial(_log_and_process, method) if request.logged else method
+
+    async def imported(request: Request) -> Processor:
+        await services.imports.get(request.family.module)
+        method = processor(request)
+        assert not isinstance(method, Awaitable)
+        return method
 
     for code, request in requests.items():
         table.register_later(code, partial(processor, request))

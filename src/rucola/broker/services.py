@@ -25,6 +25,7 @@ from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.runtime.background_imports import BackgroundImports
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.supervision import Supervisor
@@ -51,6 +52,7 @@ class BrokerServices:
         access: None without access control.
         address: the broker's, as clients are told, ``host:port``. Like those below it known from the start on.
         cold_reads: requests for messages that are not in memory.
+        imports: of the families of requests.
         loop: all of the broker runs on it.
         hold: pulls that wait for messages.
         outer_api: the way to the name servers.
@@ -75,6 +77,7 @@ class BrokerServices:
         self.clock = clock
         self.random_below = random.randrange
         self.supervisor = Supervisor()
+        self.imports = BackgroundImports()
         tables = self.tables = ConfigFiles(files, store.root)
         self._topics_loaded = False
         wall_ms = clock.wall_ms

@@ -1,11 +1,11 @@
-"""Which requests are administrators': the table, and the processor that is imported and made with the first of them.
+"""Which requests are administrators': the table, and the processor, imported in a thread with the first of them.
 
 A name server may never be asked for any of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,12 @@ from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.route_info import RouteInfoManager
 from rucola.protocol.codes import RequestCode
 from rucola.remoting.processors import Processor, ProcessorTable
+from rucola.runtime.background_imports import BackgroundImports, is_imported
 
 if TYPE_CHECKING:
     from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 
+_MODULE = "rucola.namesrv.admin_processor"
 REQUESTS: Mapping[int, Callable[[NamesrvAdminProcessor], Processor]] = {
     RequestCode.PUT_KV_CONFIG: lambda it: it.put_kv_config,
     RequestCode.GET_KV_CONFIG: lambda it: it.get_kv_config,
@@ -44,13 +46,19 @@ def register_administration(
         persist: called after every change of ``kv_config``; raises ``DiskError``.
     """
 
+    imports = BackgroundImports()
+
     @cache
     def made() -> NamesrvAdminProcessor:
         from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 
         return NamesrvAdminProcessor(routes, kv_config, persist)
 
-    def processor(method: Callable[[NamesrvAdminProcessor], Processor]) -> Processor:
+    def processor(method: Callable[[NamesrvAdminProcessor], Processor]) -> Processor | Awaitable[Processor]:
+        return method(made()) if is_imported(_MODULE) else imported(method)
+
+    async def imported(method: Callable[[NamesrvAdminProcessor], Processor]) -> Processor:
+        await imports.get(_MODULE)
         return method(made())
 
     for code, method in REQUESTS.items():

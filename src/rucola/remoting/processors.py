@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 """Remark of a SYSTEM_BUSY for a request that would have to wait behind too many others."""
 
+_BORN_TIME = "bornTime"
 Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 
@@ -35,7 +36,7 @@ class ProcessorTable:
     def __init__(self, waiting_max: int = 10_000) -> None:
         self._waiting_max = waiting_max
         self._processors: dict[int, Processor] = {}
-        self._makers: dict[int, Callable[[], Processor]] = {}
+        self._makers: dict[int, Callable[[], Processor | Awaitable[Processor]]] = {}
         """Of processors that nobody has asked for yet."""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -43,8 +44,11 @@ class ProcessorTable:
         """Let ``processor`` serve requests with ``code``."""
         self._processors[code] = processor
 
-    def register_later(self, code: int, make: Callable[[], Processor]) -> None:
-        """Let the processor that ``make`` gives serve requests with ``code``; it is made with the first of them."""
+    def register_later(self, code: int, make: Callable[[], Processor | Awaitable[Processor]]) -> None:
+        """Let the processor that ``make`` gives serve requests with ``code``; it is made with the first of them.
+
+        When it gives an awaitable, requests wait for it, and the time does not count against them.
+        """
         self._makers[code] = make
 
     @property
@@ -71,7 +75,7 @@ class ProcessorTable:
             _send(channel, command, command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         try:
-            answer = (processor or self._made(command.code))(channel, command)
+            answer = processor(channel, command) if processor is not None else self._begin(channel, command)
         except Exception as error:  # noqa: BLE001 - a defect in one processor must not cost the connection
             _send(channel, command, error_answer(channel, command, error))
             return
@@ -89,17 +93,40 @@ class ProcessorTable:
         self._tasks.add(task)
         task.add_done_callback(finished)
 
-    def _made(self, code: int) -> Processor:
-        """The processor of ``code`` from now on; when it cannot be made, the next request tries again."""
-        processor = self._processors[code] = self._makers[code]()
-        del self._makers[code]
-        return processor
+    def _begin(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """Serve the first request of its code; when its processor cannot be made, the next request tries again."""
+        made = self._makers[command.code]()
+        if isinstance(made, Awaitable):
+            return self._when_made(made, channel, command)
+        self._keep(command.code, made)
+        return made(channel, command)
+
+    async def _when_made(
+        self, making: Awaitable[Processor], channel: Channel, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        began = asyncio.get_running_loop().time()
+        processor = await making
+        self._keep(command.code, processor)
+        _forgive(command, round((asyncio.get_running_loop().time() - began) * 1000))
+        answer = processor(channel, command)
+        return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
+
+    def _keep(self, code: int, processor: Processor) -> None:
+        self._processors[code] = processor
+        self._makers.pop(code, None)
 
     async def close(self) -> None:
         """End requests that are still being served; their clients are told."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _forgive(command: RemotingCommand, waited_ms: int) -> None:
+    """Some requests say when they were made, and are refused when that was too long ago: that is not their fault."""
+    born_time = command.ext_fields.get(_BORN_TIME, "0")
+    if born_time.isascii() and born_time.isdigit() and born_time != "0":
+        command.ext_fields[_BORN_TIME] = str(int(born_time) + waited_ms)
 
 
 def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:

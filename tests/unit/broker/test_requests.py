@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import subprocess
@@ -18,6 +19,7 @@ from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS
 from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
+from rucola.testing.clock import ManualClock
 
 EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()]
 CARRIED = {"dead_letter", "processor", "pull", "pull_admission", "send", "send_response", "send_rewrite"}
@@ -90,8 +92,84 @@ def test_a_broker_does_not_import_what_nobody_asked_for() -> None:
 
 
 def test_every_family_has_requests() -> None:
-    defined = {value for value in vars(families).values() if getattr(value, "__module__", "") == families.__name__}
-    assert defined == {request.family for request in EVERY}
+    defined = {value for value in vars(families).values() if isinstance(value, families.Family)}
+    assert defined == {request.family for request in EVERY} == set(families.EVERY)
+
+
+FRESH = """
+import asyncio, sys, threading
+from pathlib import Path
+from tests.brokers import Cluster
+from rucola.broker.requests import REQUESTS
+from rucola.namesrv.administration import REQUESTS as ASKED_OF_NAME_SERVERS
+from rucola.protocol.command import RemotingCommand
+
+class Watch:
+    seen = []
+    def find_spec(name, path=None, target=None):
+        if threading.current_thread() is threading.main_thread():
+            Watch.seen.append(name)
+
+async def scene():
+    async with Cluster(Path(sys.argv[1])) as cluster:
+        before = set(sys.modules)
+        sys.meta_path.insert(0, Watch)
+        for code in REQUESTS:
+            await cluster.ask(code, {})
+        for code in ASKED_OF_NAME_SERVERS:
+            await cluster.client.invoke(cluster.namesrv.address, RemotingCommand(code), 5000)
+        sys.meta_path.remove(Watch)
+        print(len(set(sys.modules) - before), Watch.seen)
+
+asyncio.run(scene())
+"""
+
+
+def test_no_request_makes_the_loop_import_anything(tmp_path: Path) -> None:
+    """It stood still for a second with the first request of a family, and the first pop was refused as too late."""
+    command = [sys.executable, "-c", FRESH, str(tmp_path)]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, env={"PYTHONPATH": root})
+    imported, _, on_the_loop = done.stdout.strip().partition(" ")
+    assert int(imported) > 30
+    assert on_the_loop == "[]"
+
+
+def test_others_are_served_while_a_family_is_imported_and_nobody_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        clock = ManualClock(1_700_000_000_000)
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T", b"popped")
+            services, gate, there = cluster.broker.services, asyncio.Event(), []
+            monkeypatch.setattr("rucola.broker.requests.is_imported", lambda _module: bool(there))
+            loop = asyncio.get_running_loop()
+            late_s = [0.0]
+            time = loop.time
+            monkeypatch.setattr(loop, "time", lambda: time() + late_s[0])
+
+            async def get(_module: str) -> None:
+                await gate.wait()
+                there.append(True)
+
+            monkeypatch.setattr(services.imports, "get", get)
+            monkeypatch.setattr(services.clock, "wall_ms", clock.wall_ms, raising=False)
+            fields = pop_fields(bornTime=clock.wall_ms())
+            pops = [asyncio.ensure_future(cluster.ask(RequestCode.POP_MESSAGE, fields)) for _ in range(2)]
+            while len(cluster.broker._processors._tasks) < 2:
+                await asyncio.sleep(0)
+            assert (await cluster.send("T", b"meanwhile")).code == 0
+            assert (await cluster.pull("T")).code == 0
+            assert not any(answer.done() for answer in pops)
+            clock.advance(3000)
+            late_s[0] = 3.0
+            gate.set()
+            assert sorted([(await answer).code for answer in pops]) == [0, 210]
+            remarks = {(await answer).remark for answer in pops}
+            assert remarks == {"FOUND", "NO_MESSAGE_IN_QUEUE"}
+
+    run(scene())
 
 
 def _owner(processor: Any) -> Any:
