@@ -30,6 +30,7 @@ from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import ClientError, FormatError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.recall import RecallMessageRequestHeader
+from rucola.protocol.trace import TraceRecord, TraceType
 from rucola.runtime.clock import Clock, SystemClock
 
 _UNIQ_KEY = message_const.UNIQ_KEY
@@ -114,11 +115,12 @@ class Producer:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Wait for the answers to everything submitted, then leave the brokers and close.
+        """Wait for the answers to everything submitted, then leave the brokers and close. Requests get no reply more.
 
         When that wait is cancelled or interrupted, what has no answer yet fails with ``RemotingClosedError``.
         """
         if self._instance.running:
+            self._requests.close()
             async with AsyncExitStack() as ending:
                 ending.push_async_callback(self._instance.shutdown)
                 if self._trace is not None:
@@ -281,7 +283,13 @@ class Producer:
         await self._instance.routes.route(topic)
         address = self._instance.routes.master(handle.broker_name)
         header = RecallMessageRequestHeader(topic, recall_handle, self._group, handle.broker_name)
-        return await self._instance.api.recall_message(address, header, timeout_ms)
+        began_ms = self._wall_ms()
+        msg_id = await self._instance.api.recall_message(address, header, timeout_ms)
+        if self._trace is not None:
+            kind = TraceType.RECALL
+            record = TraceRecord(trace_type=kind, timestamp_ms=began_ms, group=self._group, topic=topic, msg_id=msg_id)
+            self._trace.append([record])
+        return msg_id
 
     async def request(
         self,

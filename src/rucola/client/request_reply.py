@@ -68,6 +68,12 @@ class RequestTable:
             message.uniq_key = request.uniq_key
             del self._waiting[correlation_id]
 
+    def close(self) -> None:
+        """Fail what still waits: the client shuts down."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ClientError("the producer was shut down before the reply came"))
+
     def replied(self, address: str, command: RemotingCommand) -> RemotingCommand:
         """PUSH_REPLY_MESSAGE_TO_CLIENT. A reply that nobody waits for any more is taken all the same."""
         header = ReplyMessageRequestHeader.from_ext_fields(command.ext_fields)

@@ -65,7 +65,7 @@ class Producer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Wait for the answers to everything submitted, then leave the brokers and close.
+        """Wait for the answers to everything submitted, then leave the brokers and close. Requests get no reply more.
 
         When that wait is cancelled or interrupted, what has no answer yet fails with ``RemotingClosedError``.
         """

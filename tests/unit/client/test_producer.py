@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from rucola import CompressionType, Message, MessageQueue, Producer, ProducerConfig, SendResult, SendStatus
+from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.recall_handle import RecallHandle
 from rucola.errors import (
     BrokerError,
@@ -26,6 +27,7 @@ from rucola.formats.compression import decompress
 from rucola.formats.properties import decode_properties
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
+from rucola.protocol.trace import TraceType, decode_trace
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 SEND = int(RequestCode.SEND_MESSAGE_V2)
@@ -941,7 +943,8 @@ def test_recall(run, broker, answer_stored, trace):
 
     async def scene() -> None:
         config = ProducerConfig(enable_trace=trace)
-        async with broker(topics={"T": 1, "U": 1}) as one, Producer("pg", one.address, config) as producer:
+        topics = {"T": 1, "U": 1, TRACE_TOPIC: 1}
+        async with broker(topics=topics) as one, Producer("pg", one.address, config) as producer:
 
             def stored(command: RemotingCommand) -> RemotingCommand:
                 answer = answer_stored(command, 0, 7)
@@ -967,6 +970,9 @@ def test_recall(run, broker, answer_stored, trace):
                 await producer.recall("U", handle)
             with pytest.raises(ClientError, match="timeout_ms must be at least 1"):
                 await producer.recall("T", handle, timeout_ms=0)
+        traced = [record for _, body in one.stored if b"Recall" in body for record in decode_trace(body.decode())]
+        recalls = [(each.topic, each.msg_id) for each in traced if each.trace_type is TraceType.RECALL]
+        assert recalls == ([("T", "KEY")] if trace else [])
 
     run(scene())
 

@@ -143,3 +143,22 @@ def test_what_goes_over_the_wire(broker):
                 assert len(producer._requests) == 0
 
     run_stepped(scene())
+
+
+def test_a_shutdown_ends_who_waits_for_a_reply(broker):
+    async def scene() -> None:
+        async with broker("a", {"T": 1}) as one:
+            brokers = {"a": BrokerData("c", "a", {0: one.address})}
+            one.scripts[INFO] = [lambda command: command.answer(0, body=ClusterInfo(brokers, {}).encode())]
+            producer = Producer("pg", one.address, PATIENT)
+            await producer.start()
+            asking = asyncio.ensure_future(producer.request(Message("T", b"x")))
+            await one.until(lambda: bool(one.stored))
+            await settle()
+            await producer.shutdown()
+            with pytest.raises(ClientError, match="shut down before the reply came"):
+                await asking
+            with pytest.raises(ClientError, match="shut down"):
+                await producer.request(Message("T", b"x"))
+
+    run_stepped(scene())

@@ -190,6 +190,20 @@ def test_import_is_light():
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
+@pytest.mark.parametrize("package", ["rucola", "rucola.sync"])
+def test_producers_import_nothing_of_the_server(package):
+    code = (
+        "import sys\n"
+        f"from {package} import Producer, TransactionProducer\n"
+        "server = {'broker', 'store', 'namesrv', 'cli', 'spark', 'demo'}\n"
+        "loaded = [name for name in sys.modules if name.startswith('rucola.') and name.split('.')[1] in server]\n"
+        "others = {'rucola.remoting.server', 'lz4', 'zstandard', 'lark', 'yaml', 'uvicorn'} & set(sys.modules)\n"
+        "sys.exit(repr([*loaded, *others]) if loaded or others else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_generated_files_are_current_and_a_change_is_seen(tmp_path):
     def check(tool: Path) -> int:
         return subprocess.run(
