@@ -18,6 +18,8 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.verify.check import verify
 
 MAPS_MAX = 8
+ALONE = {"flush_interval_consume_queue_ms": 60_000}
+"""The keeper's thread does nothing meanwhile."""
 QUEUES = 50
 
 
@@ -108,7 +110,7 @@ def test_what_was_stored_through_a_map_given_up_is_synced(
 ) -> None:
     open_before = len(open_files())
     synced: list[str] = []
-    store = opened(tmp_path)
+    store = opened(tmp_path, **ALONE)
     store._queues.held_max = held_max
     monkeypatch.setattr(ConsumeQueue, "sync", noting(synced))
     fill_all(store, 1)
@@ -162,7 +164,7 @@ def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syn
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its directory has moved by then: there is no file at the paths of its queues."""
-    store = opened(tmp_path)
+    store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     fill_all(store, 1)
     sync = ConsumeQueue.sync
@@ -186,7 +188,7 @@ def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syn
 def test_a_sync_that_fails_before_a_descriptor_is_given_up_is_told_by_the_keeper(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = opened(tmp_path)
+    store = opened(tmp_path, **ALONE)
     store._queues.held_max = 1
     calls: list[str] = []
 
@@ -284,3 +286,23 @@ def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_pa
     assert seen == [path.stat().st_ino] and segment._descriptor < 0
     segment.sync()
     assert len(seen) == 1
+
+
+def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(tmp_path: Path) -> None:
+    """The keeper had synced and closed it at the moment at which it was wanted again."""
+    synced: list[int] = []
+
+    class Noting(Files):
+        def data_sync(self, descriptor: int) -> None:  # type: ignore[override]
+            synced.append(descriptor)
+
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4096))
+    file = MappedFile(Noting(), str(path), 0, 4096, True, 4096)
+    segment = file.segment
+    file.park(unsynced=True)
+    assert segment.close_unmapped()
+    file.view[0] = 1
+    file.sync()
+    assert synced == [file.segment._descriptor]
+    file.close()

@@ -171,3 +171,17 @@ def test_the_flushed_time_is_never_newer_than_what_is_flushed(pooled: bool, tmp_
         times[result.physical_offset + result.size] = result.store_timestamp_ms
     assert flushes > 1000
     store.shutdown()
+
+
+def test_an_index_file_goes_when_it_is_on_the_disk(tmp_path: Path) -> None:
+    store = opened(tmp_path, flush_interval_consume_queue_ms=60_000)
+    for number in range(700):
+        store.put_message(message(number))
+    store.dispatch()
+    index = store._index
+    assert index is not None and len(index.files) == 4
+    assert index.detach_before(store.max_offset) == []
+    store._keeper.sync_queues()
+    assert index.full_timestamp_ms == index.files[2].header().end_timestamp_ms
+    assert len(index.detach_before(store.max_offset)) == 3
+    store.shutdown()
