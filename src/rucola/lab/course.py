@@ -23,6 +23,12 @@ LESSONS = (
     "group-commit",
     "transient-pool",
     "crash",
+    "kafka-writing",
+    "kafka-reading",
+    "warm-search",
+    "to-the-socket",
+    "long-polling",
+    "expiry",
 )
 """Names in reading order; each is a module of ``lessons``."""
 
@@ -43,6 +49,11 @@ def program_of(name: str) -> str:
     """The program of a lesson: its file without how the picture is drawn and what it says about itself."""
     program, _, _ = getsource(_module(name)).partition("\nLESSON = ")
     return program.partition("\ndef draw(")[0].rstrip() + "\n"
+
+
+def part_of(name: str) -> str:
+    """The text of a module that several lessons share."""
+    return getsource(import_module(f"rucola.lab.{name}"))
 
 
 def _module(name: str) -> Any:

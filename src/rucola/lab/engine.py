@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,6 +23,12 @@ from rucola.store.results import PutMessageStatus
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 TOPIC = b"lab"
+_OPTIONS: dict[str, Any] = {
+    "mapped_file_size_commit_log": 16 << 20,
+    "mapped_file_size_consume_queue": 100_000,
+    "max_hash_slot_num": 100_000,
+    "max_index_num": 400_000,
+}
 
 
 @contextmanager
@@ -29,17 +36,8 @@ def open_store(
     directory: Path, on_flushed: Callable[[], None] | None = None, clock: Clock | None = None, **options: Any
 ) -> Iterator[MessageStore]:
     """The engine over ``directory``, stopped cleanly at the end. ``options`` are those of ``MessageStoreConfig``."""
-    config = MessageStoreConfig(
-        store_path_root_dir=str(directory),
-        **{
-            "mapped_file_size_commit_log": 16 << 20,
-            "mapped_file_size_consume_queue": 6_000_000,
-            "max_hash_slot_num": 100_000,
-            "max_index_num": 400_000,
-            "message_index_enable": False,
-            **options,
-        },
-    )
+    options = {"message_index_enable": False, **_OPTIONS, **options}
+    config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
     store = MessageStore(config, Files(), clock or SystemClock(), on_flushed=on_flushed)
     store.load()
     try:
@@ -49,6 +47,20 @@ def open_store(
         store.shutdown()
 
 
+@contextmanager
+def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
+    """The engine over a directory that ``open_store`` left, for reading only."""
+    options = {**_OPTIONS, **options}
+    config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
+    store = MessageStore(config, Files(), SystemClock())
+    store.load()
+    try:
+        yield store
+    finally:
+        store.shutdown()
+
+
+@cache
 def body_of(size: int) -> bytes:
     """A body that does not compress; the same each time."""
     return Random(1).randbytes(size)

@@ -86,6 +86,7 @@ class Lesson:
         run: the program; it notes five values for each number.
         draw: draws the picture; None = a panel for each quantity.
         moment: tables about one moment, for a lesson in which there are some to choose from.
+        parts: modules of this package that are shown with the program.
     """
 
     title: str
@@ -97,3 +98,4 @@ class Lesson:
     run: Callable[[Workbench], None]
     draw: Callable[[Figure, Readings], None] | None = None
     moment: Callable[[int], list[Listing]] | None = None
+    parts: tuple[str, ...] = ()

@@ -15,12 +15,21 @@ from pathlib import Path
 PAGE = mmap.PAGESIZE
 
 
-def drop(paths: Iterable[Path]) -> None:
-    """Takes the files out of the page cache; what was not on the disk yet is written first."""
+def sync(paths: Iterable[Path]) -> None:
+    """What was written to the files is on the disk: pages that are not cannot be dropped."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def drop(paths: Iterable[Path]) -> None:
+    """Takes the files, which are synced, out of the page cache."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
@@ -60,12 +69,21 @@ def _library() -> ctypes.CDLL:
 
 
 def disk_bytes_read() -> int:
-    """Bytes that this process had read from the disk so far (``/proc/self/io``)."""
+    """Bytes that this process had read from the disk so far."""
+    return _counter("read_bytes")
+
+
+def disk_bytes_dirtied() -> int:
+    """Bytes of pages that this process made differ from the disk so far, by calls or maps: they will be written."""
+    return _counter("write_bytes")
+
+
+def _counter(wanted: str) -> int:
     for line in Path("/proc/self/io").read_text().splitlines():
         name, _, value = line.partition(": ")
-        if name == "read_bytes":
+        if name == wanted:
             return int(value)
-    raise OSError("/proc/self/io does not tell read_bytes")
+    raise OSError(f"/proc/self/io does not tell {wanted}")
 
 
 def page_faults() -> int:

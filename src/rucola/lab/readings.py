@@ -38,6 +38,17 @@ class Amount(float):
         return f"{rounded:.3g}"
 
 
+class Rows(dict[X, float]):
+    """Numbers by row; ``first``, ``middle`` and ``last`` stand for rows by place, which differ from size to size."""
+
+    def __missing__(self, row: X) -> float:
+        values = list(self.values())
+        places = {"first": 0, "middle": len(values) // 2, "last": -1}
+        if row not in places:
+            raise KeyError(row)
+        return values[places[str(row)]]
+
+
 @dataclass
 class Listing:
     """A table that is no measurement, such as the bytes of a file.
@@ -101,7 +112,8 @@ class Readings:
     def _each(self, take: Any) -> Numbers:
         return {
             quantity: {
-                series: {row: take(values) for row, values in by_row.items()} for series, by_row in by_series.items()
+                series: Rows({row: take(values) for row, values in by_row.items()})
+                for series, by_row in by_series.items()
             }
             for quantity, by_series in self.values.items()
         }

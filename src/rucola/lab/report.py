@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rucola.errors import FormatError
-from rucola.lab.course import LESSONS, lesson_named, program_of
+from rucola.lab.course import LESSONS, lesson_named, part_of, program_of
 from rucola.lab.document import Block, Heading, Items, Picture, Program, TableBlock, Text, to_html, to_markdown
 from rucola.lab.picture import draw
 from rucola.lab.readings import REPETITIONS, Readings, Verdict
@@ -152,3 +152,5 @@ def _lesson_blocks(readings: Readings) -> Iterator[Block]:
     yield Text(f"**In Rucola.** {lesson.design}")
     yield Text(f"`rucola lab run {readings.lesson}` repeats this lesson; it took {readings.seconds:.0f} s.")
     yield Program("The program", program_of(readings.lesson))
+    for part in lesson.parts:
+        yield Program(f"Part of it: {part}.py", part_of(part))

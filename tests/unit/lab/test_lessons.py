@@ -62,7 +62,7 @@ def test_quantities_have_units_and_claims_have_sources(name: str) -> None:
 def test_programs_call_the_engine() -> None:
     """Where a lesson can use the real engine it does: those that do not show raw calls only."""
     without = {name for name in LESSONS if not any(part in program_of(name) for part in ("open_store", "StoreLife"))}
-    assert without <= {"sequential-random", "to-the-socket", "long-polling"}, without
+    assert without <= {"sequential-random", "warm-search", "to-the-socket"}, without
 
 
 def test_every_lesson_file_is_in_the_course() -> None:

@@ -20,6 +20,7 @@ def file(tmp_path: Path) -> Path:
         pytest.skip("files in memory cannot be dropped")
     path = tmp_path / "file"
     path.write_bytes(os.urandom(8 * PAGE))
+    page_cache.sync([path])
     return path
 
 
@@ -53,3 +54,16 @@ def test_faults_of_fresh_pages_are_counted() -> None:
         for position in range(0, len(memory), PAGE):
             memory[position] = 1
     assert page_cache.page_faults() > before
+
+
+def test_pages_changed_by_calls_and_maps_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    before = page_cache.disk_bytes_dirtied()
+    path.write_bytes(b"x" * 3 * PAGE)
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+        with mmap.mmap(file.fileno(), 3 * PAGE) as mapped:
+            mapped[PAGE] = 1
+    if not has_no_disk(tmp_path):
+        # The system counts a page, or a larger piece that the page is part of.
+        assert 4 * PAGE <= page_cache.disk_bytes_dirtied() - before <= 6 * PAGE

@@ -102,7 +102,7 @@ def run(bench: Workbench) -> None:
     for seed in bench.repetitions():
         for flush in (SYNC, ASYNC):
             states = broken = lost = killed = 0
-            listed = moments(flush, seed, bench.choose(3, 6, 12))
+            listed = moments(flush, seed, bench.choose(3, 6, 12))[:: bench.choose(4, 1, 1)]
             for one in listed:
                 whole = {state.choice: recovered(flush, state, one.model) for state in one.whole}
                 counts = [*whole.values(), *(recovered(flush, state, one.model) for state in one.torn)]

@@ -79,6 +79,7 @@ def read_back(bench: Workbench, random: Random) -> None:
     with bench.directory() as directory:
         path = directory / "log"
         path.write_bytes(random.randbytes(1 << 20) * bench.choose(1, 128, 512))
+        page_cache.sync([path])
         for name, size in (("in order 128 KiB", 131_072), ("random 4 KiB", 4096), ("random 128 KiB", 131_072)):
             for state in (COLD, WARM):
                 page_cache.drop([path]) if state == COLD else path.read_bytes()

@@ -1,0 +1,159 @@
+"""A model of Kafka's layout, written by us from its documentation (Implementation: log, message format). Not Kafka.
+
+A partition is a directory of its own. A segment of it is three files: the log; an offset index with 8 bytes for about
+every 4,096 bytes of log (``index.interval.bytes``): offset and position; a time index with 12 bytes for as much: time
+and offset. Both are sparse: a search finds the entry before, and reads the log from there. What is left out: batches of
+several records, the CRC's Castagnoli polynomial, transactions, several segments.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+BATCH = Struct(">qiibIhiqqqhii")
+"""Base offset, length behind it, leader epoch, magic, CRC, attributes, last offset delta, first and last time,
+producer's id, epoch and sequence, number of records: 61 bytes."""
+KEY = Struct(">i")
+OFFSET_ENTRY, TIME_ENTRY = Struct(">ii"), Struct(">qi")
+INDEX_INTERVAL_BYTES = 4096
+WARM_BYTES = 8192
+"""The end of an index that a search looks into first."""
+_SCAN_BYTES = 65_536
+
+
+class PartitionWriter:
+    """Appends to one partition."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._log = os.open(directory / "0.log", os.O_WRONLY | os.O_CREAT)
+        self._directory = directory
+        self._end = self._offset = 0
+        self._since_entry = INDEX_INTERVAL_BYTES
+
+    def append(self, key: bytes, value: bytes, time_ms: int) -> None:
+        """One record at the end, and entries in both indexes when the last ones are far enough behind."""
+        if self._since_entry >= INDEX_INTERVAL_BYTES:
+            self._since_entry = 0
+            _add(self._directory / "0.index", OFFSET_ENTRY.pack(self._offset, self._end))
+            _add(self._directory / "0.timeindex", TIME_ENTRY.pack(time_ms, self._offset))
+        payload = KEY.pack(len(key)) + key + value
+        length = BATCH.size - 12 + len(payload)
+        crc = zlib.crc32(payload)
+        head = BATCH.pack(self._offset, length, 0, 2, crc, 0, 0, time_ms, time_ms, -1, -1, -1, 1)
+        os.write(self._log, head + payload)
+        self._since_entry += len(head) + len(payload)
+        self._end += len(head) + len(payload)
+        self._offset += 1
+
+    def sync(self) -> None:
+        """The records are on the disk; indexes can be made again from the log."""
+        os.fdatasync(self._log)
+
+    def close(self) -> None:
+        """Gives the file up."""
+        os.close(self._log)
+
+
+def _add(path: Path, entry: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(file, entry)
+    os.close(file)
+
+
+class Found(NamedTuple):
+    """A record and where it lies."""
+
+    offset: int
+    position: int
+    time_ms: int
+    key: bytes
+    value: bytes
+
+
+class PartitionReader:
+    """Reads one partition."""
+
+    def __init__(self, directory: Path) -> None:
+        self._log = os.open(directory / "0.log", os.O_RDONLY)
+        self._offsets = SparseIndex(directory / "0.index", OFFSET_ENTRY)
+        self._times = SparseIndex(directory / "0.timeindex", TIME_ENTRY)
+
+    def records(self, position: int = 0) -> Iterator[Found]:
+        """The records from a position on, read in pieces."""
+        buffer, start = b"", position
+        while True:
+            more = os.pread(self._log, _SCAN_BYTES, start + len(buffer))
+            buffer, at = buffer + more, 0
+            while at + BATCH.size <= len(buffer):
+                fields = BATCH.unpack_from(buffer, at)
+                end = at + 12 + fields[1]
+                if end > len(buffer):
+                    break
+                key_end = at + BATCH.size + KEY.size + KEY.unpack_from(buffer, at + BATCH.size)[0]
+                yield Found(fields[0], start + at, fields[7], buffer[at + 65 : key_end], buffer[key_end:end])
+                at = end
+            if not more:
+                return
+            buffer, start = buffer[at:], start + at
+
+    def at_offset(self, offset: int) -> Found:
+        """The offset index says where to begin, the log is read from there."""
+        position = self._offsets.entry_before(offset)[1]
+        return next(record for record in self.records(position) if record.offset >= offset)
+
+    def at_time(self, time_ms: int) -> Found:
+        """The first record at or after a time: time index, offset index, log."""
+        offset = self._times.entry_before(time_ms)[1]
+        position = self._offsets.entry_before(offset)[1]
+        return next(record for record in self.records(position) if record.time_ms >= time_ms)
+
+    def with_key(self, key: bytes) -> Found:
+        """There is no index of keys: the log is read from its beginning."""
+        return next(record for record in self.records() if record.key == key)
+
+    def close(self) -> None:
+        """Gives up files and maps."""
+        os.close(self._log)
+        self._offsets.close()
+        self._times.close()
+
+
+class SparseIndex:
+    """A mapped index, searched in halves, the warm section at its end first."""
+
+    def __init__(self, path: Path, entry: Struct) -> None:
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._map.madvise(mmap.MADV_RANDOM)
+        self._entry = entry
+        self.entries = len(self._map) // entry.size
+
+    def entry_before(self, target: int, warm: bool = True) -> tuple[int, int]:
+        """The last entry whose first number is at most ``target``; the first one when there is none."""
+        low, high = 0, self.entries - 1
+        first_warm = max(0, high - WARM_BYTES // self._entry.size)
+        if warm and self._key(first_warm) < target:
+            low = first_warm
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._key(middle) <= target:
+                low = middle
+            else:
+                high = middle - 1
+        found = self._entry.unpack_from(self._map, low * self._entry.size)
+        return found[0], found[1]
+
+    def _key(self, number: int) -> int:
+        key: int = self._entry.unpack_from(self._map, number * self._entry.size)[0]
+        return key
+
+    def close(self) -> None:
+        """Gives the map up."""
+        self._map.close()

@@ -1,0 +1,151 @@
+"""What it takes to get rid of old messages: whole segments are removed, or a log is compacted by key."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.lab import page_cache
+from rucola.lab.engine import Run, message, open_store
+from rucola.lab.lesson import Claim, Lesson, Quantity, Size
+from rucola.lab.workbench import Workbench
+from rucola.runtime.files import Files
+
+SEGMENT_BYTES = 1 << 20
+STAYING = (1, 10, 50)
+"""Percent of the messages that are the newest of their key."""
+REMOVE, COMPACT = "remove whole segments", "compact by key"
+ROWS_MAX = 4096
+
+
+def run(bench: Workbench) -> None:
+    """The real engine writes a log with keys that come again; both ways get the same."""
+    messages = bench.choose(2000, 12_000, 100_000)
+    for _ in bench.repetitions():
+        for percent in STAYING:
+            for name, way in ((REMOVE, remove), (COMPACT, compact)):
+                with bench.directory() as directory:
+                    segments = write(directory, messages, messages * percent // 100)
+                    size = sum(path.stat().st_size for path in segments)
+                    page_cache.sync(segments)
+                    page_cache.drop(segments)
+                    disk = page_cache.disk_bytes_read(), page_cache.disk_bytes_dirtied()
+                    begin = time.perf_counter()
+                    left = way(segments)
+                    mebibytes = size / (1 << 20)
+                    bench.note("time", name, percent, (time.perf_counter() - begin) * 1000 / mebibytes)
+                    moved = page_cache.disk_bytes_read() - disk[0] + page_cache.disk_bytes_dirtied() - disk[1]
+                    bench.note("moved", name, percent, moved / size)
+                    bench.note("freed", name, percent, 100 - left / size * 100)
+
+
+def write(directory: Path, messages: int, keys: int) -> list[Path]:
+    """Messages of 1 KiB whose keys come in turn; the segments that are full."""
+    with open_store(directory, mapped_file_size_commit_log=SEGMENT_BYTES) as store:
+        for start in range(0, messages, 100):
+            Run.of([message(number % keys, 1024) for number in range(start, start + 100)]).append(store)
+    return sorted((directory / "commitlog").iterdir())[: -(-store.max_offset // SEGMENT_BYTES) - 1]
+
+
+def remove(segments: list[Path]) -> int:
+    """All messages of a segment are past their time: the file goes. Bytes that are left."""
+    files = Files()
+    for path in segments:
+        files.remove(str(path))
+    files.sync_directory(str(segments[0].parent))
+    return 0
+
+
+def compact(segments: list[Path]) -> int:
+    """As a compacted topic is cleaned: one pass finds the newest message of each key, one copies these. Bytes left."""
+    newest: dict[bytes, tuple[int, int]] = {}
+    for number, path in enumerate(segments):
+        for key, position, _ in records(path.read_bytes()):
+            newest[key] = number, position
+    left = 0
+    for number, path in enumerate(segments):
+        log = path.read_bytes()
+        stays = [log[at : at + size] for key, at, size in records(log) if newest[key] == (number, at)]
+        cleaned = path.with_suffix(".cleaned")
+        with cleaned.open("wb") as file:
+            left += file.write(b"".join(stays))
+            file.flush()
+            os.fsync(file.fileno())
+        cleaned.replace(path)
+    Files().sync_directory(str(segments[0].parent))
+    return left
+
+
+def records(log: bytes) -> list[tuple[bytes, int, int]]:
+    """Key, position and size of each record of a segment, found by the engine's own walk."""
+    table, found, position = new_table(ROWS_MAX), [], 0
+    while True:
+        count, position, _ = walk_records(log, memoryview(log), position, len(log), 0, table, ROWS_MAX, crc32, 0)
+        for row in range(0, count * ROW_WIDTH, ROW_WIDTH):
+            start = table[row + RecordColumn.KEYS_POS]
+            key = log[start : start + table[row + RecordColumn.KEYS_LEN]]
+            found.append((key, table[row + RecordColumn.RECORD_POS], table[row + RecordColumn.RECORD_SIZE]))
+        if count < ROWS_MAX:
+            return found
+
+
+def _space(size: Size) -> int:
+    return {Size.SMALL: 16, Size.NORMAL: 128, Size.LARGE: 640}[size] << 20
+
+
+LESSON = Lesson(
+    title="Expiry: removing whole segments beside compaction",
+    intro=(
+        "A log that only grows has to lose something at its old end. RocketMQ removes a whole segment once it is past "
+        "its time (`fileReservedTime`), whatever is in it. Kafka can do that too; besides, a topic may be "
+        "**compacted**: of each key only the newest message stays, so a cleaner reads the segments and writes those "
+        "that stay into new ones. The engine writes a log in which keys come again and again; then both ways are "
+        "applied to all its full segments, none of which is in memory. The compaction is ours, in Python over the "
+        "engine's own walk along the log: compare its bytes rather than its time."
+    ),
+    design=(
+        "Segments expire by age, hour and disk space; queues and index forget what led there by a look at where the "
+        "log begins. There is no compaction yet: one log for all topics cannot be compacted for one of them without "
+        "copying the others."
+    ),
+    quantities=(
+        Quantity("time", "Time", "ms per MiB of log", "messages that stay, %"),
+        Quantity(
+            "moved", "Read from the disk and written", "bytes per byte of log", "messages that stay, %", linear=True
+        ),
+        Quantity("freed", "Space that is free afterwards", "% of the log", "messages that stay, %", linear=True),
+    ),
+    claims=(
+        Claim(
+            "RocketMQ's documentation (best practice, fileReservedTime)",
+            "removing whole segments costs nothing per message: next to no bytes move (less than 2 % of the log)",
+            lambda n: max(n["moved"][REMOVE].values()) < 0.02,
+            f"{{moved[{REMOVE}][10]}} bytes for each byte of log, {{time[{REMOVE}][10]}} ms per MiB",
+            "A name goes and blocks become free; nobody looks at the messages.",
+            "The file system writes more about freed blocks than expected.",
+        ),
+        Claim(
+            "Kafka's documentation (Design, Log Compaction)",
+            "compaction recopies: at least all is read once, and what stays is written",
+            lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
+            f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
+            "log when 1, 10 and 50 % stay",
+            "The second pass finds in memory what the first one read.",
+            "Not all of the log had to come from the disk.",
+        ),
+        Claim(
+            "An expectation one may have",
+            "removing is at least ten times as fast",
+            lambda n: all(n["time"][COMPACT][p] > 10 * n["time"][REMOVE][p] for p in STAYING),
+            f"{{time[{REMOVE}][10]}} ms per MiB against {{time[{COMPACT}][10]}} ms",
+            "One of them looks at no message.",
+            "The file system takes its time to free blocks.",
+        ),
+    ),
+    space_bytes=_space,
+    run=run,
+)

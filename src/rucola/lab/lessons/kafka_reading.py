@@ -1,0 +1,214 @@
+"""The same messages in both layouts, read cold: one queue, all queues, by time, by key; disk and page cache counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rucola.errors import StoreError
+from rucola.formats.message import decode_message
+from rucola.lab import page_cache
+from rucola.lab.engine import TOPIC, Run, body_of, message, open_store, read_store
+from rucola.lab.kafka_model import PartitionReader, PartitionWriter
+from rucola.lab.lesson import Claim, Lesson, Quantity, Size
+from rucola.lab.workbench import Workbench
+from rucola.runtime.clock import SystemClock
+from rucola.store.message_store import MessageStore
+
+QUEUES = 100
+BODY_BYTES = 1024
+SEGMENT_BYTES = 512 << 10
+"""Small, since opening the store reads the newest segment, which counts as warm then."""
+FIRST_MS = 1_700_000_000_000
+KAFKA, ENGINE = "log per partition (Kafka model)", "one log (Rucola's store)"
+ONE, ALL, BY_TIME, BY_KEY = "one queue", "all queues", "by time", "by key"
+
+
+class Ticking(SystemClock):
+    """Each run of messages is a millisecond later than the one before, in both layouts."""
+
+    now_ms = FIRST_MS
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+def run(bench: Workbench) -> None:
+    """Written once; every reading begins with nothing of it in memory."""
+    messages = bench.choose(400, 100_000, 400_000)
+    wanted = messages * 3 // 4 // QUEUES * QUEUES + 7  # a message of queue 7
+    alone, every = range(7, 8), range(QUEUES)
+    ways: list[tuple[str, Callable[[Path], int], Callable[[MessageStore], int]]] = [
+        (ONE, lambda kafka: read_partitions(kafka, alone), lambda store: read_queues(store, alone)),
+        (ALL, lambda kafka: read_partitions(kafka, every), lambda store: read_queues(store, every)),
+        (BY_TIME, lambda kafka: partition_by_time(kafka, wanted), lambda store: queue_by_time(store, wanted)),
+        (BY_KEY, lambda kafka: partition_by_key(kafka, wanted), lambda store: store_by_key(store, wanted)),
+    ]
+    with bench.directory() as kafka, bench.directory() as engine:
+        write(kafka, engine, messages)
+        page_cache.sync([*page_cache.files_below(kafka), *page_cache.files_below(engine)])
+        for _ in bench.repetitions():
+            for row, in_kafka, in_engine in ways:
+                page_cache.drop(page_cache.files_below(kafka))
+                measure(bench, KAFKA, row, kafka, partial(in_kafka, kafka))
+                page_cache.drop(page_cache.files_below(engine))
+                with read_store(engine, mapped_file_size_commit_log=SEGMENT_BYTES) as store:
+                    measure(bench, ENGINE, row, engine, partial(in_engine, store))
+
+
+def write(kafka: Path, engine: Path, messages: int) -> None:
+    """Queue by queue in turn, in both layouts."""
+    partitions = [PartitionWriter(kafka / str(number)) for number in range(QUEUES)]
+    clock, value = Ticking(), body_of(BODY_BYTES)
+    options: dict[str, Any] = {"message_index_enable": True, "mapped_file_size_commit_log": SEGMENT_BYTES}
+    with open_store(engine, clock=clock, **options) as store:
+        for start in range(0, messages, QUEUES):
+            clock.now_ms = FIRST_MS + start // QUEUES
+            for queue in range(QUEUES):
+                partitions[queue].append(b"key%d" % (start + queue), value, clock.now_ms)
+            Run.of([message(start + queue, BODY_BYTES, queue) for queue in range(QUEUES)]).append(store)
+            store.dispatch()
+    for partition in partitions:
+        partition.close()
+
+
+def measure(bench: Workbench, series: str, row: str, directory: Path, work: Callable[[], int]) -> None:
+    """Time, bytes that came from the disk, and pages that are in memory afterwards."""
+    files = page_cache.files_below(directory)
+    pages, disk = page_cache.resident_pages(files), page_cache.disk_bytes_read()
+    begin = time.perf_counter()
+    work()
+    bench.note("time", series, row, (time.perf_counter() - begin) * 1000)
+    bench.note("disk", series, row, (page_cache.disk_bytes_read() - disk) / 1024)
+    bench.note("memory", series, row, (page_cache.resident_pages(files) - pages) * page_cache.PAGE / 1024)
+
+
+def read_partitions(kafka: Path, queues: range) -> int:
+    """Each partition's log from its beginning to its end; bytes of all values."""
+    total = 0
+    for queue in queues:
+        partition = PartitionReader(kafka / str(queue))
+        total += sum(len(record.value) for record in partition.records())
+        partition.close()
+    return total
+
+
+def read_queues(store: MessageStore, queues: range) -> int:
+    """As a consumer pulls: units of the queue, then the records that they lead to; bytes of all records."""
+    total = 0
+    for queue in queues:
+        queue_offset, end = 0, store.max_queue_offset(TOPIC, queue)
+        while queue_offset < end:
+            result = store.get_message(TOPIC, queue, queue_offset, 32, 1 << 20)
+            total += len(b"".join(result.views))
+            queue_offset = result.next_offset
+    return total
+
+
+def partition_by_time(kafka: Path, wanted: int) -> int:
+    """Time index, offset index, a piece of the log."""
+    partition = PartitionReader(kafka / str(wanted % QUEUES))
+    found = partition.at_time(FIRST_MS + wanted // QUEUES)
+    partition.close()
+    return same(found.offset, wanted // QUEUES)
+
+
+def queue_by_time(store: MessageStore, wanted: int) -> int:
+    """A binary search over units, each of which leads to a record that tells its time."""
+    return same(store.offset_by_time(TOPIC, wanted % QUEUES, FIRST_MS + wanted // QUEUES), wanted // QUEUES)
+
+
+def partition_by_key(kafka: Path, wanted: int) -> int:
+    """No index of keys: the log is read until it comes. Whoever asks has to know the partition."""
+    partition = PartitionReader(kafka / str(wanted % QUEUES))
+    found = partition.with_key(b"key%d" % wanted)
+    partition.close()
+    return same(found.offset, wanted // QUEUES)
+
+
+def store_by_key(store: MessageStore, wanted: int) -> int:
+    """Through the hash table of the IndexFile, whatever queue it is in."""
+    [view] = store.query_by_key(TOPIC, b"key%d" % wanted).views
+    return same(decode_message(view).queue_offset, wanted // QUEUES)
+
+
+def same(found: int, wanted: int) -> int:
+    """Both layouts must find what was asked for."""
+    if found != wanted:
+        raise StoreError(f"found message {found}, wanted {wanted}")
+    return found
+
+
+def _space(size: Size) -> int:
+    return {Size.SMALL: 96, Size.NORMAL: 420, Size.LARGE: 1400}[size] << 20
+
+
+LESSON = Lesson(
+    title="Kafka's layout beside RocketMQ's: reading, and finding by time and by key",
+    intro=(
+        f"{QUEUES} queues got messages of 1 KiB in turn, so that in the one log of RocketMQ's layout two messages of a "
+        "queue lie about 110 KiB apart, while each partition of Kafka's layout has its own side by side. Everything is "
+        "read **cold**: before each reading all files are taken out of the page cache. Counted are the bytes that came "
+        "from the disk, and the memory that holds pages of the files afterwards. The Kafka side is a model in plain "
+        "Python, RocketMQ's is the real engine, so times of the two differ also by language; the counted bytes do not."
+    ),
+    design=(
+        "A consumer that keeps up reads from the page cache what producers have just written, and the order in the log "
+        "is the order of arrival. Only one that is far behind reads scattered records from the disk; such pulls wait "
+        "on threads of their own, so that nobody else does."
+    ),
+    quantities=(
+        Quantity("disk", "Read from the disk", "KiB", "what is read"),
+        Quantity("memory", "Page cache holding it afterwards", "KiB", "what is read"),
+        Quantity("time", "Time, cold", "ms", "what is read"),
+    ),
+    claims=(
+        Claim(
+            "Kafka's documentation (Design, Persistence)",
+            "a partition's messages lie together, so reading one alone brings in little else (less than half of "
+            "what one log brings in)",
+            lambda n: n["disk"][KAFKA][ONE] < 0.5 * n["disk"][ENGINE][ONE],
+            f"one queue of {QUEUES} takes {{disk[{KAFKA}][{ONE}]}} KiB from the disk with a log per partition, "
+            f"{{disk[{ENGINE}][{ONE}]}} KiB from one log",
+            "In one log a record of the queue shares its pages with records of other queues.",
+            "The pages that the scattered records share with others are few here.",
+        ),
+        Claim(
+            "RocketMQ's documentation (Message Storage)",
+            "reading messages through a queue causes random reads of the CommitLog, which weigh on performance "
+            "(a queue read alone costs more than three times its share of reading all)",
+            lambda n: n["time"][ENGINE][ONE] * QUEUES > 3 * n["time"][ENGINE][ALL],
+            f"one queue alone takes {{time[{ENGINE}][{ONE}]}} ms, all {QUEUES} one after the other "
+            f"{{time[{ENGINE}][{ALL}]}} ms",
+            "A queue that is read alone waits for the disk at each record; the next ones find pages that the first "
+            "ones brought in.",
+            "A queue read alone costs hardly more than its share of reading all: the disk answers scattered reads "
+            "quickly enough.",
+        ),
+        Claim(
+            "Kafka's documentation (Implementation, Log)",
+            "time index and offset index find a message by time with a few pages (less disk than RocketMQ's search)",
+            lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
+            f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
+            "units and records",
+            "Times stand side by side in the time index; without one each step of the search needs a record, and the "
+            "system reads ahead around it.",
+            "The piece of the log that is read behind the index weighs more than the steps of the other search.",
+        ),
+        Claim(
+            "RocketMQ's documentation (Message Storage)",
+            "the IndexFile finds a message by its key without reading the messages before it",
+            lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
+            f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
+            "partition until the key comes",
+            "A slot, an entry and a record, against all that lies before.",
+            "What the system reads ahead around these few places is as much as a partition of this size.",
+        ),
+    ),
+    space_bytes=_space,
+    run=run,
+    parts=("kafka_model",),
+)

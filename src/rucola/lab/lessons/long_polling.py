@@ -1,0 +1,212 @@
+"""One consumer waits for messages: it asks again and again, its request is held, or messages are pushed to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from struct import Struct
+from typing import Any
+
+from rucola.broker import Broker, BrokerConfig
+from rucola.client.producer import Producer
+from rucola.client.pull_consumer import PullConsumer
+from rucola.common.message import Message
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import StoreError
+from rucola.formats.message import decode_messages
+from rucola.lab.engine import TOPIC, open_store
+from rucola.lab.lesson import Claim, Lesson, Quantity
+from rucola.lab.small_server import ANSWER, LONG, PUSH, REQUEST, SHORT, SmallServer
+from rucola.lab.workbench import Workbench
+from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+
+SENT_AT = Struct(">d")
+SHORT_10, SHORT_100 = "short polling every 10 ms", "short polling every 100 ms"
+HELD, PUSHED, BROKER = "long polling", "push", "long polling, Rucola's broker"
+WAYS = {SHORT_100: (SHORT, 0.1), SHORT_10: (SHORT, 0.01), HELD: (LONG, 0.0), PUSHED: (PUSH, 0.0), BROKER: (LONG, 0.0)}
+Reading = Coroutine[Any, Any, None]
+Send = Callable[[bytes], Coroutine[Any, Any, None]]
+
+
+async def consume(address: tuple[str, int], how: bytes, pause_s: float, queue_offset: int, took: list[float]) -> None:
+    """Takes messages until it is cancelled."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        if how == PUSH:
+            writer.write(REQUEST.pack(PUSH, queue_offset))
+        while True:
+            if how != PUSH:
+                writer.write(REQUEST.pack(how, queue_offset))
+            size, queue_offset = ANSWER.unpack(await reader.readexactly(ANSWER.size))
+            took += ages(decode_messages(await reader.readexactly(size)))
+            if how == SHORT and size == 0:
+                await asyncio.sleep(pause_s)
+    finally:
+        writer.close()
+
+
+async def consume_from_broker(consumer: PullConsumer, queue: MessageQueue, took: list[float], asked: list[int]) -> None:
+    """The same with our own consumer: the broker holds each pull until there is a message."""
+    queue_offset = await consumer.max_offset(queue)
+    while True:
+        asked[0] += 1
+        result = await consumer.pull(queue, queue_offset, suspend_timeout_ms=10_000)
+        took += ages(result.messages)
+        queue_offset = result.next_begin_offset
+
+
+def ages(messages: Sequence[Message]) -> list[float]:
+    """Seconds since each message was sent, which its body tells."""
+    now = time.perf_counter()
+    return [now - SENT_AT.unpack(message.body)[0] for message in messages]
+
+
+async def spend(reading: Reading, rate: int, seconds: float, send: Send, took: list[float], random: Random) -> float:
+    """Messages at random moments while somebody reads; CPU of the process as a share of the time."""
+    task = asyncio.ensure_future(reading)
+    await asyncio.sleep(0.02)
+    count = max(1, round(rate * seconds))
+    begin, cpu = time.perf_counter(), time.process_time()
+    for moment in sorted(random.random() * seconds for _ in range(count)):
+        await asyncio.sleep(max(begin + moment - time.perf_counter(), 0))
+        await send(SENT_AT.pack(time.perf_counter()))
+    await asyncio.sleep(max(begin + seconds - time.perf_counter(), 0))
+    cost = (time.process_time() - cpu) / (time.perf_counter() - begin)
+    while len(took) < count and not task.done():
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.wait([task])
+    if len(took) != count:
+        raise StoreError(f"{count} messages were sent, {len(took)} came")
+    return cost
+
+
+async def measure(bench: Workbench, store: MessageStore, broker: Broker, namesrv: str) -> None:
+    """All ways at all rates, in turns."""
+    server = SmallServer(store)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    address = listening.sockets[0].getsockname()
+    async with Producer("lab", namesrv) as producer, PullConsumer("lab-readers", namesrv) as consumer:
+        queue = (await producer.send(Message("lab", SENT_AT.pack(0)))).message_queue
+
+        async def send_to_broker(body: bytes) -> None:
+            await producer.send_oneway(Message("lab", body), queue)
+
+        for number in bench.repetitions():
+            for rate in (1, 100, 2000) if bench.choose(0, 1, 1) else (50, 400):
+                seconds = bench.choose(30, 1000 if rate == 1 else 300, 3000) / 1000
+                for name, (how, pause_s) in WAYS.items():
+                    took: list[float] = []
+                    asked = [0]
+                    if name == BROKER:
+                        reading = consume_from_broker(consumer, queue, took, asked)
+                        cost = await spend(reading, rate, seconds, send_to_broker, took, Random(number))
+                    else:
+                        server.requests = 0
+                        reading = consume(address, how, pause_s, store.max_queue_offset(TOPIC, 0), took)
+                        cost = await spend(reading, rate, seconds, server.append, took, Random(number))
+                        asked[0] = server.requests
+                    bench.note("latency", name, rate, median(took) * 1000)
+                    bench.note("requests", name, rate, asked[0] / seconds)
+                    bench.note("cpu", name, rate, cost * 100)
+        listening.close()
+        await listening.wait_closed()
+
+
+async def serve_and_measure(bench: Workbench, directory: Path) -> None:
+    """Beside the small server, Rucola's own name server and broker."""
+    namesrv = NameServer(NamesrvConfig(listen_port=0))
+    await namesrv.start()
+    config = MessageStoreConfig(store_path_root_dir=str(directory / "broker"), mapped_file_size_commit_log=16 << 20)
+    broker = Broker(BrokerConfig(namesrv_addr=namesrv.address, listen_port=0), config)
+    await broker.start()
+    with open_store(directory / "store") as store:
+        await measure(bench, store, broker, namesrv.address)
+    await broker.shutdown()
+    await namesrv.shutdown()
+
+
+def run(bench: Workbench) -> None:
+    """Everything in one process, over loopback."""
+    with bench.directory() as directory:
+        asyncio.run(serve_and_measure(bench, directory))
+
+
+LESSON = Lesson(
+    title="Long polling beside short polling and push",
+    intro=(
+        "A consumer that pulls does not know when there is something. With **short polling** it asks at an interval, "
+        "and mostly in vain. With **long polling** the server holds the request until a message comes (or a time is "
+        "over), and answers at once then. With **push** the server sends what comes without being asked. A small "
+        "server over the real store does all three over the same connection; messages come at random moments. Latency "
+        "is from the append to the decoded message, CPU is that of the whole process, client and server. The last "
+        "series is Rucola's own broker with its producer and consumer, sending over the network included."
+    ),
+    design=(
+        "A pull without messages is held, and woken within the turn of the event loop in which a message arrives, if "
+        "its tags match. So a consumer decides how much it takes, and waits no longer than for a push."
+    ),
+    quantities=(
+        Quantity("latency", "From append to consumer", "ms, median", "messages a second"),
+        Quantity("requests", "Requests of the consumer", "requests a second", "messages a second"),
+        Quantity("cpu", "CPU of client and server", "% of a core", "messages a second"),
+    ),
+    claims=(
+        Claim(
+            "RocketMQ's documentation (Message Storage, pull with long polling)",
+            "a held pull is answered as soon as a message comes: messages are delivered as with push (within 1 ms)",
+            lambda n: all(held < n["latency"][PUSHED][rate] + 1 for rate, held in n["latency"][HELD].items()),
+            f"half of the messages take less than {{latency[{HELD}][first]}} ms with long polling and "
+            f"{{latency[{PUSHED}][first]}} ms with push at the lowest rate, {{latency[{HELD}][last]}} and "
+            f"{{latency[{PUSHED}][last]}} ms at the highest; {{latency[{BROKER}][first]}} and "
+            f"{{latency[{BROKER}][last]}} ms with Rucola's broker",
+            "The request is there already; only its answer travels.",
+            "The request that has to come between two messages takes its time.",
+        ),
+        Claim(
+            "Kafka's documentation (Design, Push vs. pull)",
+            "a consumer that polls at an interval ends up in a busy wait for data that does not come, which a long "
+            "poll avoids",
+            lambda n: (
+                n["requests"][SHORT_10]["first"] > 10 * n["requests"][HELD]["first"]
+                and n["cpu"][SHORT_10]["first"] > n["cpu"][HELD]["first"]
+            ),
+            f"at the lowest rate {{requests[{SHORT_10}][first]}} requests a second and {{cpu[{SHORT_10}][first]}} % of "
+            f"a core with short polling every 10 ms, {{requests[{HELD}][first]}} and {{cpu[{HELD}][first]}} % with "
+            "long polling",
+            "Nearly all of these requests are in vain.",
+            "At this rate there is a message for nearly every request.",
+        ),
+        Claim(
+            "An expectation one may have",
+            "polling less often saves requests and costs half the interval in latency",
+            lambda n: (
+                n["requests"][SHORT_100][100] < n["requests"][SHORT_10][100] and 20 < n["latency"][SHORT_100][100] < 80
+                if 100 in n["requests"][SHORT_100]
+                else n["latency"][SHORT_100]["last"] > n["latency"][SHORT_10]["last"]
+            ),
+            f"at the middle rate every 100 ms {{latency[{SHORT_100}][middle]}} ms and "
+            f"{{requests[{SHORT_100}][middle]}} requests a second, every 10 ms {{latency[{SHORT_10}][middle]}} ms and "
+            f"{{requests[{SHORT_10}][middle]}} requests",
+            "A message waits for the next request, which is half an interval away on average.",
+            "Messages come so close together that requests seldom find nothing.",
+        ),
+        Claim(
+            "An expectation one may have",
+            "at the highest rate push needs less CPU than long polling, since nobody has to ask",
+            lambda n: n["cpu"][PUSHED]["last"] < n["cpu"][HELD]["last"],
+            f"{{cpu[{PUSHED}][last]}} % of a core with push, {{cpu[{HELD}][last]}} % with long polling",
+            "There is a request less for each message.",
+            "A request is answered with all that came meanwhile, so that at a high rate there are few.",
+        ),
+    ),
+    space_bytes=lambda size: 200 << 20,
+    run=run,
+    parts=("small_server",),
+)
