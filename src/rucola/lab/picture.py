@@ -36,7 +36,7 @@ _WIDE = 20
 """A greatest number so many times the least one needs a logarithmic axis."""
 _TICKS_MAX = 10
 _LABEL_CHARACTERS = 16
-_COLUMN_CHARACTERS = 28
+_COLUMN_CHARACTERS = 30
 _POINTS_MIN = 3
 """Fewer numbers make no line."""
 
@@ -100,7 +100,7 @@ def draw_panel(axes: Axes, quantity: Quantity, readings: Readings) -> None:
             axes.errorbar(at, middles, spread, color=color, marker=marker, capsize=3, label=series, linestyle="")
         else:
             axes.bar(at, middles, width * 0.92, yerr=spread, color=color, capsize=3, label=series)
-    _scale_x(axes, rows, numeric)
+    _scale_x(axes, rows, numeric, binary=quantity.rows.endswith("bytes"))
     _scale_y(axes, wide, values)
     axes.set_title(quantity.title)
     axes.set_xlabel(quantity.rows)
@@ -112,7 +112,7 @@ def draw_panel(axes: Axes, quantity: Quantity, readings: Readings) -> None:
         axes.legend(loc="upper center", bbox_to_anchor=place_below, ncol=columns, fontsize=9)
 
 
-def _scale_x(axes: Axes, rows: Sequence[X], numeric: bool) -> None:
+def _scale_x(axes: Axes, rows: Sequence[X], numeric: bool, binary: bool) -> None:
     if not numeric:
         axes.set_xticks(range(len(rows)), [fill(row_text(row), _LABEL_CHARACTERS) for row in rows])
         axes.set_xlim(-0.5, len(rows) - 0.5)
@@ -121,7 +121,7 @@ def _scale_x(axes: Axes, rows: Sequence[X], numeric: bool) -> None:
     if numbers[0] > 0 and numbers[-1] >= _WIDE * numbers[0]:
         axes.set_xscale("log")
     shown = numbers[:: -(-len(numbers) // _TICKS_MAX)]
-    axes.set_xticks(shown, [_short(number) for number in shown])
+    axes.set_xticks(shown, [_short(number) if binary else f"{number:,}" for number in shown])
     axes.minorticks_off()
 
 
