@@ -149,13 +149,17 @@ class PendingSend(Waiter):
 
     def ended(self) -> bool:
         """Whether it ends here, before its first attempt: it was cancelled, or its time is over."""
+        if not self.future.done() and self._now() < self._expires_at:
+            return False
+        self.expire()
+        return True
+
+    def expire(self) -> None:
+        """End before the first attempt."""
         if self.future.done():
             self._rules.finished(self)
-        elif self._now() >= self._expires_at:
-            self.fail(ClientError(f"no route to topic {self.topic} within {self.timeout_ms} ms"))
         else:
-            return False
-        return True
+            self.fail(ClientError(f"no route to topic {self.topic} within {self.timeout_ms} ms"))
 
     def send(self, target: SendTarget) -> None:
         """Make an attempt with the time that is left."""

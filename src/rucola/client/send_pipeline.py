@@ -82,7 +82,7 @@ class SendPipeline:
         self._routes = instance.routes
         self._first_turn = first_turn
         self._targets: dict[str, _TopicTargets] = {}
-        self._unrouted: dict[str, list[PendingSend]] = {}
+        self._unrouted: dict[str, dict[PendingSend, asyncio.TimerHandle]] = {}
         self._room_waiters: list[asyncio.Future[None]] = []
         self._flush_waiters: list[asyncio.Future[None]] = []
         self._turn_left = _TURN_MESSAGES
@@ -260,13 +260,15 @@ class SendPipeline:
         send.send(target)
 
     def _send_when_routed(self, send: PendingSend) -> None:
-        """The first messages to a topic wait together for its route."""
-        waiting = self._unrouted.get(send.topic)
-        if waiting is not None:
-            waiting.append(send)
-            return
-        self._unrouted[send.topic] = [send]
-        self._instance.keep(self._find_route(send.topic))
+        """The first messages to a topic wait together for its route, each for as long as its time allows."""
+        if send.topic not in self._unrouted:
+            self._unrouted[send.topic] = {}
+            self._instance.keep(self._find_route(send.topic))
+        self._unrouted[send.topic][send] = self._loop.call_at(send.deadline, self._route_too_late, send)
+
+    def _route_too_late(self, send: PendingSend) -> None:
+        del self._unrouted[send.topic][send]
+        send.expire()  # without a look at the clock: timers may come a little early
 
     async def _find_route(self, topic: str) -> None:
         """Ask until a name server answers, with growing pauses, for as long as a message has time left."""
@@ -285,7 +287,8 @@ class SendPipeline:
         except RucolaError as error:
             failure = error
         finally:
-            for send in self._unrouted.pop(topic):
+            for send, timer in self._unrouted.pop(topic).items():
+                timer.cancel()
                 if failure is not None:
                     send.fail(copy.copy(failure))  # whoever gets it may raise it: one traceback each
                 elif not send.ended():
@@ -293,14 +296,11 @@ class SendPipeline:
 
     def _keep_patient(self, topic: str, pause_s: float, error: RemotingError) -> bool:
         """Fail the messages without a route that have no more than ``pause_s`` left; whether others are there."""
-        patient: list[PendingSend] = []
-        waiting, self._unrouted[topic] = self._unrouted[topic], patient
-        for send in waiting:
-            if send.time_left_s > pause_s:
-                patient.append(send)
-            else:
-                send.fail(copy.copy(error))
-        return bool(patient)
+        waiting = self._unrouted[topic]
+        for send in [send for send in waiting if send.time_left_s <= pause_s]:
+            waiting.pop(send).cancel()
+            send.fail(copy.copy(error))
+        return bool(waiting)
 
     async def _refresh(self, topic: str) -> None:
         try:

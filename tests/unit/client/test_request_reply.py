@@ -99,8 +99,16 @@ def test_what_goes_over_the_wire(broker):
         async with broker("a", {"T": 1}) as one, broker("b", {}) as other:
             brokers = {each.name: BrokerData("c", each.name, {0: each.address}) for each in (one, other)}
             one.scripts[INFO] = [lambda command: command.answer(0, body=ClusterInfo(brokers, {}).encode())]
+            beats: list[RemotingCommand] = []
+            other.scripts[RequestCode.HEART_BEAT] = [beats.append] * 2
             async with Producer("pg", one.address, PATIENT) as producer:
                 asking = asyncio.ensure_future(producer.request(Message("T", b"x"), timeout_ms=10_000))
+                await other.until(lambda: len(beats) > 0)
+                await settle()
+                assert not one.stored
+                for beat in beats:
+                    other.channels[-1].send(beat.answer(0).encode())
+                other.scripts.clear()
                 await one.until(lambda: bool(one.stored))
                 assert one.heartbeats()
                 assert other.heartbeats()

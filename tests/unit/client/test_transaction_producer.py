@@ -278,6 +278,39 @@ def test_questions_of_a_broker(broker):
     run_stepped(scene())
 
 
+def test_many_questions_are_taken_a_few_at_a_time(broker, monkeypatch):
+    monkeypatch.setattr("rucola.client.transaction_producer._CHECKS_MAX", 20)
+
+    class Slow(Ledger):
+        running = most = 0
+        go_on = asyncio.Event()
+
+        async def check_local_transaction(self, message):
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await self.go_on.wait()
+            self.running -= 1
+            return COMMIT
+
+    async def scene() -> None:
+        async with broker(topics={"T": 1}) as one:
+            ledger = Slow()
+            async with TransactionProducer("pg", one.address, ledger, topics=["T"]):
+                await one.until(lambda: bool(one.heartbeats()))
+                for _ in range(25):
+                    one.channels[0].send(question())
+                await settle(60)
+                assert ledger.running == 16
+                ledger.go_on.set()
+                await settle(100)
+                assert (one.codes().count(END), ledger.most) == (20, 16)  # about the rest the broker asks again
+                one.channels[0].send(question())
+                await settle()
+                assert one.codes().count(END) == 21
+
+    run_stepped(scene())
+
+
 def test_brokers_are_looked_for_until_the_name_server_is_there(broker):
     async def scene() -> None:
         async with broker() as away:

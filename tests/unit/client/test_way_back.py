@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rucola import Message, MessageQueue, Producer, ProducerConfig, PullConsumer, PullConsumerConfig
-from rucola.errors import RemotingConnectError, RemotingTimeoutError
+from rucola.errors import ClientError, RemotingConnectError, RemotingTimeoutError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.testing.event_loop import advance, run_stepped, settle
@@ -71,6 +71,55 @@ def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
                 assert isinstance(await fail_after(short, 3.001), RemotingTimeoutError)
                 await patient
                 assert [body for _, body in one.stored] == [b"first", b"patient"]
+
+    run_stepped(scene())
+
+
+def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
+    """There is one further attempt: made on the connection that is being left, it would be the last."""
+
+    async def scene() -> None:
+        async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
+            names.peers = [one]
+            config = ProducerConfig(
+                send_msg_timeout_ms=3_600_000,
+                send_msg_max_timeout_per_request_ms=3_000,
+                retry_times_when_send_failed=1,
+                **RARELY,
+            )
+            async with Producer("pg", names.address, config) as producer:
+                await producer.send(Message("T", b"first"))
+                blackhole(one)
+                sending = asyncio.ensure_future(producer.send(Message("T", b"second")))
+                await settle()
+                advance(3.001)
+                await sending
+                assert [body for _, body in one.stored] == [b"first", b"second"]
+
+    run_stepped(scene())
+
+
+def test_a_chosen_queue_follows_its_broker_to_another_address(broker):
+    """Also when the queues that take turns are all on others, whose addresses have not changed."""
+
+    async def scene() -> None:
+        async with (
+            broker("names", {}) as names,
+            broker("a", {"T": 1}) as one,
+            broker("b", {"U": 1}) as old,
+            broker("b", {"U": 1}) as new,
+            Producer("pg", names.address) as producer,
+        ):
+            names.peers = [one, old]
+            await producer.send(Message("T", b"x"))
+            await producer.send(Message("U", b"x"))
+            queue = MessageQueue("T", "b", 0)
+            await producer.send(Message("T", b"x"), queue)
+            names.peers = [one, new]
+            await producer._instance.routes.refresh("U")
+            await producer.send(Message("T", b"y"))
+            await producer.send(Message("T", b"z"), queue)
+            assert [body for _, body in new.stored] == [b"z"]
 
     run_stepped(scene())
 
@@ -206,5 +255,33 @@ def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
         with pytest.raises(RemotingConnectError):
             await sending
         await patient.shutdown()
+
+    run_stepped(scene())
+
+
+def test_a_name_server_that_swallows_everything_holds_no_message_longer_than_its_time(broker):
+    """Each ends at its own time, in whatever order they came; the lookup goes on for the others."""
+
+    async def scene() -> None:
+        config = ProducerConfig(mq_client_api_timeout_ms=1_000_000, **RARELY)
+        async with broker(topics={"T": 1}) as one, Producer("pg", one.address, config) as producer:
+            held: list[RemotingCommand] = []
+            one.scripts[int(RequestCode.GET_ROUTEINFO_BY_TOPIC)] = [held.append]
+            sends = [producer.submit(Message("T", b"%d" % s), timeout_ms=1000 * s) for s in (20, 5, 10)]
+            await one.until(lambda: bool(held))
+            for passed, ended in ((4.9, 0), (0.2, 1), (4.8, 1), (0.2, 2)):
+                advance(passed)
+                await settle()
+                assert sum(send.done() for send in sends) == ended
+                assert producer.in_flight == 3 - ended
+            for send, seconds in ((sends[1], 5), (sends[2], 10)):
+                with pytest.raises(ClientError, match=f"no route to topic T within {seconds}000 ms"):
+                    await send
+            one.channels[-1].send(one._route(held[0]).encode())
+            await sends[0]
+            assert [body for _, body in one.stored] == [b"20"]
+            advance(30)
+            await settle()
+            assert producer.in_flight == 0
 
     run_stepped(scene())

@@ -478,12 +478,13 @@ def test_a_slow_or_idle_connection_is_kept():
                 with pytest.raises(RemotingTimeoutError):
                     await late
             advance(3_600)
-            short = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(12), 2_900))
-            await settle()
-            advance(2.901)
-            with pytest.raises(RemotingTimeoutError):
-                await short
-            assert (await client.invoke(server.address, RemotingCommand(34), HOUR_MS)).code == 0
+            for timeout_ms in (2_900, 1_000):  # the silence before an answer is over with it
+                short = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(12), timeout_ms))
+                await settle()
+                advance(timeout_ms / 1000 + 0.001)
+                with pytest.raises(RemotingTimeoutError):
+                    await short
+                assert (await client.invoke(server.address, RemotingCommand(34), HOUR_MS)).code == 0
             assert server.connections == 1
             assert not held.done()
             held.cancel()
@@ -516,3 +517,18 @@ def test_close_does_not_wait_for_a_peer_that_takes_nothing():
             release.set()
 
     run_stepped(scene())
+
+
+def test_a_connection_is_left_on_both_loops(run):
+    async def scene() -> None:
+        async with ScriptedServer(never_answer, echo_all) as server:
+            client = RemotingClient(ClientOptions(silence_ms=30))
+            held = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(11), HOUR_MS))
+            with pytest.raises(RemotingTimeoutError):
+                await client.invoke(server.address, RemotingCommand(34), 40)
+            with pytest.raises(RemotingClosedError):
+                await held
+            assert (await client.invoke(server.address, RemotingCommand(34, body=b"anew"), HOUR_MS)).body == b"anew"
+            await client.close()
+
+    run(scene())
