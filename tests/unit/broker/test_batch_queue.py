@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.brokers import Cluster, properties_text, run
 
+from rucola import PullConsumer
+from rucola.common.message import StoreMessage
+from rucola.common.message_queue import MessageQueue
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import StoreDamagedError
-from rucola.formats.message import decode_messages
+from rucola.formats.inner_batch import split_inner_batches
+from rucola.formats.message import decode_messages, encode_message
 from rucola.protocol.bodies.statistics import TopicStatsTable
 from rucola.protocol.codes import RequestCode, ResponseCode
 
@@ -178,6 +183,8 @@ def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
             cluster.broker.topics.update(TopicConfig("S", 1, 1, 6))
             assert await told(cluster, "B") == ("-1", "-1", 0)
             assert await told(cluster, "S") == ("0", "0", 0)
+            cluster.broker.store._queues.get(b"B", 0)
+            assert await told(cluster, "B") == ("-1", "-1", 0), "also when the queue is open"
             await cluster.send("B", BATCH, batch=True)
             minimum = await cluster.ask(RequestCode.GET_MIN_OFFSET, {"topic": "B", "queueId": "0"})
             assert minimum.ext_fields["offset"] == "0"
@@ -215,3 +222,64 @@ def test_the_record_of_a_batch_is_that_of_the_official_broker(tmp_path: Path) ->
             assert records == b""
 
     run(scene())
+
+
+@pytest.mark.parametrize("tags", ["*", "a"])
+def test_our_consumers_get_the_messages_of_a_batch_one_by_one(tags: str, tmp_path: Path) -> None:
+    """Each with its own body, properties and offset, also from the middle of a batch on."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await make_batch_topic(cluster)
+            await cluster.send("B", b"single", properties_text(UNIQ_KEY="S", TAGS="a"))
+            for number in range(2):
+                text = properties_text(UNIQ_KEY=f"BATCH{number}", TAGS="a")
+                await cluster.send("B", BATCH, text, batch=True)
+            queue = MessageQueue("B", "broker-a", 0)
+            async with PullConsumer("cg", cluster.namesrv.address) as consumer:
+                found = (await consumer.pull(queue, 0, expression=tags)).messages
+                if tags == "a":
+                    assert [(message.queue_offset, message.body) for message in found] == [
+                        (0, b"single"),
+                        (1, b"one"),
+                        (4, b"one"),
+                    ]
+                    return
+                bodies = [b"single", b"one", b"two", b"three", b"one", b"two", b"three"]
+                assert [(message.queue_offset, message.body) for message in found] == list(enumerate(bodies))
+                assert [message.uniq_key for message in found[1:4]] == ["U1", "U2", "U3"]
+                assert (found[1].tags, found[2].tags, found[1].sys_flag) == ("a", None, 0)
+                assert found[1].physical_offset == found[3].physical_offset > 0
+                assert found[1].born_timestamp_ms == 1_700_000_000_000
+                rest = (await consumer.pull(queue, 5)).messages
+                assert [(message.queue_offset, message.body) for message in rest] == [(5, b"two"), (6, b"three")]
+
+    run(scene())
+
+
+def record_of(body: bytes, sys_flag: int = 0xC0) -> bytes:
+    message = StoreMessage(b"B", 3, body, b"INNER_NUM\x013\x02INNER_BASE\x017\x02", 5, bytes(8), 0, sys_flag)
+    return encode_message(message, 1000, 7, 6, bytes(8))
+
+
+@pytest.mark.parametrize(
+    "cut", [BATCH[:-1], BATCH[:50], BATCH[:3], b"\0\0\0\x05" + BATCH[4:], BATCH[:16] + b"\xff" + BATCH[17:]]
+)
+def test_what_holds_no_messages_stays_as_it_is(cut: bytes) -> None:
+    whole = record_of(b"plain", 0)
+    assert split_inner_batches(whole + record_of(cut) + whole, 0) == whole + record_of(cut) + whole
+    damaged = bytearray(record_of(BATCH))
+    damaged[100] ^= 1
+    assert split_inner_batches(bytes(damaged), 0) == damaged
+    for torn in (whole[:-1], whole[:3], b"\0\0\0\0" + whole):
+        assert split_inner_batches(whole + torn, 0) == whole + torn
+    half = record_of(BATCH, 0x80)
+    assert split_inner_batches(half, 0) == half
+
+
+def test_a_compressed_batch_is_taken_apart_too() -> None:
+    records = split_inner_batches(record_of(zlib.compress(BATCH), 0x3C1), 8)
+    assert [(m.body, m.queue_offset, m.sys_flag, m.queue_id) for m in decode_messages(records)] == [
+        (b"two", 8, 0, 3),
+        (b"three", 9, 0, 3),
+    ]

@@ -57,7 +57,7 @@ async def first_offset(cluster: Cluster, topic: str = "T", **fields: str) -> Rem
 
 def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypatch):
     """Request 14, RocketMQ's ``checkInMemByConsumeOffset``; what this broker wrote itself is in memory."""
-    resident = True
+    resident = False
     monkeypatch.setattr(MappedSegment, "is_resident", lambda *_: resident)
 
     async def first() -> None:
@@ -74,6 +74,7 @@ def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypa
             return answer.code, answer.remark
 
     run(first())
+    resident = True
     assert run(later())[0] == 0
     resident = False
     not_found = (ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
@@ -81,23 +82,27 @@ def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypa
 
 
 def test_which_part_of_the_log_is_looked_at(tmp_path, monkeypatch):
+    """Of the segment, at the place in it."""
     asked = []
 
     def is_resident(segment: MappedSegment, position: int, length: int) -> bool:
-        asked.append((position, length))
+        asked.append((int(segment.path[-20:]) + position, position, length))
         return True
 
     monkeypatch.setattr(MappedSegment, "is_resident", is_resident)
 
     async def first() -> None:
-        async with Cluster(tmp_path) as cluster:
-            await cluster.send("U", b"before")
+        async with Cluster(tmp_path, max_body=4 << 20) as cluster:
+            for _ in range(2):
+                await cluster.send("U", bytes(3 << 20))
             await cluster.send("T", b"old")
 
     async def later() -> None:
         async with Cluster(tmp_path) as cluster:
             await first_offset(cluster)
-            assert asked == [cluster.broker.store.queue_unit(b"T", 0, 0)[:2]]
+            physical_offset, size, _ = cluster.broker.store.queue_unit(b"T", 0, 0)
+            assert physical_offset > 4 << 20
+            assert asked == [(physical_offset, physical_offset - (4 << 20), size)]
 
     run(first())
     run(later())

@@ -1,0 +1,94 @@
+"""Records of topics of type BatchCQ that hold several messages, taken apart for consumers (RocketMQ 5.3.3,
+``MessageDecoder#decodeMessage``).
+
+The body of such a record is what the producer sent: messages back to back, each with 4 bytes total size, 4 magic code,
+4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties; numbers big-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from rucola.common.message import StoreMessage
+from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats.message import decode_message, encode_message
+
+_FLAGS = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
+_PACKED = int(MessageSysFlag.COMPRESSED) | COMPRESSION_MASK
+_HEAD = Struct(">iiiii")
+_SYS_FLAG = slice(36, 40)
+
+
+def split_inner_batches(records: bytes, queue_offset: int) -> bytes:
+    """The records with one record for each message; those below ``queue_offset`` in the first batch are left out.
+
+    What is damaged, or holds no messages, stays as it is for whoever checks it.
+    """
+    parts: list[bytes] = []
+    position = 0
+    while position < len(records):
+        size = int.from_bytes(records[position : position + 4], "big", signed=True)
+        if size <= _SYS_FLAG.stop or size > len(records) - position:
+            parts.append(records[position:])
+            break
+        record = records[position : position + size]
+        if int.from_bytes(record[_SYS_FLAG], "big") & _FLAGS == _FLAGS:
+            try:
+                parts += _members(record, queue_offset)
+            except FormatError:
+                parts.append(record)
+        else:
+            parts.append(record)
+        position += size
+    return b"".join(parts)
+
+
+def _members(record: bytes, queue_offset: int) -> list[bytes]:
+    batch = decode_message(record)
+    found = []
+    for number, (flag, body, properties) in enumerate(_parts(batch.body)):
+        if batch.queue_offset + number < queue_offset:
+            continue
+        message = StoreMessage(
+            batch.topic.encode("utf-8", "surrogateescape"),
+            batch.queue_id,
+            body,
+            properties,
+            batch.born_timestamp_ms,
+            batch.born_host,
+            flag,
+            batch.sys_flag & ~(_FLAGS | _PACKED),
+            batch.reconsume_times,
+            batch.prepared_transaction_offset,
+            batch.store_host,
+        )
+        found.append(
+            encode_message(
+                message, batch.physical_offset, batch.queue_offset + number, batch.store_timestamp_ms, batch.store_host
+            )
+        )
+    return found
+
+
+def _parts(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each message.
+
+    Raises:
+        FormatError: the lengths do not add up.
+    """
+    position = 0
+    while position < len(body):
+        if len(body) - position < _HEAD.size + 2:
+            raise FormatError("inner batch", position, "a message", "the end")
+        size, _, _, flag, length = _HEAD.unpack_from(body, position)
+        at = position + _HEAD.size
+        if not 0 <= length <= len(body) - at - 2:
+            raise FormatError("inner batch", at, "a length inside the body", str(length))
+        properties_at = at + length + 2
+        end = properties_at + int.from_bytes(body[at + length : properties_at], "big")
+        if end > len(body) or size != end - position:
+            raise FormatError("inner batch", position, f"a size of {end - position}", str(size))
+        yield flag, body[at : at + length], body[properties_at:end]
+        position = end
