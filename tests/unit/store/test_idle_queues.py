@@ -72,6 +72,7 @@ def test_what_waits_for_its_sync_stays_open(tmp_path: Path) -> None:
     for _ in range(3):
         look_at_all(store)
     assert {path.split("/")[-2] for path in queue_files(tmp_path)} == {"8"}
+    assert (store._queues._map_count, store._queues._held_count) == (1, 0)
     store._keeper.sync_queues()
     look_at_all(store)
     assert queue_files(tmp_path) == set()
@@ -89,6 +90,23 @@ def test_one_look_is_at_a_share(tmp_path: Path) -> None:
     for left in (1, 1, 1, 0):
         store.park_idle_queues(SHARES)
         assert len(queue_files(tmp_path)) == left
+    store.shutdown()
+
+
+def test_a_topic_may_be_deleted_in_the_middle_of_a_round(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    look_at_all(store)
+    store.park_idle_queues(SHARES)
+    assert len(queue_files(tmp_path)) == 20
+    store.delete_topic(b"T")
+    look_at_all(store)
+    assert (store._queues._map_count, store._queues._maps) == (0, {})
+    store.put_message(message(1, b"U", 0))
+    store.dispatch()
+    store._keeper.sync_queues()
+    look_at_all(store)
+    look_at_all(store)
+    assert store._queues._map_count == 0
     store.shutdown()
 
 
