@@ -152,6 +152,7 @@ def test_pulls_of_cold_messages_are_slowed_down(
             assert fetched(await cluster.pull("T", 0, 0, group="other")) == 3
             await cluster.send("T", b"new")
             assert fetched(await cluster.pull("T", 0, 3)) == 1
+            assert fetched(await cluster.pull("T", 0, 3, group="warm")) == 1
             info = fastjson.load_object((await cluster.ask(INFO)).body, "info")
             assert set(info["runtimeTable"]) == {"cg", "other"}
 

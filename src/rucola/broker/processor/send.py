@@ -13,6 +13,7 @@ from array import array
 from dataclasses import dataclass
 
 from rucola.broker.processor.dead_letter import DeadLetterRule
+from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.processor import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
@@ -300,9 +301,6 @@ class SendMessageProcessor:
         target: SendTarget,
     ) -> None:
         """Store batch ``row`` as one record that holds ``count`` messages, and answer it."""
-        # Imported by who has such topics: they are rare.
-        from rucola.broker.processor.inner_batch import inner_batch
-
         common = decode_properties(self._store.property_suffix)
         result = self._store.put_message(inner_batch(source, table, row, count, target.name, common, channel.host))
         if result.status is not PutMessageStatus.PUT_OK:
