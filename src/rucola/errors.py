@@ -61,9 +61,9 @@ class StoreDamagedError(StoreError):
 class DiskError(StoreError):
     """The operating system refused a file operation (disk full, input/output error)."""
 
-    def __init__(self, path: str, operation: str, reason: str) -> None:
-        super().__init__(path, operation, reason)
-        self.path, self.operation, self.reason = path, operation, reason
+    def __init__(self, path: str, operation: str, reason: str, position: int = 0) -> None:
+        super().__init__(path, operation, reason, position)
+        self.path, self.operation, self.reason, self.position = path, operation, reason, position
 
     def __str__(self) -> str:
         return f"{self.path}: {self.operation} failed: {self.reason}"

@@ -15,6 +15,7 @@ candidates: topic and key are to be compared with the record.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -124,10 +125,14 @@ def query(
     begin_ms: int,
     end_ms: int,
     budget: ChainBudget | None = None,
+    look: Callable[[int, int], None] | None = None,
 ) -> list[PhysicalOffset]:
     """Physical offsets of the entries with that hash and a time in ``begin_ms`` to ``end_ms``, newest first.
 
     Times are as exact as the file: seconds since its begin. Damaged chains end; they are never followed for ever.
+
+    Args:
+        look: called with position and length of what is looked at next.
 
     Raises:
         FormatError: the file is shorter than its geometry and its count of entries say.
@@ -140,7 +145,10 @@ def query(
     found: list[PhysicalOffset] = []
     if header.index_count <= 1:
         return found
-    (entry,) = INDEX_SLOT.unpack(index, INDEX_HEADER.size + INDEX_SLOT.size * (wanted_hash % slot_count))
+    slot_at = INDEX_HEADER.size + INDEX_SLOT.size * (wanted_hash % slot_count)
+    if look is not None:
+        look(slot_at, INDEX_SLOT.size)
+    (entry,) = INDEX_SLOT.unpack(index, slot_at)
     for _ in range(header.index_count):  # no chain is longer, a circle is
         if not 0 < entry <= header.index_count or len(found) >= count_max:
             break
@@ -149,7 +157,10 @@ def query(
                 budget.cut = True
                 break
             budget.steps -= 1
-        stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entries + INDEX_ENTRY.size * entry)
+        entry_at = entries + INDEX_ENTRY.size * entry
+        if look is not None:
+            look(entry_at, INDEX_ENTRY.size)
+        stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entry_at)
         if seconds < 0:
             break
         # The first entry's seconds may be those since the end of the file before.

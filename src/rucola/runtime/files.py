@@ -38,6 +38,9 @@ Buffer: TypeAlias = "mmap.mmap | bytearray"
 
 _ZEROS = bytes(1 << 20)
 _MADV_POPULATE_WRITE = 23
+_READ_STEP = 256 * 1024
+"""Stays in the processor's cache."""
+_PAGE = 4096
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
@@ -526,13 +529,35 @@ class MappedSegment:
             DiskError: the disk cannot read them; the map would end the process there.
         """
         content = b""
-        with _disk(self.path, "read"):
+        try:
             while len(content) < length:
                 more = os.pread(self._descriptor, length - len(content), position + len(content))
                 if not more:
                     raise OSError(errno.EIO, f"the file ends at {position + len(content)}")
                 content = content + more if content else more
+        except OSError as error:
+            reason = f"{error.strerror or error}, position {position + len(content)}"
+            raise DiskError(self.path, "read", reason, self.readable_end(position, position + length)) from error
         return content
+
+    def readable_end(self, position: int, end: int) -> int:
+        """Position of the first byte from ``position`` on that the disk cannot read; ``end`` when it can read them all.
+
+        What it could read is in memory then, and can be looked at through the map.
+        """
+        buffer = memoryview(bytearray(min(_READ_STEP, max(end - position, 0))))
+        while position < end:
+            try:
+                count = os.preadv(self._descriptor, [buffer[: end - position]], position)
+            except OSError:
+                if len(buffer) <= _PAGE:
+                    return position
+                buffer = buffer[: min(_PAGE, len(buffer) - 1)]
+                continue
+            if count == 0:
+                return position
+            position += count
+        return end
 
     def read_resident(self, position: int, into: memoryview) -> bool:
         """Copies bytes that the system has in memory; False when it does not have them all or cannot tell."""

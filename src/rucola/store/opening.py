@@ -16,6 +16,7 @@ from rucola.runtime.machine import raise_file_limit
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
+from rucola.store.log.mapped_file import readable
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.mend import mend_layout
 from rucola.store.recovery.quarantine import Quarantine
@@ -123,7 +124,10 @@ class StoreOpening:
         last = ("", 0)
         while True:
             try:
-                return recovery.find_end()
+                if self._mends:
+                    recovery.find_unreadable()
+                with readable():
+                    return recovery.find_end()
             except StoreDamagedError as error:
                 place = error.path, error.position
                 if not self._mends or place == last:
@@ -136,7 +140,8 @@ class StoreOpening:
         last = ("", 0)
         while True:
             try:
-                return recovery.follow(end)
+                with readable():
+                    return recovery.follow(end)
             except StoreDamagedError as error:
                 place = error.path, error.position
                 if not self._mends or place == last:

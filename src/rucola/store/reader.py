@@ -6,6 +6,7 @@ any more is copied from the file, by ``cold_read``.
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Collection, Iterable
 from functools import partial
@@ -15,6 +16,7 @@ from rucola.common.columns import RecordColumn
 from rucola.errors import DiskError
 from rucola.formats.consume_queue import UNIT_BYTES, join_slices, merge_neighbours
 from rucola.formats.index_file import ChainBudget
+from rucola.runtime.logs import event
 from rucola.store.config import DamagedMessage, MessageStoreConfig
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.cold_read import COPY_MAX_BYTES, ColdRecords, Copies, FindPart
@@ -25,6 +27,8 @@ from rucola.store.read_check import ReadCheck
 from rucola.store.results import Boundary, GetMessageResult, GetMessageStatus, QueryMessageResult
 from rucola.store.stats import StoreStats
 
+_log = logging.getLogger(__name__)
+_PAGE = 4096
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
@@ -69,6 +73,7 @@ class MessageReader:
         count_max = max(config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk)
         self._chosen = array("q", bytes(16 * count_max))
         self._slices = array("q", bytes(16 * count_max))
+        self._unreadable: set[str] = set()
         self._codes: dict[Collection[int], array[int]] = {}
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
@@ -178,6 +183,36 @@ class MessageReader:
         return self._log.store_timestamp(physical_offset)
 
     def _collect(
+        self,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        max_messages: int,
+        max_bytes: int,
+        tag_codes: Collection[int] | None,
+        may_block: bool,
+    ) -> GetMessageResult:
+        try:
+            return self._collect_readable(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
+        except DiskError as error:
+            if error.operation != "read":
+                raise
+            return self._over_unreadable(queue, queue_offset, error)
+
+    def _over_unreadable(self, queue: ConsumeQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
+        """What the disk cannot read of a queue is passed over with its page, or waits like an end."""
+        low, high, following = queue.min_offset, queue.max_offset, queue_offset
+        if error.path not in self._unreadable:
+            self._unreadable.add(error.path)
+            event(_log, logging.ERROR, "entries of a queue are not delivered", path=error.path, position=error.position)
+        if self._config.damaged_message is not DamagedMessage.SKIP:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+        for file in queue.files.segments:
+            if file.path == error.path:
+                following = (file.start + error.position - error.position % _PAGE + _PAGE) // queue.unit_bytes + 1
+        following = min(max(following, queue_offset + 1), high)
+        return GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, following, low, high)
+
+    def _collect_readable(
         self,
         queue: ConsumeQueue,
         queue_offset: int,

@@ -31,11 +31,12 @@ from rucola.runtime.clock import Clock, local_time_digits
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
-from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file import MappedFile, readable
 
 _log = logging.getLogger(__name__)
 _NAME_DIGITS = 17
 _SECOND_MS = 1000
+_LOOK_BYTES = 4096
 _FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
 
 
@@ -74,6 +75,17 @@ class IndexFile:
     def view(self) -> memoryview:
         """The bytes."""
         return self._file.segment.view
+
+    def check(self) -> None:
+        """Reads what opening looks at: the header, and the newest entries.
+
+        Raises:
+            StoreDamagedError: the disk cannot read it.
+        """
+        with readable():
+            self._file.ensure(0, INDEX_HEADER.size)
+            end = self.entries_at + INDEX_ENTRY.size * min(max(self.header().index_count, 1), self.entry_max)
+            self._file.ensure(max(end - _LOOK_BYTES, 0), min(_LOOK_BYTES, end))
 
     def header(self) -> IndexHeader:
         """As the file has it now."""
@@ -122,7 +134,8 @@ class IndexFile:
         The file cuts times to seconds, so that records up to a second too old may be among them, and none is missed.
         """
         view = self._file.segment.view
-        return query(view, self.slot_count, wanted_hash, count_max, begin_ms - _SECOND_MS + 1, end_ms, budget)
+        begin_ms -= _SECOND_MS - 1
+        return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
         """How many keys of the record with the newest key there are: the file may have become full within it."""
@@ -192,6 +205,7 @@ class IndexService:
                     "set the numbers the store was made with, or move the file away",
                 )
             self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
+            self.files[-1].check()
         # The newest by name need not know the newest record: the clock may have stepped back.
         self._find_end()
 
@@ -354,7 +368,11 @@ class IndexService:
             header = file.header()
             # The reference stops at a file that begins too early; after a clock stepped back older files may match.
             if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
-                found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)
+                try:
+                    found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)
+                except DiskError as error:
+                    event(_log, logging.ERROR, "messages are not found by key", error=error)
+                    budget.cut = True
                 if len(found) >= count_max or budget.cut:
                     break
         return found

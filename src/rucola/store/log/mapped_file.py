@@ -6,7 +6,9 @@ One thread maps, parks and closes; another may sync. Whatever it meets of the fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.runtime.files import Buffer, Files, MappedSegment
 from rucola.store.log.transient_store_pool import PoolBuffer
 
@@ -14,6 +16,7 @@ ALLOCATION_STEP = 64 * 1024
 """Blocks of a segment that grows are allocated in steps of so many bytes."""
 
 _ZEROS = bytes(ALLOCATION_STEP)
+_GROUP_BITS = 16
 
 
 class MappedFile:
@@ -37,6 +40,7 @@ class MappedFile:
         "_files",
         "_on_map",
         "_parked",
+        "_readable",
         "_scattered",
         "_segment",
         "_writable",
@@ -72,6 +76,7 @@ class MappedFile:
         self._on_map = on_map
         self._parked: MappedSegment | None = None
         self._segment: MappedSegment | None = None
+        self._readable: set[int] | None = None
 
     def set_read_ahead(self, ahead: bool) -> None:
         """Whether a read brings what lies behind it into memory, from now on."""
@@ -112,6 +117,22 @@ class MappedFile:
         """The map, for slices."""
         return (self._segment or self.segment).view
 
+    def ensure(self, position: int, length: int) -> None:
+        """Reads a part from the disk before it is looked at through the map for the first time.
+
+        Raises:
+            DiskError: the disk cannot read it; the map would end the process there.
+        """
+        if self._readable is None:
+            self._readable = set()
+        for group in range(position >> _GROUP_BITS, (position + length - 1 >> _GROUP_BITS) + 1):
+            if group not in self._readable:
+                start, end = group << _GROUP_BITS, min(group + 1 << _GROUP_BITS, self.size)
+                stopped = self.segment.readable_end(start, end)
+                if stopped < end:
+                    raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
+                self._readable.add(group)
+
     def allocate_to(self, position: int) -> None:
         """Allocates blocks beyond ``allocated`` until ``position`` is covered; bytes behind ``allocated`` are free.
 
@@ -143,11 +164,11 @@ class MappedFile:
 
     def _set_ranges(self, position: int) -> Iterator[tuple[int, int]]:
         """Pieces of at most ``ALLOCATION_STEP`` bytes that hold something else than zeros."""
-        view = self.segment.view
-        for first, last in self.segment.data_ranges(position):
+        segment = self.segment
+        for first, last in segment.data_ranges(position):
             for start in range(first, last, ALLOCATION_STEP):
                 end = min(start + ALLOCATION_STEP, last)
-                if bytes(view[start:end]) != _ZEROS[: end - start]:
+                if segment.read(start, end - start) != _ZEROS[: end - start]:
                     yield start, end
 
     def sync(self) -> None:
@@ -183,3 +204,19 @@ class MappedFile:
         for mapped in (segment, parked):
             if mapped is not None:
                 mapped.close()
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Makes damage of a file of what the disk cannot read.
+
+    Raises:
+        StoreDamagedError: it could not read a part.
+    """
+    try:
+        yield
+    except DiskError as error:
+        if error.operation != "read":
+            raise
+        advice = "restore the file from a copy, or start with --quarantine to serve around it"
+        raise StoreDamagedError(error.path, error.position, error.reason, advice) from error

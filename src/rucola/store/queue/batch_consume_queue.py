@@ -22,7 +22,7 @@ from rucola.formats.batch_consume_queue import (
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.placement import Placement
 from rucola.store.results import Boundary
@@ -64,10 +64,11 @@ class BatchConsumeQueue(ConsumeQueue):
         """
         self.files.load()
         self.counted = len(self.files.segments)
-        end = self._find_end()
-        self._synced = end * BATCH_UNIT_BYTES
-        self._end_at(end)
-        self.correct_min_offset()
+        with readable():
+            end = self._find_end()
+            self._synced = end * BATCH_UNIT_BYTES
+            self._end_at(end)
+            self.correct_min_offset()
         self.found_offset = self.max_offset
 
     def correct_min_offset(self) -> None:
@@ -222,7 +223,10 @@ class BatchConsumeQueue(ConsumeQueue):
         """The unit with that number; zeros where no segment is."""
         position = number * BATCH_UNIT_BYTES
         file = self.files.find(position)
-        return _NO_UNIT if file is None else decode_batch_unit(file.segment.view, position - file.start)
+        if file is None:
+            return _NO_UNIT
+        file.ensure(position - file.start, BATCH_UNIT_BYTES)
+        return decode_batch_unit(file.segment.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
         """Number of the unit whose record holds ``queue_offset``; the first one when all begin behind it."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, select_units
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
-from rucola.store.log.mapped_file import MappedFile
+from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.queue.placement import NOWHERE, Placement
 from rucola.store.results import Boundary
@@ -128,9 +128,10 @@ class ConsumeQueue:
         """
         self.files.load()
         self.counted = len(self.files.segments)
-        self.max_offset = self.found_offset = end = self._find_end()
-        self._synced = end * UNIT_BYTES
-        self.correct_min_offset()
+        with readable():
+            self.max_offset = self.found_offset = end = self._find_end()
+            self._synced = end * UNIT_BYTES
+            self.correct_min_offset()
 
     def _find_end(self) -> int:
         """Number behind the last unit that is an entry.
@@ -162,7 +163,10 @@ class ConsumeQueue:
         """Physical offset in a unit, -1 where no segment is."""
         position = number * self.unit_bytes
         file = self.files.find(position)
-        return -1 if file is None else _physical_offset(file.segment.buffer, position - file.start)[0]
+        if file is None:
+            return -1
+        file.ensure(position - file.start, self.unit_bytes)
+        return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
     def _set_end(self, number: int) -> int:
         """Number behind the last unit from ``number`` on that is not only zeros."""
@@ -201,7 +205,8 @@ class ConsumeQueue:
             if file is None:
                 break
             position = number * UNIT_BYTES - file.start
-            units = bytes(file.segment.view[position : min(position + len(_PREFILL), end * UNIT_BYTES - file.start)])
+            stop = min(position + len(_PREFILL), end * UNIT_BYTES - file.start, file.size)
+            units = file.segment.read(position, stop - position)
             # There may be very many of them.
             number += len(units) // UNIT_BYTES if units == _PREFILL[: len(units)] else 1
         return end
@@ -478,6 +483,7 @@ class ConsumeQueue:
         file = self.files.find(position)
         if file is None:
             return 0, 0, 0
+        file.ensure(position - file.start, UNIT_BYTES)
         return _unit(file.segment.buffer, position - file.start)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
@@ -506,6 +512,8 @@ class ConsumeQueue:
             return None
         start = file.start
         limit = min(self.max_offset * UNIT_BYTES, file.end) - start
+        if queue_offset < self.found_offset:
+            file.ensure(position - start, min(limit - (position - start), scan_bytes_max))
         return select_units(
             file.segment.buffer,
             position - start,

@@ -19,6 +19,7 @@ from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2, encode_message, wa
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
@@ -30,6 +31,7 @@ _ROLLBACK = 12
 _TOPIC = b"%"
 _HOST = bytes(8)
 _COPY_BYTES = 1 << 20
+_PAGE = 4096
 _MISSING_MAX = 64
 """More missing segments in a row are taken for a file with a name that is not its own."""
 
@@ -120,20 +122,21 @@ class LogMender:
         buffer = file.segment.buffer
         at = position + 4
         while at < file.size:
-            found = [place for magic in _MAGICS if (place := buffer.find(magic, at)) >= 0]
+            end = file.segment.readable_end(at, min(at + _COPY_BYTES, file.size))
+            found = [place for magic in _MAGICS if (place := buffer.find(magic, at, end)) >= 0]
             if not found:
-                return None
+                # A magic may lie across the border of two pieces; what cannot be read is passed over page by page.
+                at = max(end - 3, at + 1) if end == min(at + _COPY_BYTES, file.size) else end + _PAGE - end % _PAGE
+                if end == file.size:
+                    return None
+                continue
             if self._is_sound(file, min(found) - 4):
                 return min(found) - 4
             at = min(found) + 1
         return None
 
     def _is_sound(self, file: MappedFile, position: int) -> bool:
-        segment = file.segment
-        rows, _, _ = walk_records(
-            segment.buffer, segment.view, position, file.size, file.start, new_table(1), 1, crc32, CHECK_ALL
-        )
-        return rows == 1
+        return CheckedWalk(new_table(1)).walk(file, position, CHECK_ALL)[0] == 1
 
     def _sound_behind(self, offset: int) -> bool:
         return any(file.start >= offset and self._is_sound(file, 0) for file in self._log.queue.segments)
@@ -142,25 +145,24 @@ class LogMender:
         file = self._log.queue.find(gap.start)
         if file is not None:
             first, last = gap.start - file.start, gap.end - file.start
-            content = bytes(file.segment.view[first:last])
-            self._quarantine.keep(gap.start, content, gap.start, reason)
+            self._quarantine.keep(gap.start, _read_around(file, first, last), gap.start, reason)
             record = filler(last - first, gap.start, self._time_at(file, last))
             self._record(gap, reason)
-            file.segment.view[first:last] = record
+            # By a call: a page that cannot be read can be written as a whole.
+            file.segment.write(first, record)
             file.sync()
         else:
             self._record(gap, reason)
 
     def _end_segment(self, file: MappedFile, position: int, reason: str) -> None:
-        end = file.set_end(position)
-        if end > position:
-            self._quarantine.keep(
-                file.start + position, bytes(file.segment.view[position:end]), file.start + position, reason
-            )
+        content = _read_around(file, position, file.size).rstrip(b"\0")
+        if content:
+            self._quarantine.keep(file.start + position, content, file.start + position, reason)
         self._record(Gap(file.start + position, file.end), reason)
         # Blocks first: a store to a hole of a segment that came from elsewhere could end the process on a full disk.
         file.segment.allocate(position - position % 4096, BLANK.size + position % 4096)
-        file.zero(position)
+        if content:
+            file.segment.write(position, bytes(len(content)))
         write_blank(file.segment.buffer, position, file.size - position)
         file.sync()
 
@@ -173,6 +175,18 @@ class LogMender:
         segment, table = file.segment, new_table(1)
         walk_records(segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, 0)
         return table[RecordColumn.STORE_TIMESTAMP]
+
+
+def _read_around(file: MappedFile, first: int, last: int) -> bytes:
+    """Bytes ``first`` up to ``last`` of a segment, zeros for what the disk cannot read."""
+    content, at = bytearray(last - first), first
+    while at < last:
+        end = file.segment.readable_end(at, last)
+        for start in range(at, end, _COPY_BYTES):
+            stop = min(start + _COPY_BYTES, end)
+            content[start - first : stop - first] = file.segment.read(start, stop - start)
+        at = end + _PAGE - end % _PAGE if end < last else last
+    return bytes(content)
 
 
 def _copy(files: Files, source: str, target: str, length: int) -> None:

@@ -27,6 +27,7 @@ from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
 from rucola.store.index.index_audit import sound_files
+from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.placement import ALL_OFFSETS
@@ -38,6 +39,8 @@ from rucola.store.recovery.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
+_LOOK_BYTES = 8 << 20
+"""Longer records than this are rare."""
 _FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
 """What the reference takes off the times of its checkpoint before it relies on them."""
@@ -56,11 +59,13 @@ class LogEnd:
         physical_offset: behind the last good record.
         store_timestamp_ms: store time of that record, 0 when none was seen.
         problem: why it stopped where it stopped.
+        unreadable: there may be a record that the disk cannot read.
     """
 
     physical_offset: int
     store_timestamp_ms: int
     problem: str
+    unreadable: bool = False
 
 
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
@@ -74,24 +79,16 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
         is_entry: says whether the latter is so.
     """
     table, offset, timestamp_ms = new_table(ROWS_MAX), start, 0
+    walk = CheckedWalk(table)
     while (file := log.queue.find(offset)) is not None:
-        segment = file.segment
-        rows, position, stop = walk_records(
-            segment.buffer,
-            segment.view,
-            offset - file.start,
-            file.size,
-            file.start,
-            table,
-            ROWS_MAX,
-            crc32,
-            check,
-        )
+        rows, position, stop = walk.walk(file, offset - file.start, check)
         if rows:
             timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
         offset = file.start + position
+        if walk.unreadable:
+            return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True)
         if stop == WalkStop.TORN and check & CHECK_PHYSICAL_OFFSET and offset < trusted_to:
-            passed = _misplaced(log, file, position, check, is_entry)
+            passed = _misplaced(log, file, position, check, walk, is_entry)
             if passed is not None:
                 offset, timestamp_ms = passed
                 continue
@@ -105,14 +102,13 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 
 
 def _misplaced(
-    log: LogReader, file: MappedFile, position: int, check: int, is_entry: IsEntry | None
+    log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
 ) -> tuple[int, int] | None:
     """Physical offset behind a record that is right but for its own place, and its store time; None for no such."""
     segment, table, start = file.segment, new_table(1), file.start + position
+    limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))
     lenient = check & ~CHECK_PHYSICAL_OFFSET
-    rows, behind, _ = walk_records(
-        segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, lenient
-    )
+    rows, behind, _ = walk_records(segment.buffer, segment.view, position, limit, file.start, table, 1, crc32, lenient)
     if not rows:
         return None
     timestamp_ms = table[RecordColumn.STORE_TIMESTAMP]
@@ -120,7 +116,8 @@ def _misplaced(
     topic = log.topic_of(start, table)
     named = (topic, table[RecordColumn.QUEUE_ID], table[RecordColumn.QUEUE_OFFSET])
     place = (start, table[RecordColumn.RECORD_SIZE])
-    rows, _, stop = walk_records(segment.buffer, segment.view, behind, file.size, file.start, table, 1, crc32, check)
+    limit = walk.read_to(file, min(behind + _LOOK_BYTES, file.size))
+    rows, _, stop = walk_records(segment.buffer, segment.view, behind, limit, file.start, table, 1, crc32, check)
     if not rows and stop != WalkStop.BLANK and (is_entry is None or is_entry(*named) != place):
         return None
     event(
@@ -169,6 +166,7 @@ class Recovery:
         self._marks = marks
         self._watermark = watermark
         self._replay_from = replay_from
+        self._scanned_from = 0
 
     def find_end(self) -> LogEnd:
         """The end of the log; changes nothing.
@@ -196,7 +194,7 @@ class Recovery:
                 self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
-                torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
+                torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)  # readable: the scan before came this far
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
         self.trusted = (
@@ -216,7 +214,43 @@ class Recovery:
         return end
 
     def _scan(self, start: int, check: int, trusted_to: int) -> LogEnd:
-        return scan(self._log, start, check, trusted_to, self._queues.factory.raw_unit)
+        end = scan(self._log, start, check, trusted_to, self._queues.factory.raw_unit)
+        if end.unreadable:
+            self._refuse(end, "it may be there")
+        self._scanned_from = start
+        return end
+
+    def _check_readable(self, start: int, end: int) -> None:
+        """What is dispatched is looked at through the map, and was not searched for the end of the log."""
+        for file in self._log.queue.segments:
+            first, last = max(start, file.start), min(end, file.end)
+            if first < last:
+                position = file.segment.readable_end(first - file.start, last - file.start)
+                if position < last - file.start:
+                    raise StoreDamagedError(file.path, position, "the disk cannot read it", _ADVICE)
+
+    def find_unreadable(self) -> None:
+        """Reads all files of queues and index, which a start does not do otherwise.
+
+        Raises:
+            StoreDamagedError: the disk cannot read a part of one.
+        """
+        paths = [path for path in self._queues.directories() if path.rpartition("/")[2].isdigit()]
+        if self._index is not None:
+            paths.append(self._index.path)
+        for directory in paths:
+            for name, size in self._files.list_sizes(directory).items():
+                if size:
+                    self._read_through(f"{directory}/{name}", size)
+
+    def _read_through(self, path: str, size: int) -> None:
+        segment = self._files.open_segment(path, size, writable=False)
+        try:
+            for start, end in segment.data_ranges(0):
+                if (position := segment.readable_end(start, end)) < end:
+                    raise StoreDamagedError(path, position, "the disk cannot read it", _ADVICE)
+        finally:
+            segment.close()
 
     def mend(self, error: StoreDamagedError) -> None:
         """Takes the damage that ``find_end`` was refused for out of the way; the search may be made again.
@@ -229,7 +263,12 @@ class Recovery:
         start = segment_start(name)
         if directory.rpartition("/")[2].isdigit() and directory in queues.directories():
             self._quarantine.move(directory, "-".join(directory.rsplit("/", 3)[1:]), error.problem)
+            queues.close()
             queues.load()
+        elif self._index is not None and directory == self._index.path:
+            self._index.close()
+            self._quarantine.move(directory, "index", error.problem)
+            self._index.load()
         elif error.path in log.paths or (directory in log.paths and start is not None):
             offset = error.position if start is None else start + error.position
             durable_to = 0 if self._watermark is None else self._watermark.flushed_offset
@@ -277,6 +316,7 @@ class Recovery:
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
             self._index.sync_when_full = True
+        self._check_readable(self._dispatcher.position, min(self._scanned_from, physical_end))
         if not self.trusted:
             self._dispatcher.screen = QueueScreen(self._queues.factory)
         count = self._dispatcher.dispatch(physical_end, queues_from, index_from)
@@ -318,6 +358,8 @@ class Recovery:
         watermark = self._watermark
         if watermark is not None:
             return self._index.drop(end, self.unclean, watermark.queues_offset)
+        for file in self._index.files:
+            self._read_through(file.path, self._files.size(file.path))
         sound = sound_files(self._index.files, self._log)
         # Full index files that end at this store time or before were synced.
         synced_ms = self._marks.read_checkpoint().index_msg_timestamp_ms
@@ -336,10 +378,7 @@ class Recovery:
         table = new_table(1)
         for file in self._log.queue.segments:
             if file.start > end.physical_offset:
-                segment = file.segment
-                rows, _, _ = walk_records(
-                    segment.buffer, segment.view, 0, file.size, file.start, table, 1, crc32, CHECK_ALL
-                )
+                rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_ALL)
                 if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
                     self._refuse(end, f"the log goes on in {file.path}")
 
@@ -354,11 +393,11 @@ class Recovery:
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
         """Keeps what is cut away in ``quarantine/``: it may hold messages whose sender was not answered."""
         stop = file.set_end(position)
-        view = file.segment.view[position:stop]
-        blank = len(view) >= BLANK.size and BLANK.unpack(view)[1] == MAGIC_BLANK
+        content = file.segment.read(position, stop - position)
+        blank = len(content) >= BLANK.size and BLANK.unpack(content)[1] == MAGIC_BLANK
         if stop == position or blank:
             return
-        self._quarantine.keep(file.start + position, bytes(view), end.physical_offset, end.problem)
+        self._quarantine.keep(file.start + position, content, end.physical_offset, end.problem)
 
     def _sync_directories(self) -> None:
         """What was created by a process that was killed before it could sync the directory is there for certain."""

@@ -1,0 +1,67 @@
+"""Walks records of segments that came from a disk which may not be able to read them.
+
+A load through a map of a sector that cannot be read ends the process. So a part is read before the walk comes to it.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.common.columns import ROW_WIDTH, WalkStop
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.store.log.mapped_file import MappedFile
+
+_AHEAD_BYTES = 256 * 1024
+_HEAD_BYTES = 8
+
+
+class CheckedWalk:
+    """See the module. Goes forward in one segment after the other.
+
+    Attributes:
+        table: the rows of the last call.
+        unreadable: the last call stopped at a record which the disk cannot read.
+    """
+
+    def __init__(self, table: array[int]) -> None:
+        self.table = table
+        self.unreadable = False
+        self._file: MappedFile | None = None
+        self._end = 0
+        self._bad = False
+
+    def walk(self, file: MappedFile, position: int, check: int) -> tuple[int, int, int]:
+        """As ``walk_records``, from ``position`` of the segment on; it may stop anywhere between two records."""
+        if file is not self._file or position > self._end:
+            self._file, self._end, self._bad = file, position, False
+        segment, rows_max = file.segment, len(self.table) // ROW_WIDTH
+        while True:
+            rows, behind, stop = walk_records(
+                segment.buffer, segment.view, position, self._end, file.start, self.table, rows_max, crc32, check
+            )
+            wanting = not rows and stop in (WalkStop.TORN, WalkStop.LIMIT) and self._is_cut(file, position)
+            self.unreadable = wanting and self._bad
+            if rows and stop in (WalkStop.TORN, WalkStop.LIMIT):
+                return rows, behind, WalkStop.TABLE_FULL
+            if not wanting or self._bad or self._end == file.size:
+                return rows, behind, WalkStop.TORN if wanting and stop == WalkStop.LIMIT and self._bad else stop
+            self._read_on(file, _AHEAD_BYTES)
+
+    def read_to(self, file: MappedFile, end: int) -> int:
+        """Reads up to ``end`` of the segment that is walked; where it can be looked at to."""
+        if end > self._end and not self._bad:
+            self._read_on(file, end - self._end)
+        return self._end
+
+    def _is_cut(self, file: MappedFile, position: int) -> bool:
+        """Whether the record at ``position`` may go on behind what was read."""
+        left = self._end - position
+        if left < _HEAD_BYTES:
+            return True
+        return int.from_bytes(file.segment.view[position : position + 4], "big", signed=True) > left
+
+    def _read_on(self, file: MappedFile, length: int) -> None:
+        target = min(self._end + length, file.size)
+        self._end, wanted = file.segment.readable_end(self._end, target), target
+        self._bad = self._end < wanted

@@ -1,0 +1,184 @@
+"""A sector that the disk cannot read: the start refuses with its place or serves around it, and is never killed.
+
+A file that gets shorter under its map behaves as such a sector does: a load through the map is SIGBUS, a call fails.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.store.stores import fill, opened, snapshot
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files, MappedSegment
+from rucola.store.results import GetMessageStatus
+
+COUNT = 600
+T = b"T0"
+_PAGE = 4096
+SCRIPT = """
+import json, os, sys
+from rucola.errors import DiskError, StoreDamagedError
+from rucola.runtime.files import Files
+from tests.unit.store.stores import message, opened, read
+path, part, position, quarantine = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1"
+
+class Short(Files):
+    def open_segment(self, name, size=None, writable=True):
+        segment = super().open_segment(name, size, writable)
+        if part in name and "/quarantine/" not in name:
+            os.truncate(name, position)
+        return segment
+
+try:
+    store = opened(path, Short(), quarantine=quarantine)
+except (DiskError, StoreDamagedError) as error:
+    print(json.dumps({"refused": str(error), "path": error.path, "position": error.position}))
+    raise SystemExit
+print(json.dumps({str(name): store.max_queue_offset(*name) for name in store.queue_names()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that was killed: a start looks at all of it."""
+    path = tmp_path_factory.mktemp("image")
+    store = opened(path / "live")
+    fill(store, COUNT, topics=1, queues=1)
+    snapshot(path / "live", path / "store")
+    store.shutdown()
+    (path / "store" / "rucola-watermark").unlink()
+    return path / "store"
+
+
+@pytest.mark.parametrize(
+    ("part", "position"),
+    [(f"commitlog/{0:020d}", 3 * _PAGE), ("consumequeue/T0/0/", 0), ("/index/", 0)],
+)
+def test_a_start_refuses_with_the_place_and_is_not_killed(
+    part: str, position: int, image: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    snapshot(image, path)
+    command = [sys.executable, "-c", SCRIPT, str(path), part, str(position), "0"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[3]
+    )
+    assert done.returncode != -signal.SIGBUS
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert part in answer["path"]
+    assert f"position {answer['position']}" in answer["refused"]
+    assert answer["position"] <= position
+
+
+class BadPage(Files):
+    """The page at ``position`` of the first file whose path has ``part`` in it cannot be read, until it is written."""
+
+    def __init__(self, part: str, position: int) -> None:
+        self.part, self.position, self.asked, self.inode = part, position, 0, 0
+
+    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        segment = super().open_segment(path, size, writable)
+        if self.part in path and "/quarantine/" not in path:
+            inode = Path(path).stat().st_ino
+            self.inode = self.inode or inode
+            if self.inode == inode:
+                segment.__class__ = BadSegment
+        return segment
+
+
+class BadSegment(MappedSegment):
+    """See ``BadPage``."""
+
+    def readable_end(self, position: int, end: int) -> int:
+        files = self._files
+        assert isinstance(files, BadPage)
+        bad = files.position
+        if bad >= 0 and position < bad + _PAGE and bad < end:
+            files.asked += 1
+            return max(position, bad)
+        return super().readable_end(position, end)
+
+    def write(self, position: int, content: bytes | memoryview) -> None:
+        files = self._files
+        assert isinstance(files, BadPage)
+        if position <= files.position and files.position + _PAGE <= position + len(content):
+            files.position = -1
+        super().write(position, content)
+
+
+@pytest.mark.parametrize(
+    ("part", "position"),
+    [
+        (f"commitlog/{0:020d}", 3 * _PAGE),
+        (f"commitlog/{0:020d}", 0),
+        (f"consumequeue/T0/0/{2000:020d}", 0),
+        ("/index/", 0),
+    ],
+)
+def test_quarantine_serves_around_it(part: str, position: int, image: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    snapshot(image, path)
+    with pytest.raises(StoreDamagedError) as caught:
+        opened(path, BadPage(part, position))
+    assert part in caught.value.path
+    assert caught.value.position <= position
+    bad = BadPage(part, position)
+    store = opened(path, bad, quarantine=True)
+    assert bad.asked
+    assert store.max_queue_offset(T, 0) == COUNT
+    found, at = 0, store.min_queue_offset(T, 0)
+    while at < COUNT:
+        result = store.get_message(T, 0, at, 32, 1 << 20)
+        found += result.message_count
+        at = result.next_offset
+    # Records are of 250 bytes on average.
+    assert found == COUNT if "commitlog" not in part else COUNT - 40 < found < COUNT - 10
+    store.shutdown()
+    again = opened(path)
+    assert again.max_queue_offset(T, 0) == COUNT
+    again.shutdown()
+
+
+def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    """A clean start does not look at them; the pull does."""
+    store = opened(tmp_path, mapped_file_size_consume_queue=200_000)
+    fill(store, 4000, topics=1, queues=1)
+    store.shutdown()
+    bad = BadPage("consumequeue/T0/0/", 8 * _PAGE)
+    bad.position = -1
+    store = opened(tmp_path, bad, mapped_file_size_consume_queue=200_000)
+    assert store.max_queue_offset(T, 0) == 4000
+    file = store._queues.get(T, 0).files.segments[0]
+    file._readable = None
+    bad.position = 8 * _PAGE
+    first, behind = 8 * _PAGE // 20, 9 * _PAGE // 20 + 1
+    result = store.get_message(T, 0, first, 32, 1 << 20)
+    assert result.status is GetMessageStatus.MESSAGE_WAS_REMOVING
+    assert result.next_offset == behind
+    bad.position = -1
+    assert store.get_message(T, 0, behind, 32, 1 << 20).message_count == 32
+    store.shutdown()
+
+
+def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    fill(store, 20, topics=1, queues=1)
+    index = store._index
+    assert index is not None
+    file = index.files[-1]._file
+    file._readable = None
+    files = BadPage("/index/", 0)
+    file.segment.__class__ = BadSegment
+    file.segment._files = files
+    result = store.query_by_key(T, b"key-3")
+    assert (result.views, result.partial) == ([], True)
+    files.position = -1
+    assert len(store.query_by_key(T, b"key-3").views) == 1
+    store.shutdown()
