@@ -60,8 +60,11 @@ class MessageEncoder:
         Raises:
             ClientError: it cannot be sent as it is.
         """
-        body = self._checked_body(message)
-        properties = message.properties
+        if message.topic not in self._topics:
+            self.check_topic(message.topic)
+        body, properties = message.body, message.properties
+        if type(body) is not bytes or not 0 < len(body) <= self._config.max_message_size or message.flag:
+            body = self._checked_body(message)
         if _UNIQ_KEY not in properties:
             properties[_UNIQ_KEY] = self._unique_ids.next()
         return batch_member(body, message.flag, properties)

@@ -27,9 +27,9 @@ Outcome = SendResult | RucolaError | None
 class _Batch:
     """Messages of one topic that will go together."""
 
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.messages: list[Message] = []
+    def __init__(self, number: int = 0, message: Message | None = None) -> None:
+        self.numbers = [] if message is None else [number]
+        self.messages = [] if message is None else [message]
         self.members: list[bytes] = []
         self.size = 0
 
@@ -73,7 +73,9 @@ class ManyMessages:
         """
         try:
             for message in messages:
-                await self._take(message)
+                full = self._take(message)
+                if full is not None:
+                    await self._send(full)
             for batch in self._open.values():
                 await self._send(batch)
             for future, batch in self._sent:
@@ -87,37 +89,37 @@ class ManyMessages:
             raise SendManyError(list(self._outcomes))
         return results
 
-    async def _take(self, message: Message) -> None:
+    def _take(self, message: Message) -> _Batch | None:
+        """Put ``message`` into its batch; a batch that is to be sent now, if there is one."""
         number = len(self._outcomes)
         self._outcomes.append(None)
         try:
-            self._encoder.check_topic(message.topic)
-            alone = self._goes_alone(message)
-            member = b"" if alone else self._encoder.batch_member(message)
+            if self._goes_alone(message):
+                return _Batch(number, message)
+            member = self._encoder.batch_member(message)
         except RucolaError as error:
             self._outcomes[number] = error
-            return
-        if alone:
-            batch = _Batch()
-        else:
-            key = message.topic, message.wait_store_ok
-            batch = self._open.setdefault(key, _Batch())
-            if batch.members and batch.size + len(member) > self._batch_bytes_max:
-                await self._send(batch)
-                batch = self._open[key] = _Batch()
+            return None
+        wait = message.properties.get(message_const.WAIT)
+        key = message.topic, wait is None or message.wait_store_ok
+        batch = self._open.get(key)
+        full = None
+        if batch is not None and (
+            batch.size + len(member) > self._batch_bytes_max or len(batch.members) >= _MESSAGES_MAX
+        ):
+            full, batch = batch, None
+        if batch is None:
+            batch = self._open[key] = _Batch()
         batch.numbers.append(number)
         batch.messages.append(message)
         batch.members.append(member)
         batch.size += len(member)
-        if alone:
-            await self._send(batch)
-        elif len(batch.members) >= _MESSAGES_MAX:
-            del self._open[key]
-            await self._send(batch)
+        return full
 
     def _goes_alone(self, message: Message) -> bool:
         return (
-            len(message.body) > self._body_bytes_max
+            type(message.body) is not bytes
+            or len(message.body) > self._body_bytes_max
             or not _ALONE.isdisjoint(message.properties)
             or is_retry_topic(message.topic)
         )
@@ -145,11 +147,15 @@ class ManyMessages:
             return
         offset_ids = result.offset_msg_id.split(",")
         each = len(offset_ids) == len(batch.messages)  # a topic whose queues hold batches has one record for them all
-        for place, (number, message) in enumerate(zip(batch.numbers, batch.messages, strict=True)):
-            self._outcomes[number] = result._replace(
-                msg_id=message.uniq_key or "",
-                offset_msg_id=offset_ids[place] if each else result.offset_msg_id,
-                queue_offset=result.queue_offset + place,
+        status, _, offset_id, queue, queue_offset, transaction_id, _ = result
+        for place, number in enumerate(batch.numbers):
+            self._outcomes[number] = SendResult(
+                status,
+                batch.messages[place].properties[message_const.UNIQ_KEY],
+                offset_ids[place] if each else offset_id,
+                queue,
+                queue_offset + place,
+                transaction_id,
             )
 
     def _failed(self, batch: _Batch, error: RucolaError) -> None:

@@ -131,6 +131,9 @@ def test_partial_failures_are_told_for_each_message(run, broker):
                 with pytest.raises(SendManyError) as caught:
                     await producer.send_many(messages[5:7])
                 assert caught.value.retriable
+                with pytest.raises(SendManyError, match=r"1 of 2 messages failed; .* bytes, not int"):
+                    await producer.send_many([Message("T", 5), Message("T", bytearray(b"z"))])
+                assert one.stored[-1][1] == b"z"
                 with pytest.raises(ClientError, match="timeout_ms must be at least 1"):
                     await producer.send_many(messages, timeout_ms=0)
                 assert producer.in_flight == 0
