@@ -49,10 +49,7 @@ class FlushWaiters:
 
     def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
         """Keep ``answers`` until all below ``end_physical_offset`` is on disk, and those before them have left."""
-        waiting = self._waiting
-        if waiting and waiting[-1][0] > end_physical_offset:
-            end_physical_offset = waiting[-1][0]
-        waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
+        self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
         channel.owe(len(answers))
         if not self._timer_runs:
             self._timer_runs = True

@@ -214,6 +214,19 @@ def test_a_longer_invisible_time_keeps_a_waiting_pop_in_order_until_it_is_over(b
     assert len(broker.broker.services.pops.get()._locks) == 0
 
 
+def test_a_blocked_queue_has_one_timer_however_often_its_time_changes(broker: SteppedBroker) -> None:
+    sent(broker, 1)
+    first = pop_in_order(broker, "a", invisible_ms=60_000)
+    waiting = pop_in_order(broker, "b", 50_000)
+    broker.passes(STEP_MS)
+    before = len([call for call in broker.loop._calls if not call.cancelled])
+    for number in range(20):
+        hide(broker, first, 0, 40_000 - number)
+    broker.passes(STEP_MS)
+    assert len([call for call in broker.loop._calls if not call.cancelled]) <= before
+    assert waiting.answer is None
+
+
 def test_whoever_waits_longer_is_woken_by_the_end_of_the_next_pop(broker: SteppedBroker) -> None:
     sent(broker, 1)
     pop_in_order(broker, "a", invisible_ms=1000)

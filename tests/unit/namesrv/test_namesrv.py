@@ -174,3 +174,32 @@ def test_a_taken_port_is_told():
             assert caught.value.__cause__.errno == errno.EADDRINUSE
 
     asyncio.run(scene())
+
+
+def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
+    """It was the last one: brokers that are gone stayed in the routes for good."""
+
+    async def scene() -> None:
+        server = NameServer(NamesrvConfig(listen_port=0, scan_not_active_broker_interval_ms=10))
+        await server.start()
+        looks, scan = [], server.routes.scan
+
+        def first_one_fails() -> list[str]:
+            looks.append(scan())
+            if len(looks) == 1:
+                raise ValueError("a defect")
+            return looks[-1]
+
+        monkeypatch.setattr(server.routes, "scan", first_one_fails)
+        try:
+            async with asyncio.timeout(30):
+                while len(looks) < 2:
+                    await asyncio.sleep(0.001)
+            assert server.supervisor.failures["search for lost brokers"] == 1
+        finally:
+            await server.shutdown()
+        count = len(looks)
+        await asyncio.sleep(0.03)
+        assert len(looks) == count
+
+    asyncio.run(scene())
