@@ -24,6 +24,7 @@ from rucola.protocol.signature import ACCESS_KEY
 from rucola.remoting.channel import Channel
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
+from rucola.runtime.supervision import PeriodicWork, Supervisor
 
 _OWN_BROKERS = "rucola-up"
 
@@ -82,11 +83,12 @@ class AccountFiles:
         """The accounts now."""
         return self._manager.snapshot
 
-    async def reload_periodically(self) -> None:
-        """Take changed files; reading and parsing happen in a thread."""
-        while True:
-            await asyncio.sleep(RELOAD_INTERVAL_S)
-            await asyncio.to_thread(self._manager.reload)
+    def watch(self, supervisor: Supervisor) -> PeriodicWork:
+        """Take changed files from now on; reading and parsing happen in a thread."""
+        loop = asyncio.get_running_loop()
+        return supervisor.every(
+            "reload of accounts", lambda: RELOAD_INTERVAL_S, lambda: asyncio.to_thread(self._manager.reload), loop
+        )
 
 
 def own_brokers() -> Account:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
@@ -10,6 +9,7 @@ from rucola.common.options import ConfigProblems, options_of, parse_options, unk
 from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.clock import SystemClock
+from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
     from rucola.cli.namesrv_access import AccountFiles
@@ -32,18 +32,18 @@ class NamesrvServer:
             self._accounts = AccountFiles(config.rocketmq_home, config.insecure, clock)
             judge = NamesrvAccess(self._accounts.snapshot, clock, config.insecure).judge
         self.server = NameServer(config, judge=judge)
-        self._reload: asyncio.Task[None] | None = None
+        self._reload: PeriodicWork | None = None
 
     async def start(self) -> None:
         """Raises what ``NameServer.start`` raises."""
         await self.server.start()
         if self._accounts is not None:
-            self._reload = asyncio.create_task(self._accounts.reload_periodically())
+            self._reload = self._accounts.watch(self.server.supervisor)
 
     async def stop(self) -> None:
         """Stop it."""
         if self._reload is not None:
-            self._reload.cancel()
+            await self._reload.stop()
         await self.server.shutdown()
 
 

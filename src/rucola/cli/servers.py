@@ -5,7 +5,6 @@ Every port is taken before the store is opened: a start that finds a port taken 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.runtime.supervision import PeriodicWork
 
 if TYPE_CHECKING:
     from rucola.broker.acl.permission import AclSnapshot
@@ -85,7 +85,7 @@ class UpServers:
         host = self._config.bind_address
         self._access: NamesrvAccess | None = None
         self._account_files: AccountFiles | None = None
-        self._reload: asyncio.Task[None] | None = None
+        self._reload: PeriodicWork | None = None
         if self._config.guarded:
             self._guard_namesrv()
         self._namesrv = NameServer(
@@ -133,7 +133,7 @@ class UpServers:
         try:
             await self._namesrv.start()
             if self._account_files is not None:
-                self._reload = asyncio.create_task(self._account_files.reload_periodically())
+                self._reload = self._account_files.watch(self._namesrv.supervisor)
             start = self._start_broker if self._brokers_wanted == 1 else self._start_processes
             store, brokers = await start(_reachable(self._namesrv.address))
         except BaseException:
@@ -175,7 +175,7 @@ class UpServers:
     async def stop(self) -> None:
         """Stop everything, the brokers before the name server."""
         if self._reload is not None:
-            self._reload.cancel()
+            await self._reload.stop()
         await self._http.stop()
         if self._broker is not None:
             await self._broker.shutdown()

@@ -167,6 +167,7 @@ class RemotingServer:
                     lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
                     options.tls,
                     self._log,
+                    self._supervisor,
                 )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:

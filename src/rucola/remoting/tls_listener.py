@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rucola.runtime.supervision import Supervisor
+
 _TLS_HANDSHAKE = 0x16
 HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKES_MAX = 32
@@ -37,6 +39,7 @@ class TlsListener:
         listening: a listening socket; closed with this object.
         protocol: makes the protocol of a connection.
         tls: certificate and mode.
+        supervisor: hears of defects, which do not end it.
         failed: called with peer and reason for connections that ended in the handshake.
     """
 
@@ -46,12 +49,14 @@ class TlsListener:
         protocol: Callable[[], asyncio.BaseProtocol],
         tls: ServerTls,
         failed: Callable[[str, str], None],
+        supervisor: Supervisor,
     ) -> None:
         listening.setblocking(False)
         self._listening = listening
         self._protocol = protocol
         self._tls = tls
         self._failed = failed
+        self._supervisor = supervisor
         self._loop = asyncio.get_running_loop()
         self._shaking: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,20 +77,25 @@ class TlsListener:
     async def _accept(self) -> None:
         while True:
             try:
-                accepted, peer = await self._loop.sock_accept(self._listening)
-            except OSError as error:
+                await self._accept_one()
+            except OSError as error:  # else the peer was gone before it was accepted
                 if error.errno in _OUT_OF_FILES:
                     await asyncio.sleep(_PAUSE_S)
-                continue  # the peer was gone before it was accepted
-            host = str(peer[0])
-            if self._shaking[host] >= HANDSHAKES_MAX:
-                accepted.close()
-                self._failed(host, f"more than {HANDSHAKES_MAX} handshakes at a time")
-                continue
-            self._shaking[host] += 1
-            task = self._loop.create_task(self._open(accepted, host))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            except Exception as error:  # noqa: BLE001 - a defect costs one connection, not all to come
+                self._supervisor.failed("acceptance of connections", error)
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _accept_one(self) -> None:
+        accepted, peer = await self._loop.sock_accept(self._listening)
+        host = str(peer[0])
+        if self._shaking[host] >= HANDSHAKES_MAX:
+            accepted.close()
+            self._failed(host, f"more than {HANDSHAKES_MAX} handshakes at a time")
+            return
+        self._shaking[host] += 1
+        task = self._loop.create_task(self._open(accepted, host))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _open(self, accepted: socket.socket, host: str) -> None:
         opened = False
