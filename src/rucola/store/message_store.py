@@ -181,7 +181,6 @@ class MessageStore:
         """
         if self._retention.waiting:
             self._retention.hand_over()
-            self._dispatcher.publish()
         try:
             count = self._dispatcher.dispatch(self.confirm_offset)
         except DiskFullError as error:

@@ -133,7 +133,7 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keeper's thread works on the descriptor meanwhile."""
-    store = opened(tmp_path)
+    store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     reached, go_on = threading.Event(), threading.Event()
     sync = ConsumeQueue.sync
