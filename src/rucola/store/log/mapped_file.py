@@ -128,10 +128,13 @@ class MappedFile:
         for group in range(position >> _GROUP_BITS, (position + length - 1 >> _GROUP_BITS) + 1):
             if group not in self._readable:
                 start, end = group << _GROUP_BITS, min(group + 1 << _GROUP_BITS, self.size)
-                stopped = self.segment.readable_end(start, end)
-                if stopped < end:
-                    raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
+                self._read_once(start, end)
                 self._readable.add(group)
+
+    def _read_once(self, start: int, end: int) -> None:
+        stopped = self.segment.readable_end(start, end)
+        if stopped < end:
+            raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
 
     def allocate_to(self, position: int) -> None:
         """Allocates blocks beyond ``allocated`` until ``position`` is covered; bytes behind ``allocated`` are free.
@@ -168,7 +171,8 @@ class MappedFile:
         for first, last in segment.data_ranges(position):
             for start in range(first, last, ALLOCATION_STEP):
                 end = min(start + ALLOCATION_STEP, last)
-                if segment.read(start, end - start) != _ZEROS[: end - start]:
+                self._read_once(start, end)
+                if bytes(segment.view[start:end]) != _ZEROS[: end - start]:
                     yield start, end
 
     def sync(self) -> None:

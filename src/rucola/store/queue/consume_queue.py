@@ -206,7 +206,8 @@ class ConsumeQueue:
                 break
             position = number * UNIT_BYTES - file.start
             stop = min(position + len(_PREFILL), end * UNIT_BYTES - file.start, file.size)
-            units = file.segment.read(position, stop - position)
+            file.ensure(position, stop - position)
+            units = bytes(file.segment.view[position:stop])
             # There may be very many of them.
             number += len(units) // UNIT_BYTES if units == _PREFILL[: len(units)] else 1
         return end
