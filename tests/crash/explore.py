@@ -13,9 +13,11 @@ import argparse
 import logging
 import sys
 import time
+from functools import partial
 from random import Random
 
 from tests.crash.faults import FAULTS, FULL_DISK, calls, plan
+from tests.crash.jobs import Round, Tally, default_jobs, explore_rows
 from tests.crash.workloads import CONFIGS, WORKLOADS
 
 from rucola.store.config import MessageStoreConfig
@@ -24,13 +26,14 @@ from rucola.testing.fault_plan import FaultPlan
 
 SAMPLE = 8
 COMPOUND_EVERY = 250
-FAULTS_PER_ROUND = 6
-COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>7} {:>8}"
+FAULTS_PER_ROUND = 4
+COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}"
+_STATES_AT = 1
 
 
 def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple[CrashExplorer, int]:
     """Power cuts at every step of the workload, then a few of each fault; the explorer and the faults done."""
-    explorer = CrashExplorer(config, seed, SAMPLE, COMPOUND_EVERY)
+    explorer = CrashExplorer(config, seed, SAMPLE, COMPOUND_EVERY, interleaved=True)
     explorer.run(WORKLOADS[workload])
     random = Random(seed)
     points = range(1, calls(workload, config, seed) + 1)
@@ -43,41 +46,52 @@ def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple
     return explorer, done
 
 
+def _round(first_seed: int, row: tuple[str, str], number: int) -> Round:
+    """In a process of its own."""
+    logging.disable(logging.CRITICAL)
+    begin = time.process_time()
+    try:
+        explorer, faults = explore_round(row[0], CONFIGS[row[1]], first_seed + number)
+    except Violation as violation:
+        return Round((), str(violation))
+    counts = explorer.counts
+    seen = counts.steps, counts.states, counts.compound, counts.switches, faults
+    return Round(seen, seconds=time.process_time() - begin)
+
+
+def _tell(row: tuple[str, str], tally: Tally) -> None:
+    print(COLUMNS.format(*row, tally.rounds, *tally.counts, f"{tally.seconds:.1f}"), flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.explore", description="Explores crash states.")
     parser.add_argument("--states", type=int, default=100_000, help="least number of states, over all workloads")
     parser.add_argument("--seed", type=int, default=1, help="of the first round of each workload")
     parser.add_argument("--workload", choices=WORKLOADS, help="only this one")
     parser.add_argument("--flush", choices=CONFIGS, help="only this way to write the log")
+    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes; the outcome is the same for all")
     options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
     names = [options.workload] if options.workload else list(WORKLOADS)
-    flushes = [options.flush] if options.flush else list(CONFIGS)
-    share = -(-options.states // (len(names) * len(flushes)))
-    print(f"crash explorer: seed {options.seed}, at least {options.states} states")
-    print(COLUMNS.format("workload", "flush", "rounds", "steps", "states", "compound", "faults", "seconds"))
-    sums = [0] * 5
-    for name in names:
-        for flush in flushes:
-            row, begin = [0] * 5, time.perf_counter()
-            while row[2] < share:
-                seed = options.seed + row[0]
-                try:
-                    explorer, faults = explore_round(name, CONFIGS[flush], seed)
-                except Violation as violation:
-                    print(f"VIOLATION in {name}, {flush}: {violation}")
-                    command = (
-                        f"python -m tests.crash.explore --workload {name} --flush {flush} --seed {seed} --states 1"
-                    )
-                    print(f"again: {command}")
-                    return 1
-                counts = explorer.counts
-                for at, more in enumerate((1, counts.steps, counts.states, counts.compound, faults)):
-                    row[at] += more
-            print(COLUMNS.format(name, flush, *row, f"{time.perf_counter() - begin:.1f}"), flush=True)
-            sums = [left + right for left, right in zip(sums, row, strict=True)]
-    print(COLUMNS.format("all", "", *sums, ""))
-    print("no violation")
+    rows = [(name, flush) for name in names for flush in ([options.flush] if options.flush else CONFIGS)]
+    print(f"crash explorer: seed {options.seed}, at least {options.states} states, {options.jobs} processes")
+    columns = ("workload", "flush", "rounds", "steps", "states", "compound", "switches", "faults", "cpu s")
+    print(COLUMNS.format(*columns), flush=True)
+    begin, sums = time.perf_counter(), Tally(0, _STATES_AT)
+
+    def on_row(row: tuple[str, str], tally: Tally) -> None:
+        _tell(row, tally)
+        sums.add(tally)
+
+    explore = partial(_round, options.seed)
+    broken = explore_rows(rows, explore, -(-options.states // len(rows)), _STATES_AT, options.jobs, on_row)
+    if broken is not None and broken[1].violation is not None:
+        (name, flush), (number, violation) = broken[0], broken[1].violation
+        print(f"VIOLATION in {name}, {flush}: {violation}")
+        again = f"--workload {name} --flush {flush} --seed {options.seed + number} --states 1"
+        print(f"again: python -m tests.crash.explore {again}")
+        return 1
+    _tell(("all", ""), sums)
+    print(f"no violation, {sums.counts[_STATES_AT] / (time.perf_counter() - begin):.0f} states a second")
     return 0
 
 

@@ -26,7 +26,7 @@ from rucola.testing.store_life import (
 )
 from rucola.testing.store_model import Mismatch, StoreModel
 
-CHANCES = (0.03, 0.1, 0.3)
+CHANCES = (0.0, 0.03, 0.1, 0.3)
 """Of another thread to go on at a call to the system: one of them for each process."""
 
 Workload = Callable[[StoreLife, Random], None]
@@ -44,11 +44,13 @@ class Counts:
         steps: calls to the disk at which power failed.
         states: different contents of the disk that were recovered.
         compound: those of them that were left by a crash of a recovery, or soon after one.
+        switches: how often one thread stood still and another went on.
     """
 
     steps: int = 0
     states: int = 0
     compound: int = 0
+    switches: int = 0
 
 
 class CrashExplorer:
@@ -112,7 +114,10 @@ class CrashExplorer:
     def _interleave(self) -> Interleaver | None:
         if self._threads is None:
             return None
-        return Interleaver(Random(self._threads.getrandbits(32)), self._threads.choice(CHANCES))
+        return Interleaver(Random(self._threads.getrandbits(32)), self._threads.choice(CHANCES), self._switched)
+
+    def _switched(self) -> None:
+        self.counts.switches += 1
 
     def watch(self, life: StoreLife) -> None:
         """Lets power fail at each step of ``life`` from now on."""
@@ -144,6 +149,7 @@ class CrashExplorer:
                 raise Mismatch(f"log ends at {end}, yet messages up to {model.acked_end} were acknowledged")
             return
         life = StoreLife(SimulatedDisk.of(state.image), self._config, model, self._prepare)
+        life.disk.versions = False
         life.load()
         recovered = check_recovered(life)
         aside = quarantine(life.disk)

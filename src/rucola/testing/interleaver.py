@@ -44,20 +44,22 @@ class Interleaver:
     """The threads of one process; the one that makes it is the first of them.
 
     Attributes:
-        switches: how often another thread went on.
         open_to_start: says which work may begin by itself now: name and what to call.
 
     Args:
         random: makes all choices.
         chance: of another thread to go on, at each call to the system.
+        on_switch: called whenever another one goes on.
         starts_max: so many pieces of work begin by themselves.
     """
 
-    def __init__(self, random: Random, chance: float, starts_max: int = 40) -> None:
-        self.switches = 0
+    def __init__(
+        self, random: Random, chance: float, on_switch: Callable[[], None] | None = None, starts_max: int = 40
+    ) -> None:
         self.open_to_start: Callable[[], list[Callable[[], Task]]] = list
         self._random = random
         self._chance = chance
+        self._on_switch = on_switch or _nothing
         self._starts_left = starts_max
         self._first = self._current = Task("first", _nothing)
         self._tasks = [self._first]
@@ -146,7 +148,7 @@ class Interleaver:
 
     def _switch(self, task: Task) -> None:
         me = self._current
-        self.switches += 1
+        self._on_switch()
         self._hand_to(task)
         me.baton.acquire()
         self._check()

@@ -347,8 +347,8 @@ class StoreLife:
         """The broker answers what was waiting for the disk."""
         store = self.store
         self._io_error = self._io_error or store.state is StoreState.IO_ERROR
-        logs = tuple(_log_directories(self.config))
-        if self._failed_at < 0 and any(path.startswith(logs) for path in self.disk.failed_syncs):
+        logs = _log_directories(self.config)
+        if self._failed_at < 0 and any(path[:-21] in logs for path in self.disk.failed_syncs):
             self._failed_at = store.flushed_offset
         if 0 <= self._failed_at < store.flushed_offset:
             raise Mismatch(f"flushed offset rose from {self._failed_at} after a failed sync")
