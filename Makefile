@@ -3,6 +3,7 @@
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
+# make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint crash bitflips fuzz bench soak conformance lab docs clean
+.PHONY: demo test check lint crash threads bitflips fuzz bench soak conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -82,6 +83,9 @@ FLIPS ?= 2000
 
 bitflips: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.bitflips --variants $(FLIPS)
+
+threads: $(VENV)/.dev
+	@$(BIN)/python -m tests.crash.threads --minutes $(MINUTES)
 
 INPUTS ?= 10000000
 

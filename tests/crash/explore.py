@@ -24,8 +24,8 @@ from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer, Violation
 from rucola.testing.fault_plan import FaultPlan
 
-SAMPLE = 8
-COMPOUND_EVERY = 250
+SAMPLE = 5
+COMPOUND_EVERY = 1000
 FAULTS_PER_ROUND = 4
 COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}"
 _STATES_AT = 1
