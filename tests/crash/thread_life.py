@@ -34,6 +34,8 @@ from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 
+READY = "ready"
+"""First line of a process whose store has been checked and takes messages."""
 TOPICS = (b"A", b"B", b"C")
 QUEUES = 3
 _ANSWER_S = 20.0
@@ -98,6 +100,7 @@ class ThreadLife:
         self._watch.loaded(store.max_offset)
         self._watch.watch(store._marks.watermark)
         store.start()
+        print(READY, flush=True)
         helpers = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._read_in_place, self._fetch)]
         for helper in helpers:
             helper.start()

@@ -36,6 +36,9 @@ class Broke(Exception):  # noqa: N818 - reads as what happened
 def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) -> Counter[str]:
     """One process with a store in ``directory``; what it did, as far as it could tell.
 
+    Args:
+        seconds: from when its store takes messages.
+
     Raises:
         Broke: something did.
     """
@@ -43,6 +46,8 @@ def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) ->
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    assert process.stdout is not None
+    begun = process.stdout.readline()
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -57,7 +62,7 @@ def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) ->
     if kill and process.returncode == -9:
         return Counter(killed=1)
     if process.returncode:
-        raise Broke(f"{output.strip() or process.returncode}\n{trace}")
+        raise Broke(f"{begun}{output.strip() or process.returncode}\n{trace}")
     done = Counter({name: int(count) for name, count in (word.split("=") for word in output.split())})
     return done + Counter(stopped=1)
 
