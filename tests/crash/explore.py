@@ -26,7 +26,7 @@ from rucola.testing.fault_plan import FaultPlan
 
 SAMPLE = 5
 COMPOUND_EVERY = 1000
-FAULTS_PER_ROUND = 4
+FAULTS_PER_ROUND = 3
 COLUMNS = "{:<14} {:<5} {:>6} {:>8} {:>9} {:>9} {:>9} {:>7} {:>8}"
 _STATES_AT = 1
 

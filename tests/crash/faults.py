@@ -8,7 +8,7 @@ from random import Random
 from tests.crash.workloads import WORKLOADS
 
 from rucola.store.config import MessageStoreConfig
-from rucola.testing.fault_plan import ANY_CALL, NEEDS_SPACE, FaultPlan
+from rucola.testing.fault_plan import ANY_CALL, NEEDS_DESCRIPTOR, NEEDS_MEMORY, NEEDS_SPACE, FaultPlan
 from rucola.testing.store_life import StoreLife, empty_disk
 
 FAULTS = {
@@ -16,6 +16,10 @@ FAULTS = {
     "EIO for ever": (True, errno.EIO, ANY_CALL),
     "ENOSPC once": (False, errno.ENOSPC, NEEDS_SPACE),
     "ENOSPC for ever": (True, errno.ENOSPC, NEEDS_SPACE),
+    "EMFILE once": (False, errno.EMFILE, NEEDS_DESCRIPTOR),
+    "EMFILE for ever": (True, errno.EMFILE, NEEDS_DESCRIPTOR),
+    "ENOMEM once": (False, errno.ENOMEM, NEEDS_MEMORY),
+    "ENOMEM for ever": (True, errno.ENOMEM, NEEDS_MEMORY),
     "kill": (False, 0, ANY_CALL),
 }
 FULL_DISK = (True, errno.ENOSPC, NEEDS_SPACE)

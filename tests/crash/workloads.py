@@ -226,6 +226,23 @@ def deletion(life: StoreLife, random: Random) -> None:
     life.keep()
 
 
+def expired_and_deleted(life: StoreLife, random: Random) -> None:
+    """A topic is deleted and made again while files of its queues that have expired wait for their removal."""
+    life.open()
+    for passes in (2, 3, 4):
+        for number in range(24):
+            life.put(message(random, b"T0", size=6000 if number < 14 else 60))
+            if number % 4 == 3:
+                life.turn()
+        life.keep()
+        life.begin_to_expire(passes)
+        life.delete(b"T0")
+        for _ in range(12):
+            life.put(message(random, b"T0", size=60))
+        life.turn()
+        life.keep()
+
+
 def commits(life: StoreLife, random: Random) -> None:
     """Some messages are committed and not flushed, some neither; buffers serve several segments; then killed."""
     life.open()
@@ -262,6 +279,7 @@ WORKLOADS = {
         while_syncing,
         expiry,
         deletion,
+        expired_and_deleted,
         commits,
     )
 }

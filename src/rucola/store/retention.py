@@ -16,10 +16,11 @@ minutes; forced deletions are counted and logged with offsets and ages.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rucola.errors import DiskError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
@@ -55,6 +56,14 @@ class Detached(Protocol):
 
     def close(self) -> None:
         """Gives up its map."""
+
+
+class _Removal(NamedTuple):
+    """Something to remove: a file of ``queue``, or what is of no queue."""
+
+    remove: Callable[[], None]
+    queue: ConsumeQueue | None = None
+    file: Detached | None = None
 
 
 class Retention:
@@ -104,7 +113,8 @@ class Retention:
         self._derived_from = 0
         self._uncorrected: deque[ConsumeQueue] = deque()
         self._shorten: deque[tuple[bytes, int]] = deque()
-        self._removals: deque[Callable[[], None]] = deque()
+        self._removals: deque[_Removal] = deque()
+        self._removing = threading.Lock()
         self._failed = False
 
     def start(self) -> None:
@@ -145,20 +155,33 @@ class Retention:
 
     def remove(self) -> None:
         """Removes the files that the loop has taken out of its lists, in that order; tried again after a failure."""
-        while self._removals:
-            try:
-                self._removals[0]()
-            except DiskError as error:
-                if not self._failed:
-                    event(_log, logging.ERROR, "expired file not removed, tried again later", error=error)
-                self._failed = True
-                return
-            self._removals.popleft()
+        try:
+            while self._removals:
+                self._remove_next()
+        except DiskError as error:
+            if not self._failed:
+                event(_log, logging.ERROR, "expired file not removed, tried again later", error=error)
+            self._failed = True
+            return
         self._failed = False
+
+    def _remove_next(self) -> None:
+        with self._removing:
+            if not self._removals:
+                return  # forgotten meanwhile
+            removal, queue, _ = self._removals[0]
+            if queue is not None:
+                removal()
+                self._removals.popleft()
+                return
+        # Of no queue that could be forgotten, and may take long.
+        removal()
+        with self._removing:
+            self._removals.popleft()
 
     def remove_later(self, removal: Callable[[], None]) -> None:
         """Lets the keeper call ``removal`` after what waits already, again if it fails, and sync the queues."""
-        self._removals.append(removal)
+        self._removals.append(_Removal(removal))
         self.wants_sync = True
 
     def _watch_clocks(self, now: float) -> None:
@@ -252,7 +275,7 @@ class Retention:
         while self._shorten and budget:
             queue = self._queues.find(*self._shorten.popleft())
             if queue is not None:
-                self._detached(queue.detach_expired())
+                self._detached(queue.detach_expired(), queue)
                 self._queues.recount(queue)
                 self.wants_sync = True
             budget -= 1
@@ -261,9 +284,18 @@ class Retention:
             self._condition.tell()
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """These queues are no part of the store any more."""
+        """These queues are no part of the store any more; files of others may soon be where theirs were.
+
+        Waits for the removal of a queue's file that is under way.
+        """
         gone = set(queues)
         self._uncorrected = deque(queue for queue in self._uncorrected if queue not in gone)
+        with self._removing:
+            dropped = [each for each in self._removals if each.queue in gone]
+            self._removals = deque(each for each in self._removals if each.queue not in gone)
+        for each in dropped:
+            if each.file is not None:
+                each.file.close()
 
     def _shorten_log(self) -> None:
         detached = self._log.queue.detach_before(self._expire_to)
@@ -284,9 +316,9 @@ class Retention:
             self._detached(self._index.detach_before(self._log.min_offset))
         self._uncorrected = deque(self._queues.open_queues())
 
-    def _detached(self, files: Iterable[Detached]) -> None:
+    def _detached(self, files: Iterable[Detached], queue: ConsumeQueue | None = None) -> None:
         for file in files:
-            self._removals.append(partial(self._remove_file, file))
+            self._removals.append(_Removal(partial(self._remove_file, file), queue, file))
 
     def _remove_file(self, file: Detached) -> None:
         file.close()

@@ -7,9 +7,14 @@ import os
 from collections.abc import Collection
 
 ANY_CALL = frozenset(
-    ("create", "truncate", "write", "allocate", "sync", "rename", "remove", "create directory", "sync directory")
+    (
+        *("create", "truncate", "write", "allocate", "sync", "rename", "remove", "create directory", "sync directory"),
+        *("open", "map"),
+    )
 )
 NEEDS_SPACE = frozenset(("create", "write", "allocate", "create directory"))
+NEEDS_DESCRIPTOR = frozenset(("create", "open"))
+NEEDS_MEMORY = frozenset(("map",))
 
 
 class Killed(Exception):  # noqa: N818 - reads as what happened

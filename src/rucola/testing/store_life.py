@@ -299,6 +299,17 @@ class StoreLife:
                     f"queue {topic!r} {queue_id} shows {seen} messages, {allowed.get((topic, queue_id), 0)} may be seen"
                 )
 
+    def begin_to_expire(self, passes: int) -> None:
+        """Space is short for so many looks of the keeper: what went is out of the lists, not all of it is removed."""
+        model = self.model
+        model.may_expire = model.end - model.end % model.segment_bytes
+        self.disk.used_percent = _SHORT_OF_SPACE
+        for _ in range(passes):
+            self._clock.advance(_FIRST_LOOK_MS)
+            self.keep()
+            self.dispatch()
+        self.disk.used_percent = 0
+
     def expire(self) -> None:
         """Space is short for a while: the oldest segments go, as far as they may."""
         model = self.model
