@@ -5,6 +5,7 @@ Those of ``FOUND`` are how the store was when the explorer met it for the first 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from unittest.mock import patch
 from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
 from rucola.store.condition import StoreCondition
+from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.flush import FlushService
@@ -21,12 +23,14 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.message_store import MessageStore
 from rucola.store.opening import StoreOpening
+from rucola.store.progress import Progress
 from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.recovery import recovery
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import LogEnd, Recovery
 from rucola.store.recovery.watermark import Watermark
+from rucola.store.retention import Retention
 
 Defect = Callable[[], AbstractContextManager[Any]]
 
@@ -290,3 +294,105 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     ),
 }
 """Noticed when calls fail or the process is killed; name to workload, fault, and how it was."""
+
+
+# -- found between threads -------------------------------------------------------------------------------------------
+
+
+_dispatch_batch = Dispatcher._dispatch_batch
+
+
+def _position_of_each_batch(self: Dispatcher, file: MappedFile, end: int, queues_from: int, index_from: int) -> int:
+    rows = _dispatch_batch(self, file, end, queues_from, index_from)
+    counts = self.queues.queue_count, self.queues.later_files
+    self.progress.publish(Progress(self.position, self.store_timestamp_ms, self.index_position, *counts), {}, {})
+    return rows
+
+
+def _park_without_descriptor(self: MappedFile, unsynced: bool) -> bool:
+    if self._segment is not None:
+        self.close()
+        parked_by_path.add(self)
+    return False
+
+
+parked_by_path: set[MappedFile] = set()
+
+
+def _sync_by_path(self: MappedFile) -> None:
+    if self._segment is not None:
+        self._segment.sync()
+    elif self in parked_by_path:
+        segment = self._files.open_segment(self.path, self.size)
+        segment.sync()
+        segment.close()
+    parked_by_path.discard(self)
+
+
+@contextmanager
+def _parked_files_synced_by_path() -> Iterator[None]:
+    with (
+        patch.object(MappedFile, "park", _park_without_descriptor),
+        patch.object(MappedFile, "sync", _sync_by_path),
+    ):
+        yield
+    parked_by_path.clear()
+
+
+def _publish_then_map(self: MappedFileQueue, start: int) -> MappedFile:
+    path = self.create(start)
+    file = MappedFile(self._files, path, start, self.segment_bytes, self._writable, self.segment_bytes)
+    self.segments.append(file)
+    _ = file.segment
+    return file
+
+
+@contextmanager
+def _published_before_it_is_mapped() -> Iterator[None]:
+    with (
+        patch.object(MappedFileQueue, "prepare", _publish_then_map),
+        patch.object(MappedFileQueue, "publish", lambda self, file: None),
+    ):
+        yield
+
+
+def _forget_only_uncorrected(self: Retention, queues: list[ConsumeQueue]) -> None:
+    gone = set(queues)
+    self._uncorrected = deque(queue for queue in self._uncorrected if queue not in gone)
+
+
+BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
+    "1.1 position published before what was written": (
+        "expiry",
+        3,
+        plant(Dispatcher, "_dispatch_batch", _position_of_each_batch),
+    ),
+    "1.3 files that gave up their maps synced by path": ("parked", 3, _parked_files_synced_by_path),
+    "expired files of a deleted topic removed by path": (
+        "expired_and_deleted",
+        1,
+        plant(Retention, "forget", _forget_only_uncorrected),
+    ),
+}
+"""Noticed by power cuts while the threads of the store go on in turns; name to workload, seed, and how it was."""
+
+MAPS_FAIL: dict[str, tuple[str, str, Defect]] = {
+    "1.4 segment published before it is mapped": ("roll", "ENOMEM once", _published_before_it_is_mapped),
+}
+"""Noticed when calls fail; see ``FOUND_BY_FAULTS``."""
+
+ELSEWHERE = {
+    "1.2 index file taken as synced before it was written": (
+        "tests/unit/store/test_progress.py",
+        "test_keys_put_after_the_keeper_passed_in_the_middle_are_synced",
+    ),
+    "1.5 records taken back that a reader in place was given": (
+        "tests/unit/store/test_readers_in_place.py",
+        "test_a_batch_that_rolls_is_not_seen_in_the_segment_it_does_not_fit_into",
+    ),
+    "1.6 descriptor and lock kept when the lock file cannot be written": (
+        "tests/unit/runtime/test_files.py",
+        "test_a_lock_file_that_cannot_be_written_is_given_free",
+    ),
+}
+"""Noticed by a unit test: its file and name."""

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
-from tests.crash.defects import FOUND, FOUND_BY_FAULTS, FOUND_IN_RECOVERY, PLANTED, PLANTED_FAULTS
+from tests.crash.defects import (
+    BETWEEN_THREADS,
+    ELSEWHERE,
+    FOUND,
+    FOUND_BY_FAULTS,
+    FOUND_IN_RECOVERY,
+    MAPS_FAIL,
+    PLANTED,
+    PLANTED_FAULTS,
+)
 from tests.crash.faults import FAULTS
 from tests.crash.workloads import WORKLOADS, config
 
@@ -65,8 +75,21 @@ def test_found_in_recovery_and_fixed(name: str) -> None:
         explore(workload, sample, every)
 
 
-@pytest.mark.parametrize("name", FOUND_BY_FAULTS)
+@pytest.mark.parametrize("name", BETWEEN_THREADS)
+def test_turns_of_threads_notice(name: str) -> None:
+    workload, seed, defect = BETWEEN_THREADS[name]
+    with defect(), pytest.raises(Violation, match=f"seed {seed}"):
+        CrashExplorer(config(True), seed, sample=2, interleaved=True).run(WORKLOADS[workload])
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_unit_test_that_notices_is_there(name: str) -> None:
+    path, test = ELSEWHERE[name]
+    assert f"\ndef {test}(" in Path(path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", {**FOUND_BY_FAULTS, **MAPS_FAIL})
 def test_found_by_faults_and_fixed(name: str) -> None:
-    workload, fault, defect = FOUND_BY_FAULTS[name]
+    workload, fault, defect = {**FOUND_BY_FAULTS, **MAPS_FAIL}[name]
     with defect(), pytest.raises(Violation):
         sweep(workload, FAULTS[fault])

@@ -31,6 +31,24 @@ def test_power_cut_at_every_step(workload: str, sync: bool) -> None:
     assert explorer.counts.states > 50
 
 
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_power_cuts_while_the_threads_go_on_in_turns(workload: str) -> None:
+    explorer = CrashExplorer(config(len(workload) % 2 == 0), SEED + 1, sample=0, interleaved=True)
+    explorer.run(WORKLOADS[workload])
+    print(explorer.counts)
+    assert explorer.counts.states > 50
+
+
+def test_turns_and_states_are_the_same_for_a_seed() -> None:
+    counts = []
+    for _ in range(2):
+        explorer = CrashExplorer(config(True), SEED + 3, sample=1, interleaved=True)
+        explorer.run(WORKLOADS["expiry"])
+        counts.append(explorer.counts)
+    assert counts[0] == counts[1]
+    assert counts[0].switches > 20
+
+
 @FLUSH
 @pytest.mark.parametrize(("workload", "every"), [("put", 12), ("roll", 60), ("kill", 90), ("missing_queue", 40)])
 def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:

@@ -243,6 +243,21 @@ def expired_and_deleted(life: StoreLife, random: Random) -> None:
         life.keep()
 
 
+def parked(life: StoreLife, random: Random) -> None:
+    """So few maps of queues may be there that most give theirs up; topics are deleted and made again meanwhile."""
+    life.open()
+    life.store._queues.maps_max = 2
+    for number in range(36):
+        life.put(message(random, b"T%d" % (number % 3), number % 2, size=60))
+        if number % 4 == 3:
+            life.turn()
+        if number % 12 == 11:
+            life.delete(b"T%d" % (number % 2))
+            life.keep()
+    life.turn()
+    life.keep()
+
+
 def commits(life: StoreLife, random: Random) -> None:
     """Some messages are committed and not flushed, some neither; buffers serve several segments; then killed."""
     life.open()
@@ -280,6 +295,7 @@ WORKLOADS = {
         expiry,
         deletion,
         expired_and_deleted,
+        parked,
         commits,
     )
 }

@@ -183,6 +183,12 @@ class StoreLife:
         self.dispatch()
         if store.state is StoreState.RUNNING and store.dispatch_behind_bytes:
             raise Mismatch(f"{store.dispatch_behind_bytes} bytes may be seen and are not dispatched")
+        for _ in range(2):
+            self.keep()
+            if self.interleaver is not None:
+                self.interleaver.finish()
+        if store._keeper.failed:
+            raise Mismatch("the keeper gave up, and no call had failed")
 
     def _workers(self) -> list[ManualWorker]:
         workers = (self._keeper, self._commit, self._flush, self._allocator)
