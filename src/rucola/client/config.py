@@ -133,6 +133,12 @@ class ProducerConfig(ClientConfig):
         minimum=1,
         maximum=4 * 1024 * 1024,
     )
+    batch_unique_key: bool = option(
+        "batchUniqueKey",
+        False,
+        "Whether a batch has a UNIQ_KEY of its own, as Java's: a topic of type BatchCQ then stores it as one record, "
+        "and on all others RocketMQ's brokers write it over the keys of the members (ours).",
+    )
     retry_backoff_ms: int = option(
         "retryBackoff",
         50,

@@ -72,10 +72,12 @@ class MessageEncoder:
     def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
         """The request that carries ``members``, from ``batch_member``.
 
-        Brokers append its properties to those of each member. Java gives it a UNIQ_KEY, too, which then hides those of
-        the members: none of them is found by its key. Here it has none.
+        Brokers append its properties to those of each member. A UNIQ_KEY, which Java gives it, hides those of the
+        members then: none of them is found by its key. Here it has one only when that is configured.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
+        if self._config.batch_unique_key:
+            properties[_UNIQ_KEY] = self._unique_ids.next()
         return b"".join(members), 0, 0, properties_json(properties_text(properties))
 
     def check_topic(self, topic: str) -> None:

@@ -11,9 +11,11 @@ from tests.brokers import Cluster
 from tests.brokers import run as run_plain
 
 from rucola import Message, MessageQueue, Producer, ProducerConfig, PullConsumer, SendStatus
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, ClientError, SendManyError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.api import RemotingApi
 from rucola.testing.event_loop import run_stepped, settle
 
 SEND, BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
@@ -47,6 +49,26 @@ def test_against_a_broker(tmp_path):
                     assert stored.uniq_key == message.uniq_key
                     queue = MessageQueue(stored.topic, result.message_queue.broker_name, stored.queue_id)
                     assert (queue, stored.queue_offset) == (result.message_queue, result.queue_offset)
+
+    run_plain(scene())
+
+
+@pytest.mark.parametrize("one_record", [False, True])
+def test_to_a_topic_that_stores_batches_as_one_record(tmp_path, one_record):
+    """Every message has its own offset all the same."""
+
+    async def scene() -> None:
+        config = ProducerConfig(batch_unique_key=one_record)
+        async with Cluster(tmp_path) as cluster, Producer("pg", cluster.namesrv.address, config) as producer:
+            topic = TopicConfig("B", 1, 1, attributes={"queue.type": "BatchCQ"})
+            await RemotingApi(cluster.client).create_topic(cluster.broker.address, topic)
+            messages = [Message("B", b"%d" % n) for n in range(5)]
+            results = await producer.send_many(messages)
+            assert [result.msg_id for result in results] == [message.uniq_key for message in messages]
+            assert [result.queue_offset for result in results] == [0, 1, 2, 3, 4]
+            assert len({result.offset_msg_id for result in results}) == (1 if one_record else 5)
+            async with PullConsumer("cg", cluster.namesrv.address) as consumer:
+                assert await consumer.max_offset(results[0].message_queue) == 5
 
     run_plain(scene())
 
