@@ -23,6 +23,14 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** What becomes of messages that a consumer does not take: again later, again at once, or never. */
 final class Retrying {
+    private static final int NEW_GROUPS = 200;
+    private static final int GROUPS_AT_ONCE = 20;
+    /** A client whose two questions for routes cross may rebalance before it has the answer, with any broker. */
+    private static final int IN_TIME_MIN = 190;
+    /** The third delay level of these brokers; it is 10 s where nothing else is set. */
+    private static final long FIRST_RETRY_MS = 2_000;
+    private static final long RETRY_SLACK_MS = 4_000;
+
     private Retrying() {
     }
 
@@ -32,6 +40,7 @@ final class Retrying {
         all.put("retry_refused", Retrying::refused);
         all.put("retry_orderly", Retrying::orderly);
         all.put("retry_orderly_dead", Retrying::orderlyDead);
+        all.put("retry_new_groups", Retrying::newGroups);
     }
 
     /** Fails once, comes back under its own topic after the time of its delay level, then is done. */
@@ -149,6 +158,69 @@ final class Retrying {
             }
         });
         return Map.of("dead", 1);
+    }
+
+    /**
+     * New groups, each with a client of its own: the retry topic has a route when the first heartbeat is answered. The client
+     * asks for routes 10 ms after its start and every 30 s, so before or after that heartbeat; here it does so right after it,
+     * as well. Then it reads the retry topic from the start, and the first retry comes when its delay is over; without the
+     * route it comes with the next rebalance, 20 s later.
+     */
+    private static Map<String, Object> newGroups(Peer peer) throws Exception {
+        sent(peer.producer().send(peer.message("TagA", "key0", "fails once")));
+        peer.readAll(1);
+        int routes = 0;
+        int inTime = 0;
+        List<Long> waits = new ArrayList<>();
+        for (int first = 0; first < NEW_GROUPS; first += GROUPS_AT_ONCE) {
+            List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+            List<List<Long>> tries = new ArrayList<>();
+            for (int number = first; number < first + GROUPS_AT_ONCE; number++) {
+                List<Long> mine = new CopyOnWriteArrayList<>();
+                String name = peer.group + "_" + number;
+                DefaultMQPushConsumer consumer = peer.pushConsumer(name);
+                consumer.setInstanceName(name);
+                consumer.setConsumeThreadMin(1);
+                consumer.setConsumeThreadMax(1);
+                consumer.subscribe(peer.topic, "*");
+                consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                    mine.add(System.nanoTime());
+                    return mine.size() == 1 ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                });
+                consumer.start();
+                routes += peer.queuesOf("%RETRY%" + name).isEmpty() ? 0 : 1;
+                consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().updateTopicRouteInfoFromNameServer();
+                consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
+                consumers.add(consumer);
+                tries.add(mine);
+            }
+            for (List<Long> mine : tries) {
+                until("the first retry", () -> mine.size() >= 2 ? mine : null);
+                long waited = (mine.get(1) - mine.get(0)) / 1_000_000;
+                check(waited >= FIRST_RETRY_MS - 100, "came back after " + waited + " ms");
+                inTime += waited < FIRST_RETRY_MS + RETRY_SLACK_MS ? 1 : 0;
+                waits.add(waited);
+            }
+            shutDown(consumers);
+        }
+        waits.sort(null);
+        Map<String, Object> seen = Map.of("groups", NEW_GROUPS, "routes", routes, "in_time", inTime, "median_ms", waits.get(waits.size() / 2),
+            "longest_ms", waits.get(waits.size() - 1));
+        check(routes == NEW_GROUPS && inTime >= IN_TIME_MIN, "routes and retries: " + seen);
+        return seen;
+    }
+
+    /** All at once, as each waits a second for its threads. */
+    private static void shutDown(List<DefaultMQPushConsumer> consumers) throws InterruptedException {
+        List<Thread> threads = new ArrayList<>();
+        for (DefaultMQPushConsumer consumer : consumers) {
+            Thread thread = new Thread(consumer::shutdown);
+            thread.start();
+            threads.add(thread);
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
     }
 
     /** Says whether the message was taken. */
