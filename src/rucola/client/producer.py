@@ -27,7 +27,7 @@ from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.recall_handle import RecallHandle
 from rucola.common.sysflag import MessageSysFlag
-from rucola.errors import ClientError, FormatError
+from rucola.errors import ClientError, FormatError, RequestTimeoutError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.headers.recall import RecallMessageRequestHeader
 from rucola.protocol.trace import TraceRecord, TraceType
@@ -319,9 +319,13 @@ class Producer:
             await self._instance.meet_all_brokers()
             await self._instance.heartbeat()
             self._met_brokers = True
-        return await self._requests.request(
-            message, timeout_ms, lambda request: self.send(request, queue, selector=selector, timeout_ms=timeout_ms)
-        )
+        try:
+            return await self._requests.request(
+                message, timeout_ms, lambda request: self.send(request, queue, selector=selector, timeout_ms=timeout_ms)
+            )
+        except RequestTimeoutError:
+            self._met_brokers = False  # the reply may have gone to one that has come since
+            raise
 
     async def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
         """Answer a message that was sent with ``request``, by this client or another, of any language.

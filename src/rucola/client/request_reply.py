@@ -73,6 +73,7 @@ class RequestTable:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientError("the producer was shut down before the reply came"))
+                future.exception()  # seen, also when who waits has just been cancelled
 
     def replied(self, address: str, command: RemotingCommand) -> RemotingCommand:
         """PUSH_REPLY_MESSAGE_TO_CLIENT. A reply that nobody waits for any more is taken all the same."""

@@ -43,6 +43,8 @@ _WRITE_AT_PARTS = 64
 """What was gathered leaves at once when it is so much, or has so many parts; a send has two, its header and its body.
 So a long turn of the loop keeps the server busy, which else would have nothing to do until the turn ends. Fewer parts
 cost both sides CPU for writes and reads."""
+_LOOP_LATE_S = 0.5
+"""A timer that comes so late was held up by the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         "_connected_at",
         "_gathered",
         "_heard_at",
+        "_in_doubt",
         "_loop",
         "_parts",
         "_reader",
@@ -237,6 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self.table = ResponseTable(loop, address, self._expired)
         self._connected_at = math.inf
         self._heard_at = -math.inf
+        self._in_doubt = False
         self._silent_since = math.inf  # when the first of the latest requests was sent that all had no answer in time
 
     async def open(self) -> None:
@@ -294,18 +298,24 @@ class Connection(asyncio.BufferedProtocol):
         A short timeout tells little, and a connection that answers others is only slow. So it is given up when nothing
         at all has arrived for ``silence_ms`` since a request was sent that expired, the first of several in a row.
         Silence before that counts for nothing: nobody waited, or pulls were held as they had asked for.
+
+        When the application has kept the loop from running, answers may lie unread; that is found out first.
         """
         transport = self._transport
         if transport is None:
             return  # still being opened, or gone already
         if self._silent_since < self._heard_at:
-            self._silent_since = math.inf
+            self._silent_since, self._in_doubt = math.inf, False
         for waiter in late:
             since = max(waiter.deadline - waiter.timeout_ms / 1000, self._connected_at)
             if since >= self._heard_at:
                 self._silent_since = min(self._silent_since, since)
-        silent_s = self._loop.time() - self._silent_since
+        now = self._loop.time()
+        silent_s = now - self._silent_since
         if silent_s * 1000 >= self._client.options.silence_ms:
+            if not self._in_doubt and now - min(waiter.deadline for waiter in late) > _LOOP_LATE_S:
+                self._in_doubt = True
+                return
             reason = f"nothing was received for {silent_s:.1f} s while requests expired"
             event(logger, logging.WARNING, "connection closed", peer=self.address, reason=reason)
             self._client.lost(self)

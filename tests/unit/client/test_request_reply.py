@@ -149,6 +149,11 @@ def test_what_goes_over_the_wire(broker):
                 with pytest.raises(RequestTimeoutError):
                     await asking
                 assert len(producer._requests) == 0
+                one.scripts[INFO] = [lambda command: command.answer(0, body=ClusterInfo(brokers, {}).encode())]
+                asking = asyncio.ensure_future(producer.request(Message("T", b"x"), timeout_ms=10_000))
+                await one.until(lambda: len(one.stored) == 3)
+                assert one.codes().count(INFO) == 2  # the reply may have gone to a broker that is new
+                asking.cancel()
 
     run_stepped(scene())
 

@@ -493,6 +493,40 @@ def test_a_slow_or_idle_connection_is_kept():
     run_stepped(scene())
 
 
+def test_a_loop_that_was_held_up_does_not_cost_the_connection():
+    """The answer may lie there unread. It is left when the next request expires, or kept when something has come."""
+
+    async def scene() -> None:
+        async def answers_34(peer: Peer) -> None:
+            while True:
+                command = await peer.take()
+                if command.code == 34:
+                    peer.give(command.answer(0))
+
+        async with ScriptedServer(answers_34) as server:
+            client = RemotingClient()
+
+            async def expire(passed: float) -> None:
+                late = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(12), 3_000))
+                await settle()
+                advance(passed)
+                with pytest.raises(RemotingTimeoutError):
+                    await late
+
+            await expire(3.6)
+            assert client.addresses == [server.address]
+            assert (await client.invoke(server.address, RemotingCommand(34), HOUR_MS)).code == 0
+            await expire(3.6)
+            assert client.addresses == [server.address]
+            await expire(3.6)
+            assert client.addresses == []
+            await expire(3.4)
+            assert client.addresses == []
+            await client.close()
+
+    run_stepped(scene())
+
+
 def test_close_does_not_wait_for_a_peer_that_takes_nothing():
     async def scene() -> None:
         release = asyncio.Event()
