@@ -7,12 +7,14 @@ import threading
 
 import pytest
 from tests.brokers import Cluster, properties_text, run
+from tests.unit.broker.test_pop import pop_fields
 
 from rucola.errors import DiskError
 from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode
 from rucola.runtime.files import MappedSegment
 from rucola.store.log.cold_read import ColdRead, ColdRecords
+from rucola.store.results import StoreState
 
 
 class Disk:
@@ -161,5 +163,32 @@ def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
             assert refused.code == 2
             disk.answer.set()
             assert bodies(await cold) == [b"old"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("kind", ["pull", "pop"])
+def test_what_fails_when_it_was_fetched_is_answered_all_the_same(tmp_path, monkeypatch, kind):
+    """The error came in a callback of the loop, and the client waited for good."""
+
+    async def scene() -> None:
+        await leave_behind(tmp_path)
+        disk = Disk(monkeypatch)
+        async with Cluster(tmp_path) as cluster:
+            store = cluster.broker.store
+            ask = cluster.pull("T") if kind == "pull" else cluster.ask(RequestCode.POP_MESSAGE, pop_fields())
+            asked = asyncio.ensure_future(ask)
+            await disk.until_asked()
+
+            def refuses(*_: object, **__: object) -> None:
+                raise DiskError("commitlog", "read", "input/output error")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "get_message", refuses)
+                disk.answer.set()
+                answer = await asked
+            assert (answer.code, "input/output error" in (answer.remark or "")) == (1, True)
+            assert bodies(await cluster.pull("T")) == [b"old"]
+            assert store.state is StoreState.RUNNING
 
     run(scene())

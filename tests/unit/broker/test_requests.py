@@ -100,7 +100,9 @@ FRESH = """
 import asyncio, sys, threading
 from pathlib import Path
 from tests.brokers import Cluster
+from rucola.broker import families
 from rucola.broker.requests import REQUESTS
+from rucola.runtime.background_imports import is_imported
 from rucola.namesrv.administration import REQUESTS as ASKED_OF_NAME_SERVERS
 from rucola.protocol.command import RemotingCommand
 
@@ -114,6 +116,10 @@ async def scene():
     async with Cluster(Path(sys.argv[1])) as cluster:
         before = set(sys.modules)
         sys.meta_path.insert(0, Watch)
+        async with asyncio.timeout(30):
+            while not all(is_imported(family.module) for family in families.SOON):
+                await asyncio.sleep(0.01)
+        assert not is_imported(families.statistics.module), "nobody asked for it"
         for code in REQUESTS:
             await cluster.ask(code, {})
         for code in ASKED_OF_NAME_SERVERS:

@@ -12,7 +12,7 @@ from tests.unit.broker.test_disk_trouble import Disk, until
 from tests.unit.broker.test_pop import CHANGE, FIELDS, ack, pop, receipt
 
 from rucola.common.sysflag import MessageSysFlag
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import FLAG_ONEWAY, RemotingCommand
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 
 SUCCESS, FLUSH_DISK_TIMEOUT = 0, 10
@@ -95,5 +95,28 @@ def test_it_is_answered_also_when_the_disk_takes_too_long(
             with disk.waiting():
                 late = await ask()
                 assert (late.code, "flush" in (late.remark or "")) == (FLUSH_DISK_TIMEOUT, True)
+
+    run(scene())
+
+
+def test_who_asked_for_no_answer_gets_none(tmp_path: Path) -> None:
+    async def scene() -> None:
+        disk = Disk()
+        async with Cluster(tmp_path, sync_flush=True, files=disk.files()) as cluster:
+            text = properties_text(UNIQ_KEY="K", TRAN_MSG="true", PGROUP="pg")
+            sent = await cluster.send("T", b"half", text, sys_flag=int(MessageSysFlag.TRANSACTION_PREPARED))
+            physical_offset, commit = int(sent.ext_fields["msgId"][-16:], 16), int(MessageSysFlag.TRANSACTION_COMMIT)
+            header = EndTransactionRequestHeader(
+                "pg", int(sent.ext_fields["queueOffset"]), physical_offset, commit, False, "K", "K"
+            )
+            raw = await cluster.connect()
+            with disk.waiting():
+                raw.send(RemotingCommand(37, ext_fields=header.to_ext_fields()), opaque=1, flag=FLAG_ONEWAY)
+                raw.send(RemotingCommand(30, ext_fields={"topic": "T", "queueId": "0"}), opaque=2)
+                assert (await raw.receive()).opaque == 2
+                assert cluster.broker.sends_waiting == 0
+            raw.send(RemotingCommand(30, ext_fields={"topic": "T", "queueId": "0"}), opaque=3)
+            assert (await raw.receive()).opaque == 3
+            raw.close()
 
     run(scene())
