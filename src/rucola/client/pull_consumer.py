@@ -23,6 +23,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import MessageSysFlag, PullSysFlag
 from rucola.errors import BrokerError, ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.compression import decompress
+from rucola.formats.inner_batch import decode_single_messages
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 from rucola.protocol.codes import ResponseCode
@@ -153,7 +154,7 @@ class PullConsumer:
         """
         selector = message_selector(expression)
         raw = await self.pull_raw(queue, queue_offset, max_messages, selector, suspend_timeout_ms=suspend_timeout_ms)
-        messages = decode_messages(raw.body, unpack=False)
+        messages = decode_single_messages(raw.body, queue_offset, unpack=False)
         for message in messages:
             _unpack(message)
             message.broker_name = queue.broker_name

@@ -115,7 +115,7 @@ class Puller:
         messages: Sequence[MessageExt] = ()
         if answer.body and answer.code == ResponseCode.SUCCESS:
             origin = PullOrigin(queue.broker_name, found.min_offset, found.max_offset)
-            messages = selected(received_messages(answer.body, origin), subscription)
+            messages = selected(received_messages(answer.body, origin, queue_offset), subscription)
         return Pulled(_STATUS[answer.code], found.next_begin_offset, messages)
 
     def forget(self, queue: MessageQueue) -> None:

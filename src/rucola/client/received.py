@@ -18,6 +18,7 @@ from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.checksum import crc32
 from rucola.formats.compression import decompress
+from rucola.formats.inner_batch import holds_batches, split_inner_batches
 from rucola.formats.message import CHECK_BODY_CRC, CHECK_RECORD_CRC, walk_records
 from rucola.formats.properties import decode_properties
 from rucola.runtime.logs import event
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 _ROWS = 64
 _RECORD_POS = int(RecordColumn.RECORD_POS)
 _RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+_SYS_FLAG = int(RecordColumn.SYS_FLAG)
 _QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
 _NUMBERS = {
     "queue_id": int(RecordColumn.QUEUE_ID),
@@ -132,8 +134,11 @@ class ReceivedMessage(MessageExt):
             return body
 
 
-def received_messages(records: bytes, origin: PullOrigin) -> list[MessageExt]:
+def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:
     """The messages in the body of a pull's answer. Their checksums are checked.
+
+    Args:
+        queue_offset: asked for; messages below it in a batch are left out.
 
     Raises:
         FormatError: a record is cut short, does not parse or has a wrong checksum.
@@ -147,6 +152,10 @@ def received_messages(records: bytes, origin: PullOrigin) -> list[MessageExt]:
         rows, position, stop = walk_records(
             view, view, position, end, 0, table, _ROWS, crc32, CHECK_BODY_CRC | CHECK_RECORD_CRC
         )
+        if holds_batches(table[_SYS_FLAG : rows * ROW_WIDTH : ROW_WIDTH]):
+            single = split_inner_batches(records, queue_offset)
+            if single != records:
+                return received_messages(single, origin)
         for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
             row = table[base : base + ROW_WIDTH]
             first = row[_RECORD_POS]

@@ -7,18 +7,36 @@ The body of such a record is what the producer sent: messages back to back, each
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from struct import Struct
 
-from rucola.common.message import StoreMessage
+from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.errors import FormatError
-from rucola.formats.message import decode_message, encode_message
+from rucola.formats.message import decode_message, decode_messages, encode_message
 
 _FLAGS = int(MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP)
 _PACKED = int(MessageSysFlag.COMPRESSED) | COMPRESSION_MASK
 _HEAD = Struct(">iiiii")
 _SYS_FLAG = slice(36, 40)
+
+
+def decode_single_messages(records: bytes, queue_offset: int, unpack: bool = True) -> list[MessageExt]:
+    """The messages in records; those of a batch one by one, from ``queue_offset`` on. See ``decode_messages``.
+
+    Raises:
+        FormatError: a record is cut short, does not parse or has a wrong checksum, or a body cannot be unpacked.
+    """
+    messages = decode_messages(records, unpack)
+    if any(message.sys_flag & _FLAGS == _FLAGS for message in messages):
+        return decode_messages(split_inner_batches(records, queue_offset), unpack)
+    return messages
+
+
+def holds_batches(sys_flags: array[int]) -> bool:
+    """Whether one of the records with these flags holds a batch."""
+    return max(sys_flags, default=0) >= MessageSysFlag.INNER_BATCH and any(f & _FLAGS == _FLAGS for f in sys_flags)
 
 
 def split_inner_batches(records: bytes, queue_offset: int) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rucola.common.message_const import INNER_BASE
 from rucola.common.message_queue import MessageQueue
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
@@ -56,8 +55,6 @@ PULL_CODES = frozenset(
     }
 )
 """Ordinary outcomes of a pull (protocol.md 3.4)."""
-_INNER_MARK = f"{INNER_BASE}\x01".encode()
-"""In a record that holds a batch; looked for at the speed of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +127,10 @@ class RemotingApi(NameServerApi):
     async def pull_message(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int, lite: bool = False
     ) -> PullAnswer:
-        """PULL_MESSAGE (11), or LITE_PULL_MESSAGE (361). A record that holds a batch comes as a record per message."""
+        """PULL_MESSAGE (11), or LITE_PULL_MESSAGE (361)."""
         code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
         answer = await self._call(address, code, header, timeout_ms=timeout_ms, expected=PULL_CODES)
-        body = bytes(answer.body)
-        if _INNER_MARK in body:
-            # Imported by who reads topics of type BatchCQ.
-            from rucola.formats.inner_batch import split_inner_batches
-
-            body = split_inner_batches(body, header.queue_offset)
-        return PullAnswer(answer.code, PullMessageResponseHeader.from_ext_fields(answer.ext_fields), body)
+        return PullAnswer(answer.code, PullMessageResponseHeader.from_ext_fields(answer.ext_fields), bytes(answer.body))
 
     async def view_message(self, address: str, physical_offset: int, timeout_ms: int = TIMEOUT_MS) -> bytes:
         """VIEW_MESSAGE_BY_ID (33): the stored record."""

@@ -15,7 +15,7 @@ from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.formats.message import decode_messages
+from rucola.formats.inner_batch import decode_single_messages
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.runtime.clock import SystemClock
 
@@ -170,7 +170,7 @@ async def _messages(
             expression_type="TAG",
         )
         answer = await admin.api.pull_message(address, header, _TIMEOUT_MS)
-        for message in decode_messages(answer.body) if answer.body else []:
+        for message in decode_single_messages(answer.body, first) if answer.body else []:
             message.broker_name = queue.broker_name
             if message.queue_offset < last and (wanted is None or message.tags in wanted):
                 yield message

@@ -13,7 +13,8 @@ from rucola.common.hosts import host_text
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, ConfigError
-from rucola.formats.message import decode_message, decode_messages
+from rucola.formats.inner_batch import decode_single_messages
+from rucola.formats.message import decode_message
 from rucola.formats.message_id import offset_message_id, parse_offset_message_id
 from rucola.protocol.headers.admin import QueryConsumeQueueRequestHeader
 from rucola.protocol.headers.pull import PullMessageRequestHeader
@@ -100,7 +101,7 @@ def query_msg_by_offset(
             "TOOLS_CONSUMER", topic, queue_id, queue_offset, 1, _PULL_SUBSCRIPTION, 0, 0, 0, "*"
         )
         answer = await admin.api.pull_message(address, header, _TIMEOUT_MS)
-        messages = decode_messages(answer.body) if answer.body else []
+        messages = decode_single_messages(answer.body, queue_offset) if answer.body else []
         if not messages or messages[0].queue_offset != queue_offset:
             queue = MessageQueue(topic, broker_name, queue_id)
             low, high = await admin.api.min_offset(address, queue), await admin.api.max_offset(address, queue)
