@@ -6,6 +6,7 @@ Exit codes: 0, 1 something is missing, 2 usage, 6 the disk refused something or 
 from __future__ import annotations
 
 import json as json_text
+import os
 import signal
 import sys
 import tempfile
@@ -106,8 +107,8 @@ def run_one(
             _print_table(listing.title, listing.header, listing.rows, numbers=False)
         return
     below = _prepare(directory)
-    readings = _measure(name, amount, below)
     picture = _out_directory(out) / f"{name}.png"
+    readings = _measure(name, amount, below)
     _write(picture, draw(lesson, readings))
     console = _console()
     console.print(f"[bold]{escape(lesson.title)}[/]")
@@ -144,11 +145,12 @@ def report(
     if readings_file is not None:
         check_drawing()
         outcome = _read(readings_file)
+        target = _out_directory(out)
     else:
         below = _prepare(directory)
+        target = _out_directory(out)
         machine = facts(below)
         outcome = reports.Outcome(machine, [_measure(name, amount, below) for name in LESSONS])
-    target = _out_directory(out)
     for name, content in reports.pages(outcome).items():
         _write(target / name, content)
     verdicts = reports.counted(outcome)
@@ -196,11 +198,14 @@ def _size(text: str) -> Size:
 
 
 def _out_directory(out: str) -> Path:
+    """Made before anything is measured, so that no minutes are lost."""
     path = Path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DiskError(out, "create directory", error.strerror or str(error)) from error
+    if not os.access(path, os.W_OK):
+        raise DiskError(out, "write", "no permission")
     return path
 
 

@@ -74,13 +74,26 @@ def test_unknown_size_and_directory(capsys: Capture, tmp_path: Path) -> None:
     assert code == 2 and str(tmp_path / "missing") in error
 
 
+def test_a_place_that_cannot_be_written_is_told_before_measuring(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    arguments = ["--dir", str(tmp_path), "--out", str(tmp_path / "file")]
+    for command in (["run", "smallest-store"], ["report"]):
+        code, error = refused(capsys, *command, *arguments)
+        assert code == 6 and str(tmp_path / "file") in error
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    code, error = refused(capsys, "report", "--dir", str(tmp_path), "--out", str(tmp_path / "o"))
+    assert code == 6 and "no permission" in error
+
+
 def test_no_space(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "disk_usage", lambda self, path: (0, 5 << 20))
     code = main(["lab", "run", "stream-map", "--size", "small", "--dir", str(tmp_path), "--out", str(tmp_path / "o")])
     error = capsys.readouterr().err
     assert code == 6
     assert "96 MiB" in error and "5 MiB are free" in error and "--dir" in error and str(tmp_path) in error
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["o"]
 
 
 def test_a_disk_that_becomes_full_ends_with_one_line(
@@ -93,7 +106,7 @@ def test_a_disk_that_becomes_full_ends_with_one_line(
     code = main(["lab", "run", "stream-map", "--size", "small", "--dir", str(tmp_path), "--out", str(tmp_path / "o")])
     error = capsys.readouterr().err
     assert code == 6 and "lesson stream-map failed: No space left on device" in error
-    assert "Traceback" not in error and list(tmp_path.iterdir()) == []
+    assert "Traceback" not in error and [path.name for path in tmp_path.iterdir()] == ["o"]
 
 
 def test_without_matplotlib_nothing_is_measured(
@@ -132,7 +145,7 @@ def test_interrupted_run_removes_its_files(tmp_path: Path, number: signal.Signal
         process.communicate()
     assert process.returncode == 130
     assert output == "" and "Traceback" not in error
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["rucola-lab"], "pictures go there"
 
 
 def test_the_room_is_removed_when_the_lesson_fails(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ import pytest
 from rucola.lab.course import LESSONS, lesson_named, program_of, run_lesson
 from rucola.lab.lesson import Size
 from rucola.lab.picture import draw
-from rucola.lab.readings import REPETITIONS
+from rucola.lab.readings import REPETITIONS, Verdict
 from rucola.lab.text import claim_text, tables
 
 PROGRAM_LINES_MAX = 150
+COUNTED = {"smallest-store": [2], "crash": [0, 1, 2, 3], "warm-search": [0, 1], "expiry": [1]}
+"""Claims, by place, about what is counted: they hold on every machine, at every size."""
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -34,6 +36,8 @@ def test_lesson(name: str, tmp_path: Path) -> None:
         assert "{" not in text and "Measured: " in text
     for title, header, rows in tables(lesson, readings):
         assert rows and all(len(row) == len(header) for row in rows), title
+    for place in COUNTED.get(name, ()):
+        assert readings.verdict(lesson.claims[place]) == (Verdict.HOLDS, REPETITIONS), lesson.claims[place].text
     picture = draw(lesson, readings)
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", picture[16:24])

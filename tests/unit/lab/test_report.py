@@ -13,6 +13,7 @@ from rucola.errors import FormatError
 from rucola.lab.course import LESSONS, lesson_named, run_lesson
 from rucola.lab.document import Heading, Items, Picture, Program, TableBlock, Text, to_html, to_markdown
 from rucola.lab.lesson import Size
+from rucola.lab.readings import Verdict
 from rucola.lab.report import Outcome, counted, pages, report_blocks
 
 Capture = pytest.CaptureFixture[str]
@@ -68,7 +69,9 @@ def test_every_claim_is_in_the_summary_with_its_verdict(outcome: Outcome) -> Non
     claims = lesson_named("smallest-store").claims
     verdicts = [outcome.readings[0].verdict(claim)[0].value for claim in claims]
     assert [row[2] for row in summary.rows] == verdicts
-    assert counted(outcome).startswith(f"{len(claims)} claims: ")
+    holds, fails, undecided = (verdicts.count(verdict.value) for verdict in Verdict)
+    wanted = f"{len(claims)} claims: {holds} hold, {fails} do not hold here, {undecided} are undecided."
+    assert counted(outcome) == wanted
 
 
 def test_a_report_is_written_again_from_its_readings(outcome: Outcome, tmp_path: Path, capsys: Capture) -> None:
