@@ -102,7 +102,7 @@ def draw_panel(axes: Axes, quantity: Quantity, readings: Readings) -> None:
             axes.bar(at, middles, width * 0.92, yerr=spread, color=color, capsize=3, label=series)
     _scale_x(axes, rows, numeric, binary=quantity.rows.endswith("bytes"))
     _scale_y(axes, wide, values)
-    axes.set_title(quantity.title)
+    axes.set_title(quantity.title, loc="left")
     axes.set_xlabel(quantity.rows)
     axes.set_ylabel(quantity.unit)
     if len(by_series) > 1:
