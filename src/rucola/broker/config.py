@@ -320,9 +320,17 @@ class BrokerConfig(TlsConfig):
             raise ConfigError("tlsClientTrustCertPath", "", "a PEM file, with useTLS=true")
 
     def _check_names(self) -> None:
-        for key, name in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
-            if not name or not all(c.isascii() and (c.isalnum() or c in "_-|%") for c in name) or len(name) > 127:
-                raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'")
+        # Consumers that allocate queues by machine room want brokers to be called room@name.
+        for key, name, also in (
+            ("brokerName", self.broker_name, "@"),
+            ("brokerClusterName", self.broker_cluster_name, ""),
+        ):
+            if (
+                not name
+                or not all(c.isascii() and (c.isalnum() or c in "_-|%" + also) for c in name)
+                or len(name) > 127
+            ):
+                raise ConfigError(key, name, "1 to 127 letters, digits, '_', '-', '|' or '%'" + (also and ", or '@'"))
 
     def _check_access(self) -> None:
         if self.acl_enable and self.authentication_enabled:

@@ -185,14 +185,18 @@ class GroupMember:
             return 0
         return await self.api.max_offset(address, queue)
 
-    async def leave(
-        self, queues: Collection[MessageQueue], unlock: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
-        """Store the progress of ``queues``, ``unlock`` them, say goodbye to the brokers, and close."""
+    async def rest(self) -> None:
+        """Take and give up no more queues, and store no more progress by itself."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def leave(
+        self, queues: Collection[MessageQueue], unlock: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Store the progress of ``queues``, ``unlock`` them, say goodbye to the brokers, and close."""
+        await self.rest()
         try:
             await self.offsets.persist(queues)
             if unlock is not None:

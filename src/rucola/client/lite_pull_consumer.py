@@ -281,6 +281,7 @@ class LitePullConsumer:
         if consumed:
             self._service.settle()
         try:
+            await self._member.rest()
             await self._service.stop()
         finally:
             self._service.note_progress()

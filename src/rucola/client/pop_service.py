@@ -49,7 +49,7 @@ class PopService:
         api: carries the calls.
         group: the consumer's.
         config: the consumer's.
-        clock: brokers are told when a pop began.
+        clock: brokers are told when a pop began, and answer none that they take for too old.
 
     Attributes:
         subscriptions: by topic.
@@ -60,6 +60,7 @@ class PopService:
     ) -> None:
         self._instance, self._api, self._group = instance, api, group
         self._config, self._clock = config, clock
+        self._behind_ms = clock.wall_ms() - int(clock.monotonic() * 1000)
         self._pops: dict[Place, asyncio.Task[Popped]] = {}
         self._left: deque[Popped] = deque()
         self._turn = 0
@@ -175,13 +176,18 @@ class PopService:
             max_messages,
             invisible_ms,
             await_ms,
-            self._clock.wall_ms(),
+            self._now_ms(),
             _FROM_FIRST if self._config.consume_from_first else _FROM_LAST,
             subscription.expression_type,
             subscription.sub_string,
         )
         try:
             found, records = await self._api.pop(address, header, await_ms + _MARGIN_MS)
+            if found is None:
+                raise ClientError(
+                    f"broker {broker_name} ({address}) takes pops for too old that are new: its clock is ahead of the "
+                    f"one here, {header.born_time} ms since the epoch"
+                )
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise ClientError(
@@ -200,6 +206,10 @@ class PopService:
             if message not in wanted:
                 await self.ack(message)  # a tag with the hash of another
         return loop.time() + invisible_ms / 2000, wanted
+
+    def _now_ms(self) -> int:
+        """The time that brokers compare with theirs: that of the start and what has passed, whatever is set since."""
+        return self._behind_ms + int(self._clock.monotonic() * 1000)
 
     async def _refresh(self, topic: str) -> None:
         try:

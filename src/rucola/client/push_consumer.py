@@ -174,6 +174,7 @@ class PushConsumer:
             return
         self._ended = True
         try:
+            await self._member.rest()
             await service.stop()
         finally:
             try:

@@ -19,6 +19,7 @@ from rucola.protocol.headers.pop import (
 from rucola.remoting.api import RemotingApi
 from rucola.remoting.name_server_api import TIMEOUT_MS
 
+_TOO_OLD = "pop message is timeout too much"
 _POPPED = frozenset({ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL})
 
 
@@ -65,9 +66,14 @@ class ConsumerApi(RemotingApi):
 
     async def pop(
         self, address: str, header: PopMessageRequestHeader, timeout_ms: int
-    ) -> tuple[PopMessageResponseHeader, bytes]:
-        """POP_MESSAGE (200050): what goes into the receipts, and the stored records; none when none came in time."""
+    ) -> tuple[PopMessageResponseHeader | None, bytes]:
+        """POP_MESSAGE (200050): what goes into the receipts, and the stored records; none when none came in time.
+
+        No header: the broker takes the request for one that nobody waits for any more, by its born time.
+        """
         answer = await self._call(address, RequestCode.POP_MESSAGE, header, timeout_ms=timeout_ms, expected=_POPPED)
+        if answer.code == ResponseCode.POLLING_TIMEOUT and _TOO_OLD in (answer.remark or ""):
+            return None, b""
         records = b"" if answer.code else bytes(answer.body)
         return PopMessageResponseHeader.from_ext_fields(answer.ext_fields), records
 

@@ -176,3 +176,9 @@ def test_other_addresses_are_possible_when_asked_for():
     config, _ = options_of("bindAddress=0.0.0.0\ninsecure=true\nbrokerIP1=10.0.0.1")
     assert config.bind_address == "0.0.0.0"
     assert BrokerConfig(bind_address="::1").bind_address == "::1"
+
+
+def test_brokers_may_be_named_by_room():
+    assert options_of("brokerName=room1@broker-a")[0].broker_name == "room1@broker-a"
+    with pytest.raises(ConfigError, match="brokerClusterName"):
+        options_of("brokerClusterName=a@b")

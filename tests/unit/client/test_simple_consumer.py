@@ -15,6 +15,7 @@ from rucola import Message, MessageSelector, SimpleConsumer, SimpleConsumerConfi
 from rucola.client.pop_receipt import PopReceipt, give_receipts
 from rucola.errors import BrokerError, ClientError, ConfigError, FormatError
 from rucola.protocol.headers.pop import PopMessageResponseHeader
+from rucola.testing.clock import ManualClock
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 POP, ACK, CHANGE = 200050, 200051, 200053
@@ -284,6 +285,27 @@ def test_messages_left_too_long_are_not_given(broker):
             advance(10.1)
             (message,) = await one.receive(1, 20_000)
             assert message.queue_offset == 7
+
+    run_stepped(scene())
+
+
+def test_a_clock_that_is_behind_is_told_and_one_that_is_set_back_meanwhile_makes_no_difference(broker):
+    async def scene() -> None:
+        clock = ManualClock()
+        async with broker(topics={"T": 2}) as script:
+            old = "the broker[127.0.0.1] pop message is timeout too much"
+            script.scripts[POP] = [popped(5), popped(6), lambda command: command.answer(210, old)]
+            one = SimpleConsumer("cg", script.address, clock=clock)
+            await one.subscribe("T")
+            async with one:
+                began = clock.wall_ms()
+                await one.receive()
+                clock.set_wall_ms(began - 3_600_000)
+                await one.receive()
+                born = [int(command.ext_fields["bornTime"]) for command in script.received if command.code == POP]
+                assert born == [began, began]
+                with pytest.raises(ClientError, match="its clock is ahead"):
+                    await one.receive()
 
     run_stepped(scene())
 

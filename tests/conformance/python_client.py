@@ -1,0 +1,115 @@
+"""Our consumers against our servers and the official ones: ``python -m tests.conformance.python_client``.
+
+Each scenario has topics and groups of its own. ``share_*`` let two consumers of ours and one of Java's share a group,
+with every allocation strategy, while members come and go: histories go through ``rucola.testing.queue_checker``. Exit
+status: 0 all passed, 1 a scenario failed, 2 set-up failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.conformance import python_scenarios, python_sharing
+from tools.peers.packages import PeerError
+from tools.peers.servers import JavaServers, RucolaServers, Servers
+
+SERVERS = ("rucola", "4.9.7", "5.3.3")
+BROKER_NAME = "room1@broker-a"
+"""As the strategy by machine room wants it."""
+SETTINGS = {"messageDelayLevel": "1s" + 17 * " 1s", "enablePropertyFilter": "true"}
+SCENARIO_TIMEOUT_S = 120.0
+
+Scenario = Callable[["Scene"], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a scenario runs.
+
+    Attributes:
+        namesrv: the name server.
+        kind: one of ``SERVERS``.
+        name: of the scenario; topic and group are made of it.
+    """
+
+    namesrv: str
+    kind: str
+    name: str
+
+    @property
+    def topic(self) -> str:
+        """A topic of its own."""
+        return f"topic_{self.name}"
+
+    @property
+    def group(self) -> str:
+        """A group of its own."""
+        return f"group_{self.name}"
+
+
+class OfficialServers(JavaServers):
+    """The official pair, with ``BROKER_NAME`` and the files about logging that servers before 5.0 must have."""
+
+    def _start(self) -> None:
+        folder = self._temporary / "home" / "conf"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker"):
+            (folder / f"logback_{name}.xml").write_text("<configuration/>\n")
+        super()._start()
+
+    def _start_broker(self, broker_name: str) -> str:
+        return super()._start_broker(BROKER_NAME)
+
+
+def servers(kind: str) -> Servers:
+    """The pair to run against."""
+    if kind == "rucola":
+        return RucolaServers(settings=SETTINGS | {"brokerName": BROKER_NAME})
+    return OfficialServers(version=kind, settings=SETTINGS)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the scenarios, print one JSON line for each and a summary."""
+    scenarios: dict[str, Scenario] = {**python_scenarios.SCENARIOS, **python_sharing.SCENARIOS}
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.python_client", description=__doc__)
+    parser.add_argument("--servers", action="append", choices=SERVERS, help="only these; all unless given")
+    parser.add_argument("scenario", nargs="*", choices=[[], *scenarios], help="only these scenarios")
+    options = parser.parse_args(arguments)
+    failed = False
+    for kind in options.servers or SERVERS:
+        try:
+            with servers(kind) as pair:
+                passed = [_run(pair, kind, name, scenarios[name]) for name in options.scenario or scenarios]
+        except PeerError as error:
+            print(error, file=sys.stderr)
+            return 2
+        print(f"{kind}: {sum(passed)} of {len(passed)} passed", flush=True)
+        failed |= not all(passed)
+    return int(failed)
+
+
+def _run(pair: Servers, kind: str, name: str, scenario: Scenario) -> bool:
+    began = time.monotonic()
+    details: dict[str, object] = {}
+
+    async def work() -> None:
+        async with asyncio.timeout(SCENARIO_TIMEOUT_S):
+            await scenario(Scene(pair.namesrv, kind, name))
+
+    try:
+        asyncio.run(work())
+    except Exception as error:  # noqa: BLE001  # what a scenario fails with is its outcome
+        details["error"] = f"{type(error).__name__}: {error}"[:600]
+    details["seconds"] = round(time.monotonic() - began, 1)
+    print(json.dumps({"servers": kind, "name": name, "ok": "error" not in details, "details": details}), flush=True)
+    return "error" not in details
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
