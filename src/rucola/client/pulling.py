@@ -16,7 +16,7 @@ from rucola.client.subscription import selected
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.common.sysflag import PullSysFlag
-from rucola.errors import RemotingError, RucolaError
+from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.heartbeat import SubscriptionData
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pull import PullMessageRequestHeader
@@ -80,6 +80,7 @@ class Puller:
         self._lite = lite
         self._post_subscription = post_subscription or lite
         self._suggested: dict[MessageQueue, int] = {}
+        self._without_lite: set[str] = set()
 
     async def pull(
         self, queue: MessageQueue, queue_offset: int, subscription: SubscriptionData, commit_offset: int | None = None
@@ -103,8 +104,14 @@ class Puller:
         address = routes.broker(queue.broker_name, self._suggested.get(queue, _MASTER_ID))
         commits = commit_offset is not None and routes.brokers[queue.broker_name].get(_MASTER_ID) == address
         header = self._header(queue, queue_offset, subscription, commit_offset if commits else None)
+        lite = self._lite and queue.broker_name not in self._without_lite
         try:
-            answer = await self._api.pull_message(address, header, self._timeout_ms, self._lite)
+            answer = await self._api.pull_message(address, header, self._timeout_ms, lite)
+        except BrokerError as error:
+            if not lite or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            self._without_lite.add(queue.broker_name)  # before 5.0 the flag in the header is all
+            return await self.pull(queue, queue_offset, subscription, commit_offset)
         except RemotingError:
             self._suggested.pop(queue, None)
             if routes.refresh_wanted(queue.topic):

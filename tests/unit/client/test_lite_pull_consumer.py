@@ -317,6 +317,20 @@ def test_what_is_asked(broker):
     run_stepped(scene())
 
 
+def test_a_broker_before_5_0_is_asked_as_it_knows_it(broker):
+    async def scene() -> None:
+        async with scripted(broker) as it:
+            it.broker.scripts[361] = [lambda command: command.answer(3, " request type 361 not supported")]
+            it.answers = [pulled(0, 1, record(0))]
+            await it.consumer.start()
+            await it.pulled(2)
+            assert [one["sysFlag"] for one in it.pulls] == ["22", "22"]
+            assert [code for code in it.broker.codes() if code in (11, 361)] == [361, 11, 11]
+            assert len(await it.consumer.poll()) == 1
+
+    run_stepped(scene())
+
+
 def test_progress_is_stored_every_5_s_one_poll_late(broker):
     async def scene() -> None:
         async with scripted(broker) as it:
