@@ -8,6 +8,7 @@ from rucola.client.config import PullConsumerConfig
 from rucola.client.instance import ClientInstance, ConsumerRegistration
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
+from rucola.protocol.bodies.route import BrokerData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
@@ -120,5 +121,23 @@ def test_a_consumer_hears_of_a_connection_that_came_back_after_the_heartbeat_has
             assert consumer.told == [("connected", one.address)]
             assert [command.code for command in one.received[received:]].count(RequestCode.HEART_BEAT) == 1
             await instance.shutdown()
+
+    run_stepped(scene())
+
+
+def test_slaves_hear_of_consumers_only(broker):
+    async def scene() -> None:
+        async with broker() as master, broker() as slave:
+            instance = ClientInstance(master.address, RARE, SystemClock(), producer_group="pg")
+            instance.start()
+            instance.routes.learn([BrokerData("c", "a", {0: master.address, 1: slave.address})])
+            await instance.heartbeat()
+            assert master.heartbeats()
+            assert not slave.heartbeats()
+            instance.register_consumer("g", Consumer("g").registration)
+            await instance.heartbeat()
+            assert [data.group_name for data in slave.heartbeats()[-1].consumer_data_set] == ["g"]
+            await instance.shutdown()
+            assert slave.received[-1].code == RequestCode.UNREGISTER_CLIENT
 
     run_stepped(scene())

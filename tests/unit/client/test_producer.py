@@ -114,6 +114,8 @@ def test_topic_without_a_queue_that_can_be_written(run, broker):
             for _ in range(2):
                 with pytest.raises(ClientError, match="no queue that can be written"):
                     await producer.send(Message("T", b"x"))
+                with pytest.raises(ClientError, match="no queue that can be written"):
+                    await producer.send(Message("T", b"x", sharding_key="k"))
             assert producer.in_flight == 0
 
     run(scene())

@@ -151,8 +151,15 @@ def test_partial_failures_are_told_for_each_message(run, broker):
                 assert str(again) == str(caught.value)
                 one.scripts[BATCH] = [lambda command: command.answer(2, "busy")]
                 with pytest.raises(SendManyError) as caught:
-                    await producer.send_many(messages[5:7])
+                    await producer.send_many([Message("T", b""), *messages[5:7]])
+                assert [error.retriable for error in caught.value.errors.values()] == [False, True, True]
                 assert caught.value.retriable
+                asked = len(one.received)
+                with pytest.raises(
+                    SendManyError, match=r"2 of 2 messages failed; the first, number 0: topic 'bad topic'"
+                ):
+                    await producer.send_many([Message("bad topic", b"x"), Message("bad topic", b"y")])
+                assert len(one.received) == asked
                 with pytest.raises(SendManyError, match=r"1 of 2 messages failed; .* bytes, not int"):
                     await producer.send_many([Message("T", 5), Message("T", bytearray(b"z"))])
                 assert one.stored[-1][1] == b"z"

@@ -229,6 +229,29 @@ def test_refused_connections_do_not_use_up_the_attempts(broker):
     run_stepped(scene())
 
 
+def test_a_message_that_may_not_be_repeated_waits_for_its_broker_all_the_same(broker):
+    """Where nobody could be connected to, nothing was sent: there is nothing that could be stored twice."""
+
+    async def scene() -> None:
+        async with broker("names", {}) as names:
+            names.peers = [one := broker(topics={"T": 1})]
+            async with one:
+                port = one.server.port
+                producer = Producer("pg", names.address, ProducerConfig(retry_times_when_send_failed=0, **RARELY))
+                await producer.start()
+                await producer.send(Message("T", b"first"))
+            await settle()
+            sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+            await until_sent(sending, 0.5)
+            async with broker(topics={"T": 1}, port=port) as back:
+                await until_sent(sending, 2.5)
+                await sending
+                assert [body for _, body in back.stored] == [b"x"]
+                await producer.shutdown()
+
+    run_stepped(scene())
+
+
 def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
     async def scene() -> None:
         async with broker() as away:
@@ -250,10 +273,14 @@ def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
             await producer.shutdown()
         patient = Producer("pg", f"127.0.0.1:{port}", ProducerConfig(**RARELY))
         await patient.start()
+        lookups: list[str] = []
+        look_up = patient._instance.routes.route
+        patient._instance.routes.route = lambda topic: lookups.append(topic) or look_up(topic)
         sending = asyncio.ensure_future(patient.send(Message("T", b"x")))
         assert 2.0 < await until_sent(sending, 10) <= 3.05
         with pytest.raises(RemotingConnectError):
             await sending
+        assert len(lookups) == 7  # at 0, 50, 150, 350, 750, 1550 and 2550 ms
         await patient.shutdown()
 
     run_stepped(scene())

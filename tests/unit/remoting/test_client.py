@@ -527,6 +527,32 @@ def test_a_loop_that_was_held_up_does_not_cost_the_connection():
     run_stepped(scene())
 
 
+def test_the_time_that_connecting_took_is_no_silence(monkeypatch):
+    async def scene() -> None:
+        async with ScriptedServer(never_answer) as server:
+            loop, reachable = asyncio.get_running_loop(), asyncio.Event()
+            create_connection = loop.create_connection
+
+            async def slowly(*arguments, **options):
+                await reachable.wait()
+                return await create_connection(*arguments, **options)
+
+            monkeypatch.setattr(loop, "create_connection", slowly)
+            client = RemotingClient(ClientOptions(connect_timeout_ms=HOUR_MS))
+            late = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(34), 3_000))
+            await settle()
+            advance(2.9)
+            reachable.set()
+            await settle()
+            advance(0.2)
+            with pytest.raises(RemotingTimeoutError):
+                await late
+            assert client.addresses == [server.address]
+            await client.close()
+
+    run_stepped(scene())
+
+
 def test_close_does_not_wait_for_a_peer_that_takes_nothing():
     async def scene() -> None:
         release = asyncio.Event()
