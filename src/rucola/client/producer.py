@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import fields
 from ipaddress import ip_address
 
@@ -315,14 +315,17 @@ class Producer:
         """
         self._check_running()
         timeout_ms = self._timeout_ms(timeout_ms)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_ms / 1000
         if not self._met_brokers:  # a reply comes from any broker of the cluster, which must know this client
-            await self._instance.meet_all_brokers()
-            await self._instance.heartbeat()
-            self._met_brokers = True
+            await self._greet_brokers(timeout_ms / 2000)
+        left_ms = max(1, round((until - loop.time()) * 1000))
+
+        def send(request: Message) -> Awaitable[SendResult]:
+            return self.send(request, queue, selector=selector, timeout_ms=left_ms)
+
         try:
-            return await self._requests.request(
-                message, timeout_ms, lambda request: self.send(request, queue, selector=selector, timeout_ms=timeout_ms)
-            )
+            return await self._requests.request(message, timeout_ms, until, send)
         except RequestTimeoutError:
             self._met_brokers = False  # the reply may have gone to one that has come since
             raise
@@ -401,6 +404,14 @@ class Producer:
             make,
             now_ms,
         )
+
+    async def _greet_brokers(self, patience_s: float) -> None:
+        """Tell all brokers of this client. One that does not answer holds up nobody for longer than that."""
+        with suppress(TimeoutError):  # they have the heartbeat, or the send will tell that no name server answers
+            async with asyncio.timeout(patience_s):
+                await self._instance.meet_all_brokers()
+                await self._instance.heartbeat()
+        self._met_brokers = True
 
     def _submit_half(self, message: Message, timeout_ms: int | None) -> asyncio.Future[SendResult]:
         """Send a message that no consumer sees until its transaction is committed."""

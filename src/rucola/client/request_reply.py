@@ -42,9 +42,15 @@ class RequestTable:
         return len(self._waiting)
 
     async def request(
-        self, message: Message, timeout_ms: int, send: Callable[[Message], Awaitable[object]]
+        self, message: Message, timeout_ms: int, until: float, send: Callable[[Message], Awaitable[object]]
     ) -> MessageExt:
         """Send ``message`` as a request and wait for its reply, which may come before ``send`` returns.
+
+        Args:
+            message: the request; is not changed but for its UNIQ_KEY.
+            timeout_ms: how long all of it may take.
+            until: when that is over, by the loop's time.
+            send: sends what it is given.
 
         Raises:
             RequestTimeoutError: no reply came in time.
@@ -59,7 +65,7 @@ class RequestTable:
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout_at(until):
                 await send(request)
                 return await future
         except TimeoutError:

@@ -175,3 +175,31 @@ def test_a_shutdown_ends_who_waits_for_a_reply(broker):
                 await producer.request(Message("T", b"x"))
 
     run_stepped(scene())
+
+
+def test_a_broker_that_does_not_answer_holds_up_a_request_for_half_its_time(broker):
+    async def scene() -> None:
+        async with broker("a", {"T": 1}) as one, broker("b", {}) as other:
+            brokers = {each.name: BrokerData("c", each.name, {0: each.address}) for each in (one, other)}
+            one.scripts[INFO] = [lambda command: command.answer(0, body=ClusterInfo(brokers, {}).encode())]
+            other.scripts[RequestCode.HEART_BEAT] = [lambda command: None] * 9
+            config = ProducerConfig(mq_client_api_timeout_ms=3_600_000)
+            async with Producer("pg", one.address, config) as producer:
+                asking = asyncio.ensure_future(producer.request(Message("T", b"x"), timeout_ms=10_000))
+                await other.until(lambda: RequestCode.HEART_BEAT in other.codes())
+                advance(4.9)
+                await settle()
+                assert not one.stored
+                advance(0.2)
+                await one.until(lambda: bool(one.stored))
+                await settle()
+                advance(4.8)
+                await settle()
+                assert not asking.done()
+                advance(0.2)
+                with pytest.raises(RequestTimeoutError):
+                    await asking
+                for channel in other.channels:
+                    channel.close()
+
+    run_stepped(scene())
