@@ -84,9 +84,16 @@ class Outcome:
 
 
 def pages(outcome: Outcome) -> dict[str, bytes]:
-    """Content of each file of the report by name."""
-    pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}
-    blocks = list(report_blocks(outcome))
+    """Content of each file of the report by name.
+
+    Raises:
+        FormatError: the readings lack a number that a lesson asks for: it has changed since.
+    """
+    try:
+        pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}
+        blocks = list(report_blocks(outcome))
+    except (KeyError, IndexError) as error:
+        raise FormatError("readings of a report", 0, "the numbers of today's lessons", f"none for {error}") from error
     return {
         "lab.html": to_html(TITLE, blocks, pictures).encode(),
         "README.md": to_markdown(blocks).encode(),
@@ -108,7 +115,10 @@ def report_blocks(outcome: Outcome) -> Iterator[Block]:
     yield TableBlock("The machine", ("", ""), [[name, text] for name, text in (outcome.machine | run).items()], False)
     yield Heading(2, "All claims")
     yield TableBlock(
-        "What was claimed, and what this run says", ("lesson", "claim", "verdict"), _summary(outcome), False
+        "What was claimed, and what this run says",
+        ("lesson", "who says it", "claim", "verdict"),
+        _summary(outcome),
+        False,
     )
     yield Text(counted(outcome))
     for one in outcome.readings:
@@ -120,7 +130,7 @@ def _summary(outcome: Outcome) -> list[list[str]]:
     for one in outcome.readings:
         title = lesson_named(one.lesson).title
         for claim in lesson_named(one.lesson).claims:
-            rows.append([title, f"{claim.text} ({claim.source})", one.verdict(claim)[0].value])
+            rows.append([title, claim.source, claim.text, one.verdict(claim)[0].value])
             title = ""
     return rows
 

@@ -68,7 +68,7 @@ def test_every_claim_is_in_the_summary_with_its_verdict(outcome: Outcome) -> Non
     ]
     claims = lesson_named("smallest-store").claims
     verdicts = [outcome.readings[0].verdict(claim)[0].value for claim in claims]
-    assert [row[2] for row in summary.rows] == verdicts
+    assert [row[3] for row in summary.rows] == verdicts
     holds, fails, undecided = (verdicts.count(verdict.value) for verdict in Verdict)
     wanted = f"{len(claims)} claims: {holds} hold, {fails} do not hold here, {undecided} are undecided."
     assert counted(outcome) == wanted
@@ -90,6 +90,16 @@ def test_readings_that_are_none(content: bytes, tmp_path: Path, capsys: Capture)
     assert main(["lab", "report", "--from", str(tmp_path / "file"), "--out", str(tmp_path / "o")]) == 5
     assert "Traceback" not in capsys.readouterr().err
     assert main(["lab", "report", "--from", str(tmp_path / "none"), "--out", str(tmp_path / "o")]) == 6
+
+
+def test_readings_of_a_lesson_that_has_changed(outcome: Outcome, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").write_bytes(outcome.to_json().replace(b"by its queue unit", b"by something else"))
+    assert main(["lab", "report", "--from", str(tmp_path / "file"), "--out", str(tmp_path / "o")]) == 5
+    error = capsys.readouterr().err
+    assert "by its queue unit" in error and "today's lessons" in error and error.count("\n") == 1
+    (tmp_path / "file").write_bytes(outcome.to_json().replace(b"smallest-store", b"largest-store"))
+    assert main(["lab", "report", "--from", str(tmp_path / "file"), "--out", str(tmp_path / "o")]) == 2
+    assert "largest-store" in capsys.readouterr().err
 
 
 def test_text_is_taken_literally() -> None:

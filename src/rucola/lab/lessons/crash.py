@@ -201,7 +201,7 @@ LESSON = Lesson(
             "No state was found in which an answered message is lost.",
         ),
         Claim(
-            "The same",
+            "RocketMQ's documentation (Message Disk Flush)",
             "the end of the process alone takes no answered message, with either way to flush",
             lambda n: sum(n["states"][KILL].values()) == 0,
             f"at most {{states[{KILL}][SYNC_FLUSH]}} messages are missing with SYNC_FLUSH and "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rucola.errors import StoreError
 from rucola.formats.message import decode_message
@@ -20,11 +21,17 @@ from rucola.store.message_store import MessageStore
 
 QUEUES = 100
 BODY_BYTES = 1024
-SEGMENT_BYTES = 512 << 10
-"""Small, since opening the store reads the newest segment, which counts as warm then."""
+SEGMENT_BYTES = 512 << 10  # small, since opening the store reads the newest segment, which counts as warm then
 FIRST_MS = 1_700_000_000_000
 KAFKA, ENGINE = "log per partition (Kafka model)", "one log (Rucola's store)"
 ONE, ALL, BY_TIME, BY_KEY = "one queue", "all queues", "by time", "by key"
+
+
+class Wanted(NamedTuple):
+    queue: int
+    offset: int
+    time_ms: int
+    key: bytes
 
 
 class Ticking(SystemClock):
@@ -38,9 +45,9 @@ class Ticking(SystemClock):
 
 def run(bench: Workbench) -> None:
     """Written once; every reading begins with nothing of it in memory."""
-    messages = bench.choose(400, 100_000, 400_000)
-    wanted = messages * 3 // 4 // QUEUES * QUEUES + 7  # a message of queue 7
-    alone, every = range(7, 8), range(QUEUES)
+    messages, queues = bench.choose(400, 100_000, 400_000), bench.choose(10, QUEUES, QUEUES)
+    alone, every, offset = range(7, 8), range(queues), messages // queues * 3 // 4
+    wanted = Wanted(7, offset, FIRST_MS + offset, b"key%d" % (offset * queues + 7))
     ways: list[tuple[str, Callable[[Path], int], Callable[[MessageStore], int]]] = [
         (ONE, lambda kafka: read_partitions(kafka, alone), lambda store: read_queues(store, alone)),
         (ALL, lambda kafka: read_partitions(kafka, every), lambda store: read_queues(store, every)),
@@ -48,7 +55,7 @@ def run(bench: Workbench) -> None:
         (BY_KEY, lambda kafka: partition_by_key(kafka, wanted), lambda store: store_by_key(store, wanted)),
     ]
     with bench.directory() as kafka, bench.directory() as engine:
-        write(kafka, engine, messages)
+        write(kafka, engine, messages, queues)
         page_cache.sync([*page_cache.files_below(kafka), *page_cache.files_below(engine)])
         for _ in bench.repetitions():
             for row, in_kafka, in_engine in ways:
@@ -59,17 +66,17 @@ def run(bench: Workbench) -> None:
                     measure(bench, ENGINE, row, engine, partial(in_engine, store))
 
 
-def write(kafka: Path, engine: Path, messages: int) -> None:
+def write(kafka: Path, engine: Path, messages: int, queues: int) -> None:
     """Queue by queue in turn, in both layouts."""
-    partitions = [PartitionWriter(kafka / str(number)) for number in range(QUEUES)]
+    partitions = [PartitionWriter(kafka / str(number)) for number in range(queues)]
     clock, value = Ticking(), body_of(BODY_BYTES)
     options: dict[str, Any] = {"message_index_enable": True, "mapped_file_size_commit_log": SEGMENT_BYTES}
     with open_store(engine, clock=clock, **options) as store:
-        for start in range(0, messages, QUEUES):
-            clock.now_ms = FIRST_MS + start // QUEUES
-            for queue in range(QUEUES):
+        for start in range(0, messages, queues):
+            clock.now_ms = FIRST_MS + start // queues
+            for queue in range(queues):
                 partitions[queue].append(b"key%d" % (start + queue), value, clock.now_ms)
-            Run.of([message(start + queue, BODY_BYTES, queue) for queue in range(QUEUES)]).append(store)
+            Run.of([message(start + queue, BODY_BYTES, queue) for queue in range(queues)]).append(store)
             store.dispatch()
     for partition in partitions:
         partition.close()
@@ -90,9 +97,8 @@ def read_partitions(kafka: Path, queues: range) -> int:
     """Each partition's log from its beginning to its end; bytes of all values."""
     total = 0
     for queue in queues:
-        partition = PartitionReader(kafka / str(queue))
-        total += sum(len(record.value) for record in partition.records())
-        partition.close()
+        with closing(PartitionReader(kafka / str(queue))) as partition:
+            total += sum(len(record.value) for record in partition.records())
     return total
 
 
@@ -108,31 +114,27 @@ def read_queues(store: MessageStore, queues: range) -> int:
     return total
 
 
-def partition_by_time(kafka: Path, wanted: int) -> int:
+def partition_by_time(kafka: Path, wanted: Wanted) -> int:
     """Time index, offset index, a piece of the log."""
-    partition = PartitionReader(kafka / str(wanted % QUEUES))
-    found = partition.at_time(FIRST_MS + wanted // QUEUES)
-    partition.close()
-    return same(found.offset, wanted // QUEUES)
+    with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
+        return same(partition.at_time(wanted.time_ms).offset, wanted.offset)
 
 
-def queue_by_time(store: MessageStore, wanted: int) -> int:
+def queue_by_time(store: MessageStore, wanted: Wanted) -> int:
     """A binary search over units, each of which leads to a record that tells its time."""
-    return same(store.offset_by_time(TOPIC, wanted % QUEUES, FIRST_MS + wanted // QUEUES), wanted // QUEUES)
+    return same(store.offset_by_time(TOPIC, wanted.queue, wanted.time_ms), wanted.offset)
 
 
-def partition_by_key(kafka: Path, wanted: int) -> int:
+def partition_by_key(kafka: Path, wanted: Wanted) -> int:
     """No index of keys: the log is read until it comes. Whoever asks has to know the partition."""
-    partition = PartitionReader(kafka / str(wanted % QUEUES))
-    found = partition.with_key(b"key%d" % wanted)
-    partition.close()
-    return same(found.offset, wanted // QUEUES)
+    with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
+        return same(partition.with_key(wanted.key).offset, wanted.offset)
 
 
-def store_by_key(store: MessageStore, wanted: int) -> int:
+def store_by_key(store: MessageStore, wanted: Wanted) -> int:
     """Through the hash table of the IndexFile, whatever queue it is in."""
-    [view] = store.query_by_key(TOPIC, b"key%d" % wanted).views
-    return same(decode_message(view).queue_offset, wanted // QUEUES)
+    [view] = store.query_by_key(TOPIC, wanted.key).views
+    return same(decode_message(view).queue_offset, wanted.offset)
 
 
 def same(found: int, wanted: int) -> int:

@@ -158,7 +158,7 @@ LESSON = Lesson(
             "The syncs of many files cost little on this disk.",
         ),
         Claim(
-            "The same texts",
+            "Texts that compare RocketMQ with Kafka by number of topics",
             "one log hardly notices how many queues there are (less than 3 times)",
             lambda n: _growth("durable", PLAIN, n) < 3,
             f"with most queues {{durable[{PLAIN}][last]}} µs a message, with one {{durable[{PLAIN}][first]}} µs; "

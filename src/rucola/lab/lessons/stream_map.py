@@ -153,7 +153,7 @@ LESSON = Lesson(
             "The map saves a call per record, and pays a fault per page: it wins for small records only, if at all.",
         ),
         Claim(
-            "The same, for small records",
+            "RocketMQ's documentation (Message Storage), for small records",
             "a map takes a record of 128 bytes in less time than a call does",
             lambda n: n["write"][MAP][128] < n["write"][WRITE][128],
             f"{{write[{MAP}][128]}} µs against {{write[{WRITE}][128]}} µs",

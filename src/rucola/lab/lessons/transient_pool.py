@@ -97,7 +97,7 @@ LESSON = Lesson(
             "that is being written.",
         ),
         Claim(
-            "The same, for the append in the middle",
+            "RocketMQ's operations guide, for the append in the middle",
             "an ordinary append is shorter with the pool too",
             lambda n: n["append"][POOL][MEDIAN] < n["append"][MAP][MEDIAN],
             f"{{append[{POOL}][{MEDIAN}]}} µs with the pool, {{append[{MAP}][{MEDIAN}]}} µs through the map, "
@@ -106,7 +106,7 @@ LESSON = Lesson(
             "The commit thread has to be woken, and takes the interpreter from the sender while it runs.",
         ),
         Claim(
-            "The text of the option",
+            "RocketMQ's option transientStorePoolEnable",
             "the end of the process loses answered messages that were not committed; without the pool none",
             lambda n: n["memory"][POOL]["most at a time"] > 0 == n["memory"][MAP]["most at a time"],
             f"up to {{memory[{POOL}][most at a time]}} KiB were in the memory of the process only with the pool, "
