@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Sequence
 
 from rucola.client.consume_orderly import Progress
 from rucola.client.consumer_config import PushConsumerConfig
@@ -23,9 +24,16 @@ class ConsumeByIteration:
     Args:
         config: the consumer's.
         progress: notes the progress of an orderly queue.
+        given: called with what a loop is given, for its trace.
     """
 
-    def __init__(self, config: PushConsumerConfig, progress: Progress) -> None:
+    def __init__(
+        self,
+        config: PushConsumerConfig,
+        progress: Progress,
+        given: Callable[[Sequence[MessageExt]], None] | None = None,
+    ) -> None:
+        self._given = given
         self._orderly = config.consume_orderly
         self._locks = config.message_model is MessageModel.CLUSTERING
         self._progress = progress
@@ -77,6 +85,8 @@ class ConsumeByIteration:
             if self._take(hand):
                 assert hand.message is not None
                 self._hands.add(hand)
+                if self._given is not None:
+                    self._given([hand.message])
                 if self._waiting and (self._ready or self._lines):
                     self._wake(1)
                 return hand.message

@@ -14,6 +14,7 @@ from rucola.client.group_member import GroupMember
 from rucola.client.instance import check_topic
 from rucola.client.lite_pull_service import LitePullService
 from rucola.client.message_selector import MessageSelector
+from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -61,6 +62,8 @@ class LitePullConsumer:
         self._member = GroupMember(group, namesrv, self._config, self._clock, ConsumeType.CONSUME_ACTIVELY)
         self._service = LitePullService(self._member, self._config)
         self._wanted: tuple[MessageQueue, ...] | None = None  # assigned by the application
+        traced = self._config.enable_trace
+        self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         self._started = self._ended = False
 
     async def __aenter__(self) -> LitePullConsumer:
@@ -98,6 +101,8 @@ class LitePullConsumer:
         if self._started:
             return
         self._started = True
+        if self._trace is not None:
+            await self._trace.start()
         strategy = self._strategy if self._wanted is None else None
         try:
             await self._member.start(self._service, strategy, self._service.note_progress)
@@ -170,6 +175,12 @@ class LitePullConsumer:
             ClientError: the consumer is not started, or is shut down.
         """
         self._check_running()
+        messages = await self._poll(timeout_ms)
+        if self._trace is not None:
+            self._trace.consumed(messages)
+        return messages
+
+    async def _poll(self, timeout_ms: int | None) -> list[MessageExt]:
         service = self._service
         service.settle()
         messages = service.take()
@@ -285,7 +296,11 @@ class LitePullConsumer:
             await self._service.stop()
         finally:
             self._service.note_progress()
-            await self._member.leave(list(self._service.queues))
+            try:
+                await self._member.leave(list(self._service.queues))
+            finally:
+                if self._trace is not None:
+                    await self._trace.shutdown()
 
     async def _master(self, queue: MessageQueue) -> str:
         self._check_running()

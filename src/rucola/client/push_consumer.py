@@ -12,15 +12,18 @@ from rucola.client.allocate import AllocateMessageQueueAveragely, AllocateMessag
 from rucola.client.consume_by_iteration import ConsumeByIteration, MessageIterator
 from rucola.client.consume_concurrently import ConsumeConcurrently
 from rucola.client.consume_orderly import ConsumeOrderly
+from rucola.client.consume_trace import traced_listener
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.consumer_requests import ConsumerRequests
 from rucola.client.group_member import GroupMember
 from rucola.client.listener import BatchListener, Listener, MessageListener
 from rucola.client.message_selector import MessageSelector
 from rucola.client.process_queue import ProcessQueue
+from rucola.client.producer import tracing
 from rucola.client.pulling import Puller
 from rucola.client.push_service import Consumption, PushService
 from rucola.client.send_back import SendBack
+from rucola.client.trace import TraceDispatcher
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
@@ -68,6 +71,7 @@ class PushConsumer:
         self._listener: Listener | None = None
         self._service: PushService | None = None
         self._iteration: ConsumeByIteration | None = None
+        self._trace: TraceDispatcher | None = None
         self._ended = False
 
     async def __aenter__(self) -> PushConsumer:
@@ -152,7 +156,11 @@ class PushConsumer:
             config.consumer_timeout_when_suspend_ms,
             post_subscription=config.post_subscription_when_pull,
         )
+        if config.enable_trace:
+            self._trace = tracing(member.group, "CONSUME", self._namesrv, config, self._clock)
         consumption = self._consumption()
+        if self._trace is not None:
+            await self._trace.start()
         service = self._service = PushService(member, config, puller, consumption)
         if isinstance(consumption, ConsumeByIteration):
             self._iteration = consumption
@@ -181,6 +189,8 @@ class PushConsumer:
                 await self._member.leave(list(service.queues), service.unlock_all)
             finally:
                 await self._send_back.shutdown()
+                if self._trace is not None:
+                    await self._trace.shutdown()
 
     def suspend(self) -> None:
         """Pull no more until ``resume``; what was pulled is consumed."""
@@ -207,10 +217,14 @@ class PushConsumer:
 
     def _consumption(self) -> Consumption:
         if self._listener is None:
-            return ConsumeByIteration(self._config, self._note_orderly)
+            given = self._trace.consumed if self._trace is not None else None
+            return ConsumeByIteration(self._config, self._note_orderly, given)
+        listener = self._listener
+        if self._trace is not None:
+            listener = traced_listener(listener, self._trace, self._member.group)
         if self._config.consume_orderly:
-            return ConsumeOrderly(self._listener, self._config, self._send_back.send_anew, self._note_orderly)
-        return ConsumeConcurrently(self._listener, self._config, self._send_back.send_back, self._clock)
+            return ConsumeOrderly(listener, self._config, self._send_back.send_anew, self._note_orderly)
+        return ConsumeConcurrently(listener, self._config, self._send_back.send_back, self._clock)
 
     def _note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
         if self._service is not None:

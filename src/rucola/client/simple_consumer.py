@@ -17,6 +17,7 @@ from rucola.client.instance import ClientInstance, ConsumerRegistration, check_g
 from rucola.client.message_selector import MessageSelector
 from rucola.client.pop_receipt import PopReceipt
 from rucola.client.pop_service import POP_MAX, PopService
+from rucola.client.producer import tracing
 from rucola.client.subscription import subscription_data
 from rucola.common import message_const
 from rucola.common.message import MessageExt
@@ -69,6 +70,8 @@ class SimpleConsumer:
         self._renewals: list[_Renewal] = []
         self._renewing: asyncio.Task[None] | None = None
         self._more = asyncio.Event()
+        traced = self._config.enable_trace
+        self._trace = tracing(group, "CONSUME", namesrv, self._config, self._clock) if traced else None
         self._ended = False
 
     async def __aenter__(self) -> SimpleConsumer:
@@ -100,6 +103,8 @@ class SimpleConsumer:
             return
         self._instance.start()
         self._instance.register_consumer(self._group, ConsumerRegistration(consumer_data=self._consumer_data))
+        if self._trace is not None:
+            await self._trace.start()
         if self._config.auto_renew:
             self._renewing = asyncio.ensure_future(self._renew())
 
@@ -113,6 +118,8 @@ class SimpleConsumer:
             await asyncio.gather(self._renewing, return_exceptions=True)
         try:
             await self._service.stop()
+            if self._trace is not None:
+                await self._trace.shutdown()
         finally:
             await self._instance.shutdown()
 
@@ -163,6 +170,8 @@ class SimpleConsumer:
         check_number("invisible_duration_ms", invisible_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         check_number("await_duration_ms", await_ms, 0)
         messages = await self._service.receive(max_messages, invisible_ms, await_ms)
+        if self._trace is not None:
+            self._trace.consumed(messages)
         if self._renewing is not None:
             for message in messages:
                 self._keep_hidden(message, invisible_ms)

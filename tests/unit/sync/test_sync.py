@@ -191,10 +191,10 @@ def test_import_is_light():
 
 
 @pytest.mark.parametrize("package", ["rucola", "rucola.sync"])
-def test_producers_import_nothing_of_the_server(package):
+def test_clients_import_nothing_of_the_server(package):
     code = (
         "import sys\n"
-        f"from {package} import Producer, TransactionProducer\n"
+        f"from {package} import LitePullConsumer, Producer, PushConsumer, SimpleConsumer, TransactionProducer\n"
         "server = {'broker', 'store', 'namesrv', 'cli', 'spark', 'demo'}\n"
         "loaded = [name for name in sys.modules if name.startswith('rucola.') and name.split('.')[1] in server]\n"
         "others = {'rucola.remoting.server', 'lz4', 'zstandard', 'lark', 'yaml', 'uvicorn'} & set(sys.modules)\n"
