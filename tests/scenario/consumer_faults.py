@@ -223,7 +223,7 @@ class Run:
 
     async def _note(self, message: MessageExt) -> None:
         value, at = message.body.decode(), asyncio.get_running_loop().time()
-        retried = message.reconsume_times > 0 or "POP_CK" in message.properties
+        retried = message.reconsume_times > 0
         self.history.deliveries.append(
             Delivery(value, f"{message.queue_id}", message.queue_offset, at=at, retried=retried)
         )
