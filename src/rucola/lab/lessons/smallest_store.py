@@ -164,7 +164,7 @@ LESSON = Lesson(
         "connection; its files are the same."
     ),
     quantities=(
-        Quantity("find", "Find message n of the queue", "µs", "n", linear=True),
+        Quantity("find", "Find message n of the queue", "µs", "n, place in the queue", linear=True),
         Quantity("append", "Append one message", "µs", "way to append"),
         Quantity("bytes", "Files of 100 messages", "bytes", "file", drawn=False),
     ),
