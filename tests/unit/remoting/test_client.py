@@ -564,7 +564,7 @@ def test_close_does_not_wait_for_a_peer_that_takes_nothing():
         async with ScriptedServer(takes_nothing) as server:
             client = RemotingClient()
             commands = [RemotingCommand(10, body=bytes(15 << 20)) for _ in range(3)]
-            asking = asyncio.gather(*(client.invoke(server.address, command) for command in commands))
+            asking = asyncio.gather(*(client.invoke(server.address, command, HOUR_MS) for command in commands))
             await settle(100)
             closing = asyncio.ensure_future(client.close())
             await settle()
