@@ -74,12 +74,17 @@ def message_selector(expression: str | MessageSelector) -> MessageSelector:
     """
     if isinstance(expression, MessageSelector):
         return expression
-    if _LOOKS_LIKE_SQL.search(_text(expression)):
+    if looks_like_sql(_text(expression)):
         raise ClientError(
             f"expression {expression!r} looks like SQL92, and a plain text means tags: say "
             "MessageSelector.by_sql(...), or MessageSelector.by_tag(...) if a tag is called that"
         )
     return MessageSelector.by_tag(expression)
+
+
+def looks_like_sql(expression: str) -> bool:
+    """Whether a text that may mean tags can hardly mean any: it has an operator of SQL92 in it."""
+    return _LOOKS_LIKE_SQL.search(expression) is not None
 
 
 def _text(expression: object) -> str:

@@ -51,6 +51,8 @@ class Rows:
         self.table = table
         self.count = count
         self.view = table_view(table)[:count]
+        self.plain_bodies: pa.Array | None = None
+        """Bodies of the compressed rows before compression, in order, when they are wanted so."""
         self._walked = walked
 
     @cached_property
@@ -64,6 +66,15 @@ class Rows:
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
         """One column of integers; a view."""
         return self.view[:, column]
+
+    def numbers_of_row(self, number: int) -> list[int]:
+        """All integers of one row."""
+        numbers: list[int] = self.view[number].tolist()
+        return numbers
+
+    def part(self, start: int, end: int) -> Rows:
+        """The rows from ``start`` to before ``end``, in a table of their own."""
+        return Rows(self.source, self.table[start * ROW_WIDTH : end * ROW_WIDTH], end - start, self._walked)
 
     def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
         """A column of byte strings; a length below 0 is null."""

@@ -11,13 +11,16 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.pull_consumer import PullConsumer
 from rucola.client.pull_result import PullStatus
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import DataLossError
+from rucola.filter.tag import parse_tag_expression
 from rucola.spark.broker_link import BrokerLink
 from rucola.spark.catalog import Bounds, clamp
 from rucola.spark.columns import BatchBuilder
+from rucola.spark.expression import SqlCondition
 from rucola.spark.offsets import queue_text
 from rucola.spark.options import SourceOptions
 from rucola.spark.ranges import QueueRange
@@ -32,6 +35,7 @@ CHUNK_BYTES = 8 << 20
 MISSING_PATIENCE_S = 10.0
 """How long planned messages that are not there are waited for: a broker just started may still be catching up."""
 PAUSE_S = 0.1
+ALL_TAGS = parse_tag_expression("*")
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +55,11 @@ def pull_queue(options: SourceOptions, builder: BatchBuilder, piece: QueueRange)
         DataLossError: messages are gone, and ``failOnDataLoss`` is set.
         RucolaError: the broker did not answer in time, or refused.
     """
-    # With tags a pull may run past the piece's end over messages that do not match.
+    # With tags or a condition a pull may run past the piece's end over messages that do not match.
     wanted = None if options.expression.matches_all else [piece]
-    scanner = Scanner(builder, RowChooser(options.expression, wanted))
+    # Brokers compare hashes of tags only; a condition they have evaluated.
+    tags = ALL_TAGS if isinstance(options.expression, SqlCondition) else options.expression
+    scanner = Scanner(builder, RowChooser(tags, wanted))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
         puller = _Puller(options, link, piece)
@@ -70,6 +76,10 @@ class _Puller:
         self._options = options
         self._link = link
         self._piece = piece
+        is_sql = isinstance(options.expression, SqlCondition)
+        self._selector = MessageSelector(
+            options.expression.sub_string, ExpressionType.SQL92 if is_sql else ExpressionType.TAG
+        )
         self._stretch = 0
         """Messages the broker gives in one pull; 0 until the first answer."""
 
@@ -125,7 +135,7 @@ class _Puller:
 
     async def _pull(self, consumer: PullConsumer, queue: MessageQueue, start: int, end: int) -> tuple[bytes, int]:
         count = min(self._options.pull_batch_size, end - start)
-        result = await consumer.pull_raw(queue, start, count, self._options.expression.sub_string)
+        result = await consumer.pull_raw(queue, start, count, self._selector)
         moved = result.next_begin_offset > start
         if result.status is PullStatus.FOUND and moved:
             return result.body, result.next_begin_offset

@@ -5,7 +5,7 @@ Imported inside ``read()`` only, like ``rucola.spark.arrow``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,14 @@ import pyarrow.compute as pc
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
 from rucola.spark.arrow import Repeated, Rows, host_texts, message_ids, text
-from rucola.spark.buffers import Mask, from_mask, from_numbers, numbers_of
-from rucola.spark.options import SchemaStyle, SourceOptions
+from rucola.spark.bodies import compressed_rows, decompressed
+from rucola.spark.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
+from rucola.spark.options import BodyForm, SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+BODY_COLUMNS = frozenset(("body", "value"))
+PLAIN_BYTES = 16 << 20
+"""Decompressed bodies in one batch, if there are several; some 10 KiB can become 64 MiB."""
 LOG_APPEND_TIME = 1
 """Kafka's timestampType of times set by the broker."""
 PAIR_END = b"\x02"
@@ -40,10 +44,41 @@ class BatchBuilder:
     def __init__(self, options: SourceOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
         builders = _builders(options, broker_name)
         self.schema = schema
-        self._builders = [builders[name] for name in names]
+        chosen = tuple(names)
+        self._builders = [builders[name] for name in chosen]
+        self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
+        self._skips_damaged = not options.fail_on_data_loss
 
-    def build(self, rows: Rows) -> pa.RecordBatch:
-        """One batch of all ``rows``."""
+    def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        """All ``rows``, in several batches only when their bodies grow much by decompression.
+
+        Raises:
+            FormatError: a compressed body is damaged, and ``failOnDataLoss`` is set.
+        """
+        compressed = compressed_rows(rows) if self._decompresses else None
+        if compressed is None:
+            yield self._build(rows)
+            return
+        plain: list[bytes | None] = []
+        first, size = 0, 0
+        for number, body in decompressed(rows, compressed, self._skips_damaged):
+            size += len(body or b"")
+            if size > PLAIN_BYTES and number > first:
+                yield self._build_plain(rows.part(first, number), plain)
+                first, size, plain = number, len(body or b""), []
+            plain.append(body)
+        yield self._build_plain(rows.part(first, rows.count) if first else rows, plain)
+
+    def _build_plain(self, rows: Rows, plain: list[bytes | None]) -> pa.RecordBatch:
+        """One batch; ``plain`` has the decompressed bodies of its compressed rows, None for a damaged one."""
+        made = from_bytes([body or b"" for body in plain], pa.binary())
+        if None in plain:
+            kept = np.array([body is not None for body in plain], np.bool_)
+            made = pa.Array.from_buffers(pa.binary(), len(plain), [bits(kept), *made.buffers()[1:]])
+        rows.plain_bodies = made
+        return self._build(rows)
+
+    def _build(self, rows: Rows) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([build(rows) for build in self._builders], schema=self.schema)
 
 
@@ -52,7 +87,7 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
     if options.schema_style is SchemaStyle.KAFKA:
         return {
             "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
-            "value": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
+            "value": bodies,
             "topic": _topic(),
             "partition": _int32(RecordColumn.QUEUE_ID),
             "offset": _int64(RecordColumn.QUEUE_OFFSET),
@@ -63,7 +98,7 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
     return {
         "topic": _topic(),
         "flag": _int32(RecordColumn.MESSAGE_FLAG),
-        "body": _bytes(RecordColumn.BODY_POS, RecordColumn.BODY_LEN),
+        "body": bodies,
         "properties": properties_as_map if options.properties_as_map else properties_as_json,
         "brokerName": _same(broker_name),
         "queueId": _int32(RecordColumn.QUEUE_ID),
@@ -82,6 +117,13 @@ def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
         "storeSize": _int32(RecordColumn.RECORD_SIZE),
         "preparedTransactionOffset": _int64(RecordColumn.PREPARED_TRANSACTION_OFFSET),
     }
+
+
+def bodies(rows: Rows) -> pa.Array:
+    """The bodies; compressed ones as they were before, where ``plain_bodies`` is set."""
+    stored = rows.bytes_of(RecordColumn.BODY_POS, RecordColumn.BODY_LEN)
+    mask = None if rows.plain_bodies is None else compressed_rows(rows)
+    return stored if mask is None else pc.replace_with_mask(stored, from_mask(mask), rows.plain_bodies)
 
 
 def properties_as_json(rows: Rows) -> pa.Array:

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError, FormatError
-from rucola.filter.tag import TagExpression, parse_tag_expression
+from rucola.errors import ConfigError
+from rucola.spark.expression import Expression, ExpressionKind, parse_expression
 from rucola.spark.offsets import QueueOffsets, parse_document
 
 MEBIBYTE = 1 << 20
@@ -54,7 +54,10 @@ OPTIONS: tuple[Option, ...] = (
         "regular expression that the whole topic name must match; topics RocketMQ reserves are left out",
     ),
     Option("assign", "", 'queues, `{"TopicA":{"broker-a":[0,1]}}`; exactly one of the four'),
-    Option("subExpression", "*", "tags separated by `||`; `*` is all"),
+    Option("subExpression", "*", "tags separated by `||`, or a condition in SQL92 (`region = 'eu'`); `*` is all"),
+    Option(
+        "expressionType", "auto", "how `subExpression` is read: `tag`, `sql92`, or `auto` (SQL92 when it has operators)"
+    ),
     Option(
         "startingOffsets",
         "",
@@ -84,6 +87,11 @@ OPTIONS: tuple[Option, ...] = (
         "auto",
         "with `storePath`: `log`, `queue`, or `auto` (log scan when over 15 % of the bytes are wanted)",
     ),
+    Option(
+        "body",
+        "decompressed",
+        "`decompressed`: what was sent, also when the client compressed it (zlib, LZ4, Zstd); `stored`: the bytes in the log",
+    ),
     Option("columns", "", "columns separated by commas; what is not named is not decoded"),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
@@ -106,6 +114,13 @@ class SchemaStyle(StrEnum):
 
     ROCKETMQ = "rocketmq"
     KAFKA = "kafka"
+
+
+class BodyForm(StrEnum):
+    """What the body column holds of a body that the client compressed."""
+
+    DECOMPRESSED = "decompressed"
+    STORED = "stored"
 
 
 class ScanOrder(StrEnum):
@@ -163,8 +178,8 @@ class SourceOptions:
     store_path: str
     broker_name: str
     subscription: Subscription
-    expression: TagExpression
-    """Tags to keep."""
+    expression: Expression
+    """Which messages to keep."""
     starting: Position | None
     """None: the default of the face, earliest in a batch and latest in a stream."""
     starting_missing_time: MissingTime
@@ -176,6 +191,7 @@ class SourceOptions:
     records_per_partition_max: int | None
     bytes_per_partition_max: int
     scan_order: ScanOrder
+    body: BodyForm
     columns: tuple[str, ...]
     properties_as_map: bool
     schema_style: SchemaStyle
@@ -203,7 +219,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         store_path=values["storePath"],
         broker_name=values["brokerName"],
         subscription=subscription,
-        expression=_tag_expression(values["subExpression"]),
+        expression=parse_expression(
+            values["subExpression"], _choice(values, "expressionType", ExpressionKind), bool(values["storePath"])
+        ),
         starting=_starting(values),
         starting_missing_time=_choice(values, "startingOffsetsByTimestampStrategy", MissingTime),
         ending=_ending(values),
@@ -214,6 +232,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         records_per_partition_max=_optional_number(values, "maxRecordsPerPartition"),
         bytes_per_partition_max=_number(values, "maxBytesPerPartition", 1, 1 << 62),
         scan_order=_choice(values, "scanOrder", ScanOrder),
+        body=_choice(values, "body", BodyForm),
         columns=tuple(name.strip() for name in values["columns"].split(",") if name.strip()),
         properties_as_map=_flag(values, "propertiesAsMap"),
         schema_style=style,
@@ -284,13 +303,6 @@ def _assigned_queues(text: str) -> tuple[MessageQueue, ...]:
     if not queues or any(queue.queue_id < 0 for queue in queues):
         raise ConfigError("assign", text, allowed)
     return tuple(sorted(queues))
-
-
-def _tag_expression(expression: str) -> TagExpression:
-    try:
-        return parse_tag_expression(expression)
-    except FormatError as error:
-        raise ConfigError("subExpression", expression, "tags separated by ||, or *") from error
 
 
 def _starting(values: dict[str, str]) -> Position | None:

@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from rucola.common.columns import RecordColumn, WalkStop, new_table
 from rucola.errors import FormatError
-from rucola.filter.tag import TagExpression
+from rucola.filter.sql import Outcome, compile_sql
 from rucola.formats import _columns_cy
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
 from rucola.spark.arrow import Rows, table_view
 from rucola.spark.buffers import Mask, from_bytes, mask_of, numbers_of
 from rucola.spark.columns import BatchBuilder
+from rucola.spark.expression import Expression, SqlCondition
 from rucola.spark.ranges import QueueRange
 
 if TYPE_CHECKING:
@@ -45,14 +46,16 @@ class RowChooser:
     """Which rows of the log belong to a query.
 
     Args:
-        expression: tags to keep.
+        expression: which messages to keep.
         wanted: queue intervals to keep; None when the rows come from one queue and are its wanted ones already.
     """
 
-    def __init__(self, expression: TagExpression, wanted: Sequence[QueueRange] | None = None) -> None:
-        self._tags = (
-            None if expression.matches_all else from_bytes([tag.encode() for tag in expression.tags], pa.binary())
-        )
+    def __init__(self, expression: Expression, wanted: Sequence[QueueRange] | None = None) -> None:
+        self._tags = self._condition = None
+        if isinstance(expression, SqlCondition):
+            self._condition = compile_sql(expression.sub_string)
+        elif not expression.matches_all:
+            self._tags = from_bytes([tag.encode() for tag in expression.tags], pa.binary())
         self._intervals = None if wanted is None else _intervals(wanted)
 
     def choose(self, rows: Rows) -> Mask | None:
@@ -65,7 +68,24 @@ class RowChooser:
             tagged = mask_of(pc.is_in(tags, value_set=self._tags))
             mask = tagged if mask is None else mask & tagged
             kept = int(np.count_nonzero(mask))
+        if self._condition is not None and kept:
+            mask = self._fulfilled(rows, np.arange(rows.count) if mask is None else np.flatnonzero(mask))
+            kept = int(np.count_nonzero(mask))
         return mask if kept < rows.count else None
+
+    def _fulfilled(self, rows: Rows, candidates: npt.NDArray[np.int64]) -> Mask:
+        """Marks those of the candidates, at least one, that fulfil the condition."""
+        assert self._condition is not None
+        places = array("q", bytes(16 * len(candidates)))
+        view = np.frombuffer(places, np.int64).reshape(-1, 2)
+        view[:, 0] = rows.numbers(RecordColumn.PROPERTIES_POS)[candidates]
+        view[:, 1] = np.maximum(rows.numbers(RecordColumn.PROPERTIES_LEN)[candidates], 0)
+        outcomes = bytearray(len(candidates))
+        with memoryview(rows.source) as source:
+            self._condition.match(source, places, len(candidates), outcomes)
+        mask = np.zeros(rows.count, dtype=np.bool_)
+        mask[candidates[np.frombuffer(outcomes, np.uint8) == Outcome.TRUE]] = True
+        return mask
 
     def _in_intervals(self, rows: Rows) -> tuple[int, Mask]:
         """How many rows are wanted, and which."""
@@ -121,9 +141,7 @@ class Scanner:
                     raise FormatError("commit log record", end, "a whole record", "bytes that are none", name)
                 count, end, stop = self._within_bytes(position, count, end, stop)
                 if count:
-                    batch = self._build(source, count)
-                    if batch is not None:
-                        yield batch
+                    yield from self._build(source, count)
                     aim = self._bytes_aim * count // (end - position)
                     self._rows_max = min(BATCH_ROWS, max(BATCH_ROWS_MIN, aim))
                 position = end
@@ -136,17 +154,18 @@ class Scanner:
         kept = max(1, int(np.searchsorted(starts, position + BATCH_BYTES, side="right")) - 1)
         return kept, int(starts[kept]), int(WalkStop.TABLE_FULL)
 
-    def _build(self, source: ReadableBuffer, count: int) -> pa.RecordBatch | None:
+    def _build(self, source: ReadableBuffer, count: int) -> Iterator[pa.RecordBatch]:
         rows = Rows(source, self._table, count, walked=True)
         mask = self._chooser.choose(rows)
         if mask is None:
-            return self._builder.build(rows)
+            yield from self._builder.batches(rows)
+            return
         kept = int(np.count_nonzero(mask))
         if kept == 0:
-            return None
+            return
         view = table_view(self._table)
         view[:kept] = view[:count][mask]
-        return self._builder.build(Rows(source, self._table, kept))
+        yield from self._builder.batches(Rows(source, self._table, kept))
 
 
 def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from rucola.common.columns import RecordColumn
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
+from rucola.filter.tag import TagExpression
 from rucola.formats import _columns_cy
 from rucola.runtime.files import Files, MappedSegment
 from rucola.spark.columns import BatchBuilder
@@ -62,8 +63,9 @@ def scan_queue(options: SourceOptions, builder: BatchBuilder, piece: UnitRange) 
     scanner = Scanner(builder, RowChooser(options.expression))
     codes = None
     # Units of the schedule topic hold the due time where others hold the hash of the tag.
-    if not options.expression.matches_all and piece.wanted.queue.topic != SCHEDULE_TOPIC:
-        codes = np.array(sorted(options.expression.codes), dtype=np.int64)
+    tags = options.expression
+    if isinstance(tags, TagExpression) and not tags.matches_all and piece.wanted.queue.topic != SCHEDULE_TOPIC:
+        codes = np.array(sorted(tags.codes), dtype=np.int64)
     with (
         _mapped(options, piece.units, piece.wanted) as unit_files,
         _mapped(options, piece.segments, piece.wanted) as segments,

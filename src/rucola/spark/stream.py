@@ -65,6 +65,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: OffsetDocument, limit: ReadLimit) -> OffsetDocument:  # noqa: N802
         """Where the next micro-batch ends: what exists, cut by ``limit``, never below ``start``."""
         begin = from_document(start)
+        if self._target is not None:
+            self._check_all_found(begin)
         bounds = self._current_bounds(begin)
         for queue in bounds:
             begin.setdefault(queue, bounds[queue].min)
@@ -120,6 +122,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if queue in begin and bounds[queue].max < begin[queue]:
                 clamp(QueueRange(queue, begin[queue], begin[queue]), bounds[queue], self.options.fail_on_data_loss)
         return bounds
+
+    def _check_all_found(self, begin: QueueOffsets) -> None:
+        """A run that ends by itself does not wait for topics to be made: a name that is nowhere is a mistyped one.
+
+        Raises:
+            ConfigError: a topic, or an assigned queue, is neither there nor among those read before.
+        """
+        subscription = self.options.subscription
+        catalog = self._open()
+        seen = {*begin, *catalog.queues(all_needed=False)}
+        topics = {queue.topic for queue in seen}
+        if not topics.issuperset(subscription.named_topics) or not seen.issuperset(subscription.queues):
+            catalog.queues(all_needed=True)
 
     def _admit(self, begin: QueueOffsets, available: QueueOffsets, limit: ReadLimit) -> QueueOffsets:
         end = available

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
+
 import pyarrow as pa
 
 from rucola.common.hosts import host_bytes, host_text
@@ -13,6 +16,9 @@ from rucola.spark.schema import Column
 STORE_HOST = host_bytes("10.0.0.5", 10911)
 STORE_HOST_V6 = host_bytes("2001:db8::5", 10911)
 TOPICS = (b"flights", b"other", "größe".encode(), b"%RETRY%" + b"x" * 130)
+
+SYS_FLAGS = {"": 0, "old": 0x1, "lz4": 0x101, "zstd": 0x201, "zlib": 0x301}
+"""By kind of compression; clients before 5.0 did not say that it is zlib."""
 
 _TYPES = {
     "string": pa.string(),
@@ -120,3 +126,20 @@ def expected_rows(log: bytes, broker_name: str) -> list[dict[str, object]]:
             }
         )
     return rows
+
+
+def packed(body: bytes, codec: str) -> bytes:
+    """``body`` as a client stores it that compresses with ``codec``, a key of ``SYS_FLAGS``."""
+    if codec in ("old", "zlib"):
+        return zlib.compress(body)
+    compressed: bytes = pa.compress(body, codec=codec, asbytes=True) if codec else body
+    return compressed
+
+
+def log_of_bodies(stored: list[tuple[bytes, int]]) -> bytes:
+    """Records of topic flights with these bodies and sysFlags, queue offsets counting up."""
+    log = bytearray()
+    for number, (body, sys_flag) in enumerate(stored):
+        one = replace(message(number, b"flights"), queue_id=0, body=body, sys_flag=sys_flag)
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    return bytes(log)

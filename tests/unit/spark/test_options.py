@@ -9,6 +9,8 @@ import pytest
 
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
+from rucola.filter.tag import parse_tag_expression
+from rucola.spark.expression import SqlCondition
 from rucola.spark.options import (
     OPTIONS,
     MissingTime,
@@ -150,7 +152,7 @@ def test_times_beat_offsets() -> None:
     ("expression", "tags"), [("*", set()), ("", set()), ("AA", {"AA"}), ("AA || UA||", {"AA", "UA"}), ("a|b", {"a|b"})]
 )
 def test_tag_expressions(expression: str, tags: set[str]) -> None:
-    assert set(parse_options({**BASE, "subExpression": expression}).expression.tags) == tags
+    assert set(parse_options({**BASE, "subExpression": expression}).expression.tags) == tags  # type: ignore[union-attr]
 
 
 def test_default_group_is_a_legal_name_and_stable() -> None:
@@ -163,3 +165,24 @@ def test_every_option_says_what_it_means() -> None:
     names = [option.name.lower() for option in OPTIONS]
     assert len(set(names)) == len(names)
     assert all(option.meaning for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"subExpression": "a > 3 AND region = 'eu'"}, SqlCondition("a > 3 AND region = 'eu'")),
+        ({"subExpression": "region is not null"}, SqlCondition("region is not null")),
+        ({"subExpression": "TRUE", "expressionType": "SQL92"}, SqlCondition("TRUE")),
+        ({"subExpression": "a=b", "expressionType": "tag"}, parse_tag_expression("a=b")),
+        ({"subExpression": "A || B"}, parse_tag_expression("A || B")),
+    ],
+)
+def test_a_condition_is_no_tag(given: dict[str, str], expected: object) -> None:
+    assert parse_options({**BASE, **given}).expression == expected
+
+
+def test_a_condition_that_does_not_compile_says_where() -> None:
+    with pytest.raises(ConfigError, match=r"subExpression.*position 4"):
+        parse_options({**BASE, "subExpression": "a > > 3"})
+    through_broker = parse_options({"nameServer": "h:1", "topic": "t", "subExpression": "a > > 3"})
+    assert through_broker.expression == SqlCondition("a > > 3")  # brokers judge it

@@ -15,6 +15,7 @@ from rucola.common.hosts import host_bytes
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, StoreDamagedError
+from rucola.filter.sql import Outcome, compile_sql
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.spark import scan, store_scan
@@ -172,6 +173,18 @@ def test_tags(directory: Path, order: str, expression: str) -> None:
     options = options_of(directory, scanOrder=order, subExpression=expression)
     wanted = [one for one in expected(directory, {"flights"}) if one.tags in expression.split(" || ")]
     assert sorted(row["physicalOffset"] for row in rows_of(options)) == [one.physical_offset for one in wanted]
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+@pytest.mark.parametrize(
+    "condition", ["TAGS = 'UA'", "KEYS CONTAINS '1' AND UNIQ_KEY IS NOT NULL", "KEYS IS NULL", "v = 2"]
+)
+def test_conditions(directory: Path, order: str, condition: str) -> None:
+    options = options_of(directory, scanOrder=order, subExpression=condition)
+    judge = compile_sql(condition)
+    wanted = [one for one in expected(directory, {"flights"}) if judge.evaluate(one.properties) is Outcome.TRUE]
+    assert sorted(row["physicalOffset"] for row in rows_of(options)) == [one.physical_offset for one in wanted]
+    assert bool(wanted) == (condition != "v = 2")
 
 
 @pytest.mark.parametrize("order", ["log", "queue"])

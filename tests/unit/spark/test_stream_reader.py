@@ -92,6 +92,18 @@ def test_available_now_stops_at_its_target() -> None:
     assert stream.reportLatestOffset() == document(30, 5)
 
 
+@pytest.mark.parametrize("lenient", ["true", "false"])
+def test_a_mistyped_topic_fails_a_run_that_ends(lenient: str) -> None:
+    stream, _ = reader({Q0: Bounds(0, 10)}, topic="t,tt", failOnDataLoss=lenient)
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(ConfigError, match="'tt'.*existing ones: t"):
+        stream.latestOffset({}, ReadAllAvailable())
+    stream, _ = reader({Q0: Bounds(0, 10)}, topic="", assign='{"t":{"b":[0,1]}}')
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(ConfigError, match="t@b:1"):
+        stream.latestOffset({}, ReadAllAvailable())
+
+
 def test_offsets_never_go_back() -> None:
     stream, catalog = reader({Q0: Bounds(0, 10)}, failOnDataLoss="false")
     catalog.table[Q0] = Bounds(0, 7)

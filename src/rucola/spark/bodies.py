@@ -1,0 +1,90 @@
+"""Bodies that a client compressed, as they were before. Rows whose sysFlag does not say so are not looked at.
+
+Zlib comes with Python, LZ4 and Zstd with PyArrow, so tasks need no further package. Imported inside ``read()`` only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from rucola.common.columns import RecordColumn
+from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
+from rucola.errors import FormatError
+from rucola.formats.compression import BODY_BYTES_MAX, decompress
+from rucola.spark.arrow import Rows
+from rucola.spark.buffers import Mask
+
+PIECE_BYTES = 256 << 10
+_ARROW_CODECS = {int(MessageSysFlag.COMPRESSION_LZ4): "lz4", int(MessageSysFlag.COMPRESSION_ZSTD): "zstd"}
+
+log = logging.getLogger(__name__)
+
+
+def compressed_rows(rows: Rows) -> Mask | None:
+    """Marks the rows whose body is compressed; None when there is none."""
+    mask = (rows.numbers(RecordColumn.SYS_FLAG) & int(MessageSysFlag.COMPRESSED)) != 0
+    return mask if mask.any() else None
+
+
+def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[int, bytes | None]]:
+    """Row number and body of each marked row.
+
+    Args:
+        rows: the rows.
+        mask: which of them are compressed.
+        skips_damaged: a body that cannot be decompressed is None and a warning in the log, not an error.
+
+    Raises:
+        FormatError: a body cannot be decompressed; names topic, queue and queue offset.
+    """
+    with memoryview(rows.source) as source:
+        for number in np.flatnonzero(mask).tolist():
+            row = rows.numbers_of_row(number)
+            start = row[RecordColumn.BODY_POS]
+            try:
+                body = decompress_body(
+                    bytes(source[start : start + row[RecordColumn.BODY_LEN]]), row[RecordColumn.SYS_FLAG]
+                )
+            except FormatError as error:
+                topic = bytes(source[row[RecordColumn.TOPIC_POS] :][: row[RecordColumn.TOPIC_LEN]]).decode()
+                named = FormatError(
+                    f"compressed body of topic {topic}, queue {row[RecordColumn.QUEUE_ID]}, "
+                    f"queue offset {row[RecordColumn.QUEUE_OFFSET]}",
+                    error.position,
+                    f"{error.expected} (body=stored gives bodies as they are stored)",
+                    error.got,
+                )
+                if not skips_damaged:
+                    raise named from error
+                log.warning("%s; the body is null, since failOnDataLoss is off", named)
+                body = None
+            yield number, body
+
+
+def decompress_body(body: bytes, sys_flag: int) -> bytes:
+    """``body`` before compression, by the type in ``sys_flag``.
+
+    Raises:
+        FormatError: the bytes are not of that type, or the result is larger than ``BODY_BYTES_MAX``.
+    """
+    codec = _ARROW_CODECS.get(sys_flag & COMPRESSION_MASK)
+    if codec is None:
+        return decompress(body, sys_flag)
+    pieces = []
+    size = 0
+    try:
+        stream = pa.CompressedInputStream(pa.BufferReader(body), codec)
+        while piece := stream.read(PIECE_BYTES):
+            size += len(piece)
+            if size > BODY_BYTES_MAX:
+                raise FormatError(codec, len(body), f"at most {BODY_BYTES_MAX} bytes", "more")
+            pieces.append(piece)
+    except OSError as error:
+        raise FormatError(codec, 0, f"{codec} data", str(error)) from error
+    if not body:
+        raise FormatError(codec, 0, f"{codec} data", "nothing")
+    return b"".join(pieces)

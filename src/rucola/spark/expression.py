@@ -1,0 +1,58 @@
+"""Option ``subExpression``: tags, or a condition in SQL92 on the properties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, TypeAlias
+
+from rucola.client.message_selector import looks_like_sql
+from rucola.errors import ConfigError, FormatError
+from rucola.filter.tag import TagExpression, parse_tag_expression
+
+
+class ExpressionKind(StrEnum):
+    """How ``subExpression`` is read."""
+
+    AUTO = "auto"
+    """As SQL92 when it looks like it, else as tags."""
+    TAG = "tag"
+    SQL92 = "sql92"
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCondition:
+    """A condition. Brokers evaluate it themselves; over a directory the tasks compile it."""
+
+    sub_string: str
+    matches_all: ClassVar[bool] = False
+
+
+Expression: TypeAlias = TagExpression | SqlCondition
+
+
+def parse_expression(text: str, kind: ExpressionKind, compiles: bool) -> Expression:
+    """The expression of a query.
+
+    Args:
+        text: what the user wrote.
+        kind: how to read it.
+        compiles: a condition is compiled here to see its errors, since no broker will do it.
+
+    Raises:
+        ConfigError: it cannot be read so.
+    """
+    is_sql = kind is ExpressionKind.SQL92 or (kind is ExpressionKind.AUTO and looks_like_sql(text))
+    try:
+        if not is_sql:
+            return parse_tag_expression(text)
+        if compiles or not text:
+            from rucola.filter.sql import compile_sql
+
+            compile_sql(text)
+        return SqlCondition(text)
+    except FormatError as error:
+        allowed = (
+            "a condition in SQL92; expressionType=tag reads it as tags" if is_sql else "tags separated by ||, or *"
+        )
+        raise ConfigError("subExpression", text, f"{allowed} ({error})") from error
