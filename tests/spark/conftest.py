@@ -25,6 +25,8 @@ READY_TIMEOUT_S = 60
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session; Arrow batches are held against the schema in every query."""
     directory = tmp_path_factory.mktemp("spark")
+    events = directory / "events"
+    events.mkdir()
     # Workers import the package from where this process has it.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     session = local_session(
@@ -33,6 +35,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(directory / "local"),
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": str(events),
+            "spark.eventLog.compress": "false",
             "spark.python.worker.faulthandler.enabled": "true",
         },
     )
@@ -52,6 +57,7 @@ class BrokerProcess:
         self._config = directory / "broker.conf"
         self._config.write_text(
             "mappedFileSizeCommitLog=4194304\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=20000\n"
+            "enablePropertyFilter=true\n"
         )
 
     def start(self) -> None:

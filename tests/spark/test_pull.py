@@ -89,6 +89,22 @@ def test_tags_are_filtered(shared_broker: BrokerProcess) -> None:
     assert numbers_of(rows) == [number for number in range(500) if number // 8 % 2]
 
 
+def test_a_condition_is_passed_on(shared_broker: BrokerProcess) -> None:
+    send(shared_broker, "conditional", range(500))
+    given = {"subExpression": "TAGS = 'odd' AND KEYS IS NOT NULL", "maxRecordsPerPartition": "40"}
+    rows = rows_of(options_of(shared_broker, "conditional", **given))
+    assert numbers_of(rows) == [number for number in range(500) if number // 8 % 2]
+
+
+def test_bodies_that_our_producer_compressed(shared_broker: BrokerProcess) -> None:
+    body = b'{"key": "value"}' * 400
+    with shared_broker.producer() as producer:
+        producer.send(Message("compressed", body))
+    assert [row["body"] for row in rows_of(options_of(shared_broker, "compressed"))] == [body]
+    stored = rows_of(options_of(shared_broker, "compressed", body="stored"))
+    assert len(stored[0]["body"]) < 500
+
+
 def test_a_topic_that_does_not_exist_names_those_that_do(shared_broker: BrokerProcess) -> None:
     send(shared_broker, "existing", range(3))
     with pytest.raises(ConfigError, match=r"existing ones: .*existing"):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rucola.client.config import PullConsumerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.pull_consumer import PullConsumer
-from rucola.errors import ClientError, RucolaError
+from rucola.errors import ClientError, ConfigError, RucolaError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.options import SourceOptions
 
@@ -31,7 +31,7 @@ class BrokerLink:
     Life cycle: ``with BrokerLink(options)``, or ``close`` at the end.
 
     Args:
-        options: name servers, group and time limits.
+        options: name servers, group, account and time limits.
         clock: measures the patience.
     """
 
@@ -39,10 +39,22 @@ class BrokerLink:
         self._clock = clock if clock is not None else SystemClock()
         self._patience_s = options.retry_timeout_ms / 1000
         self._loop = shared_loop()
+        access = options.access
         config = PullConsumerConfig(
-            consumer_pull_timeout_ms=options.pull_timeout_ms, mq_client_api_timeout_ms=options.pull_timeout_ms
+            consumer_pull_timeout_ms=options.pull_timeout_ms,
+            mq_client_api_timeout_ms=options.pull_timeout_ms,
+            access_key=access.access_key,
+            secret_key=access.secret_key.reveal(),
+            security_token=access.security_token.reveal(),
+            use_tls=access.use_tls,
+            tls_trust_cert_path=access.ca_certificate,
         )
-        self._consumer = PullConsumer(options.consumer_group, options.name_server, config)
+        try:
+            self._consumer = PullConsumer(options.consumer_group, options.name_server, config)
+        except ConfigError as error:
+            if error.key != "tlsClientTrustCertPath":
+                raise
+            raise ConfigError("caCertificate", error.value, error.allowed) from error
         self._loop.run(self._consumer.start())
 
     def __enter__(self) -> BrokerLink:

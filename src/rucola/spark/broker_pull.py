@@ -16,7 +16,6 @@ from rucola.client.pull_consumer import PullConsumer
 from rucola.client.pull_result import PullStatus
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import DataLossError
-from rucola.filter.tag import parse_tag_expression
 from rucola.spark.broker_link import BrokerLink
 from rucola.spark.catalog import Bounds, clamp
 from rucola.spark.columns import BatchBuilder
@@ -35,7 +34,6 @@ CHUNK_BYTES = 8 << 20
 MISSING_PATIENCE_S = 10.0
 """How long planned messages that are not there are waited for: a broker just started may still be catching up."""
 PAUSE_S = 0.1
-ALL_TAGS = parse_tag_expression("*")
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +55,8 @@ def pull_queue(options: SourceOptions, builder: BatchBuilder, piece: QueueRange)
     """
     # With tags or a condition a pull may run past the piece's end over messages that do not match.
     wanted = None if options.expression.matches_all else [piece]
-    # Brokers compare hashes of tags only; a condition they have evaluated.
-    tags = ALL_TAGS if isinstance(options.expression, SqlCondition) else options.expression
-    scanner = Scanner(builder, RowChooser(tags, wanted))
+    # Brokers compare hashes of tags only, and let everything through when they cannot read a condition.
+    scanner = Scanner(builder, RowChooser(options.expression, wanted))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
         puller = _Puller(options, link, piece)

@@ -22,7 +22,7 @@ class ExpressionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SqlCondition:
-    """A condition. Brokers evaluate it themselves; over a directory the tasks compile it."""
+    """A condition that compiles. Brokers evaluate it, and tasks do: over a directory there is nobody else."""
 
     sub_string: str
     matches_all: ClassVar[bool] = False
@@ -31,13 +31,12 @@ class SqlCondition:
 Expression: TypeAlias = TagExpression | SqlCondition
 
 
-def parse_expression(text: str, kind: ExpressionKind, compiles: bool) -> Expression:
+def parse_expression(text: str, kind: ExpressionKind) -> Expression:
     """The expression of a query.
 
     Args:
         text: what the user wrote.
         kind: how to read it.
-        compiles: a condition is compiled here to see its errors, since no broker will do it.
 
     Raises:
         ConfigError: it cannot be read so.
@@ -46,10 +45,9 @@ def parse_expression(text: str, kind: ExpressionKind, compiles: bool) -> Express
     try:
         if not is_sql:
             return parse_tag_expression(text)
-        if compiles or not text:
-            from rucola.filter.sql import compile_sql
+        from rucola.filter.sql import compile_sql  # loads a kernel; most queries have no condition
 
-            compile_sql(text)
+        compile_sql(text)  # a broker would let every message through that has a faulty one
         return SqlCondition(text)
     except FormatError as error:
         allowed = (

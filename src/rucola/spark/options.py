@@ -17,6 +17,7 @@ from typing import TypeVar
 from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
+from rucola.spark.access import Access, Secret, shown
 from rucola.spark.expression import Expression, ExpressionKind, parse_expression
 from rucola.spark.offsets import QueueOffsets, parse_document
 
@@ -90,7 +91,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "body",
         "decompressed",
-        "`decompressed`: what was sent, also when the client compressed it (zlib, LZ4, Zstd); `stored`: the bytes in the log",
+        "`decompressed`: what was sent, also when the client compressed it; `stored`: the bytes in the log",
     ),
     Option("columns", "", "columns separated by commas; what is not named is not decoded"),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
@@ -100,6 +101,15 @@ OPTIONS: tuple[Option, ...] = (
         "consumerGroup",
         "",
         "group named in pull requests; no progress is stored under it; default is made from the topics",
+    ),
+    Option("accessKey", "", "account that signs every request, with `secretKey`; with `nameServer`, as all of these"),
+    Option("secretKey", "", "its secret"),
+    Option("securityToken", "", "sent along and signed"),
+    Option("useTLS", "false", "encrypt connections; the servers' certificates are verified then"),
+    Option(
+        "caCertificate",
+        "",
+        "PEM file, on the driver and every executor, of who may sign those; default is the system's",
     ),
     Option("pullBatchSize", "1024", "messages asked for in one pull, 1 to 65536; the broker sends fewer if it wants"),
     Option("pullTimeoutMs", "3000", "time for one answer"),
@@ -197,6 +207,7 @@ class SourceOptions:
     schema_style: SchemaStyle
     include_headers: bool
     consumer_group: str
+    access: Access
     pull_batch_size: int
     pull_timeout_ms: int
     retry_timeout_ms: int
@@ -219,9 +230,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         store_path=values["storePath"],
         broker_name=values["brokerName"],
         subscription=subscription,
-        expression=parse_expression(
-            values["subExpression"], _choice(values, "expressionType", ExpressionKind), bool(values["storePath"])
-        ),
+        expression=parse_expression(values["subExpression"], _choice(values, "expressionType", ExpressionKind)),
         starting=_starting(values),
         starting_missing_time=_choice(values, "startingOffsetsByTimestampStrategy", MissingTime),
         ending=_ending(values),
@@ -238,6 +247,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         schema_style=style,
         include_headers=_flag(values, "includeHeaders"),
         consumer_group=values["consumerGroup"] or default_group(subscription),
+        access=_access(values),
         pull_batch_size=_number(values, "pullBatchSize", 1, 65536),
         pull_timeout_ms=_number(values, "pullTimeoutMs", 1, 1 << 31),
         retry_timeout_ms=_number(values, "retryTimeoutMs", 0, 1 << 31),
@@ -258,9 +268,9 @@ def _known_values(given: Mapping[str, str]) -> dict[str, str]:
         name = KNOWN_NAMES.get(key.lower())
         if name is None:
             nearest = difflib.get_close_matches(key.lower(), list(KNOWN_NAMES), n=1, cutoff=0.0)[0]
-            raise ConfigError(key, value, f"known options only; the nearest is {KNOWN_NAMES[nearest]}")
+            raise ConfigError(key, shown(key, value), f"known options only; the nearest is {KNOWN_NAMES[nearest]}")
         if name in seen and seen[name] != value:
-            raise ConfigError(name, value, f"one value (it is also given as {seen[name]!r})")
+            raise ConfigError(name, shown(name, value), f"one value (it is also given as {shown(name, seen[name])!r})")
         seen[name] = value
         values[name] = value.strip()
     return values
@@ -303,6 +313,20 @@ def _assigned_queues(text: str) -> tuple[MessageQueue, ...]:
     if not queues or any(queue.queue_id < 0 for queue in queues):
         raise ConfigError("assign", text, allowed)
     return tuple(sorted(queues))
+
+
+def _access(values: dict[str, str]) -> Access:
+    given = [name for name in ("accessKey", "secretKey", "securityToken", "caCertificate") if values[name]]
+    use_tls = _flag(values, "useTLS")
+    if values["storePath"] and (given or use_tls):
+        raise ConfigError(", ".join(given or ["useTLS"]), "given", "with nameServer only: a directory asks nobody")
+    return Access(
+        values["accessKey"],
+        Secret(values["secretKey"]),
+        Secret(values["securityToken"]),
+        use_tls,
+        values["caCertificate"],
+    )
 
 
 def _starting(values: dict[str, str]) -> Position | None:

@@ -96,7 +96,7 @@ def test_available_now_stops_at_its_target() -> None:
 def test_a_mistyped_topic_fails_a_run_that_ends(lenient: str) -> None:
     stream, _ = reader({Q0: Bounds(0, 10)}, topic="t,tt", failOnDataLoss=lenient)
     stream.prepareForTriggerAvailableNow()
-    with pytest.raises(ConfigError, match="'tt'.*existing ones: t"):
+    with pytest.raises(ConfigError, match=r"'tt'.*existing ones: t"):
         stream.latestOffset({}, ReadAllAvailable())
     stream, _ = reader({Q0: Bounds(0, 10)}, topic="", assign='{"t":{"b":[0,1]}}')
     stream.prepareForTriggerAvailableNow()
