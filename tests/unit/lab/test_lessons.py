@@ -10,6 +10,7 @@ import pytest
 
 from rucola.lab.course import LESSONS, lesson_named, program_of, run_lesson
 from rucola.lab.lesson import Size
+from rucola.lab.machine import has_no_disk
 from rucola.lab.picture import draw
 from rucola.lab.readings import REPETITIONS, Verdict
 from rucola.lab.text import claim_text, tables
@@ -17,6 +18,8 @@ from rucola.lab.text import claim_text, tables
 PROGRAM_LINES_MAX = 150
 COUNTED = {"smallest-store": [2], "crash": [0, 1, 2, 3], "warm-search": [0, 1], "expiry": [1]}
 """Claims, by place, about what is counted: they hold on every machine, at every size."""
+OF_A_DISK = {"warm-search", "expiry"}
+"""Their pages are counted, which says nothing where files lie in memory."""
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -36,7 +39,7 @@ def test_lesson(name: str, tmp_path: Path) -> None:
         assert "{" not in text and "Measured: " in text
     for title, header, rows in tables(lesson, readings):
         assert rows and all(len(row) == len(header) for row in rows), title
-    for place in COUNTED.get(name, ()):
+    for place in () if name in OF_A_DISK and has_no_disk(tmp_path) else COUNTED.get(name, ()):
         assert readings.verdict(lesson.claims[place]) == (Verdict.HOLDS, REPETITIONS), lesson.claims[place].text
     picture = draw(lesson, readings)
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
