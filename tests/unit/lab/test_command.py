@@ -77,6 +77,7 @@ def test_unknown_size_and_directory(capsys: Capture, tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_told_before_measuring(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rucola.cli.lab.has_no_disk", lambda directory: False)
     (tmp_path / "file").touch()
     arguments = ["--dir", str(tmp_path), "--out", str(tmp_path / "file")]
     for command in (["run", "smallest-store"], ["report"]):
