@@ -151,9 +151,15 @@ def test_what_goes_over_the_wire(broker):
                 assert len(producer._requests) == 0
                 one.scripts[INFO] = [lambda command: command.answer(0, body=ClusterInfo(brokers, {}).encode())]
                 asking = asyncio.ensure_future(producer.request(Message("T", b"x"), timeout_ms=10_000))
+                await one.until(lambda: one.codes().count(INFO) == 2)
+                await settle()
+                advance(5.001)  # the other broker is silent by now
                 await one.until(lambda: len(one.stored) == 3)
                 assert one.codes().count(INFO) == 2  # the reply may have gone to a broker that is new
                 asking.cancel()
+                for channel in other.channels:
+                    channel.close()
+                await settle()
 
     run_stepped(scene())
 
