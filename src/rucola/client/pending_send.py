@@ -55,10 +55,6 @@ class SendTarget:
         self.queue_id = queue.queue_id
 
 
-_NOWHERE = SendTarget(MessageQueue("", "", -1), "", ())
-"""Where a message is before its first attempt."""
-
-
 class SendRules(Protocol):
     """What a message on its way asks of its producer."""
 
@@ -137,8 +133,8 @@ class PendingSend(Waiter):
         self.deadline = self._expires_at = loop.time() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
         self._retries_left = retries
-        self._attempts = 0
-        self._target = _NOWHERE
+        self._attempts = 1  # that which comes, or is under way
+        self._target: SendTarget  # of the latest attempt
         self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None  # of an attempt, but not safe yet
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
@@ -172,7 +168,6 @@ class PendingSend(Waiter):
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
         """Make an attempt, the time being ``wall_ms``; it ends at the deadline."""
-        self._attempts += 1
         self._target = target
         client = self._rules.client
         opaque = client.next_opaque()
@@ -304,10 +299,11 @@ class PendingSend(Waiter):
             self._rules.finished(self)
             return
         try:
-            target = self._rules.next_target(self, self.broker_name or None)
+            target = self._rules.next_target(self, self.broker_name)
         except RucolaError:
             self.fail(error)  # why the attempt failed says more than that its route is gone
             return
+        self._attempts += 1
         self.send(target)
 
     def _now(self) -> float:
@@ -318,7 +314,7 @@ class PendingSend(Waiter):
 
     @property
     def broker_name(self) -> str:
-        """The broker of the latest attempt, empty before the first."""
+        """The broker of the latest attempt; there was one."""
         return self._target.queue.broker_name
 
     def _address(self) -> str:

@@ -81,6 +81,7 @@ class Producer:
         self._pipeline = SendPipeline(group, self._config, self._instance, clock.wall_ms, first_turn)
         self._submit_encoded = self._pipeline.submit
         self._default_timeout_ms = self._config.send_msg_timeout_ms
+        self._async_retries = self._config.retry_times_when_send_async_failed
         self._encoder = MessageEncoder(self._config, unique_ids)
         self._encode = self._encoder.encode
         self._requests = RequestTable(self._instance.client_id)
@@ -186,7 +187,7 @@ class Producer:
         Raises:
             ClientError: the message cannot be sent as it is.
         """
-        return self._submit(message, queue, selector, timeout_ms, self._config.retry_times_when_send_async_failed)
+        return self._submit(message, queue, selector, timeout_ms, self._async_retries)
 
     async def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
         """Send any number of messages of any topics in few requests, many of them on their way at a time.
