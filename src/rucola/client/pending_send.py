@@ -39,6 +39,8 @@ _SEND_OK = SendStatus.SEND_OK
 _new_tuple = tuple.__new__  # past the constructor that a named tuple writes in Python
 
 
+_REFUSED_PAUSE_S = 0.01
+"""Between attempts to connect at least, also when no pauses are configured."""
 MESSAGE, BATCH, REPLY = range(3)
 """What is sent: a message, several, the reply to one."""
 
@@ -281,10 +283,12 @@ class PendingSend(Waiter):
         attempt. The reference gives up within milliseconds, long before a broker that is restarted is back.
         """
         rules = self._rules
+        sent = not isinstance(error, RemotingConnectError)
         pause_s = 0.0
         if self._attempts > 1:
             pause_s = min(rules.backoff_ms << min(self._attempts - 2, 16), rules.backoff_max_ms) / 1000
-        sent = not isinstance(error, RemotingConnectError)
+            if not sent:
+                pause_s = max(pause_s, _REFUSED_PAUSE_S)
         if (sent and self._retries_left <= 0) or self._now() + pause_s >= self._expires_at or self.future.done():
             self.fail(error)
             return

@@ -205,6 +205,23 @@ def test_a_refused_connection_is_tried_until_the_time_is_over(broker):
     run_stepped(scene())
 
 
+def test_a_refused_connection_is_not_tried_without_pauses(broker):
+    async def scene() -> None:
+        async with broker("names", {}) as names:
+            names.peers = [one := broker(topics={"T": 1})]
+            config = ProducerConfig(retry_backoff_ms=0, retry_backoff_max_ms=0, **RARELY)
+            producer = Producer("pg", names.address, config)
+            await producer.start()
+            async with one:
+                await producer.send(Message("T", b"first"))
+            with pytest.raises(RemotingConnectError) as caught:
+                await producer.send(Message("T", b"x"), timeout_ms=100)
+            assert 2 < int(caught.value.__notes__[0].split()[1]) <= 12
+            await producer.shutdown()
+
+    run_stepped(scene())
+
+
 def test_refused_connections_do_not_use_up_the_attempts(broker):
     """Two attempts in all: the broker is away five times, refuses once, and takes the second."""
 
