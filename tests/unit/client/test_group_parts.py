@@ -1,0 +1,196 @@
+"""The parts that consumers of a group share, each alone: progress, division of queues, pulls, goodbyes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.client.consuming import QUEUE, messages
+from tests.unit.client.test_lite_pull_consumer import scripted as assigned
+from tests.unit.client.test_push_consumer import FIRST, ignore, scripted
+
+from rucola import AllocateMessageQueueAveragely, MessageModel, MessageQueue, PushConsumerConfig
+from rucola.client.consume_by_iteration import ConsumeByIteration, MessageIterator
+from rucola.client.offset_store import OffsetStore
+from rucola.client.process_queue import ProcessQueue
+from rucola.client.pulling import Puller
+from rucola.client.rebalance import Rebalance
+from rucola.client.subscription import subscription_data
+from rucola.protocol.headers.pull import PullMessageResponseHeader
+from rucola.remoting.api import PullAnswer
+from rucola.testing.event_loop import advance, run_stepped, settle
+
+
+def test_progress_in_memory():
+    store = OffsetStore()
+    assert store.known(QUEUE) is None
+    store.update(QUEUE, 5, increase_only=True)
+    store.update(QUEUE, 3, increase_only=True)
+    assert store.known(QUEUE) == 5
+    store.update(QUEUE, 3, increase_only=False)
+    assert (store.known(QUEUE), store.snapshot("T"), store.snapshot("U")) == (3, {QUEUE: 3}, {})
+    store.update_and_freeze(QUEUE, 1)
+    store.update(QUEUE, 9, increase_only=True)
+    assert store.known(QUEUE) == 1
+    store.remove(QUEUE)
+    store.update(QUEUE, 9, increase_only=True)
+    assert store.known(QUEUE) == 9
+    store.retain([])
+    assert store.known(QUEUE) is None
+
+
+class Owner:
+    """Takes queues when ``ready``, and notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.asked: list[float] = []
+        self.queues: set[MessageQueue] = set()
+
+    def topics(self) -> list[str]:
+        return ["T"]
+
+    def owned(self) -> set[MessageQueue]:
+        return self.queues
+
+    def leaving(self) -> tuple[MessageQueue, ...]:
+        return ()
+
+    async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
+        self.asked.append(asyncio.get_running_loop().time())
+        if self.ready:
+            self.queues.add(queue)
+        return self.ready
+
+    async def remove_queue(self, queue: MessageQueue) -> bool:
+        self.queues.discard(queue)
+        return True
+
+    async def queues_changed(self, *_: Any) -> None:
+        """Not noted."""
+
+
+def test_what_is_not_divided_yet_is_tried_again_after_a_second_and_the_rest_after_20():
+    async def scene() -> None:
+        async def route(topic: str) -> Any:
+            return SimpleNamespace(subscribe_queues=(QUEUE,))
+
+        instance: Any = SimpleNamespace(client_id="c", routes=SimpleNamespace(route=route))
+        owner = Owner()
+        strategy = AllocateMessageQueueAveragely()
+        one = Rebalance(instance, "cg", MessageModel.BROADCASTING, strategy, owner, 20_000)
+        one.soon()
+        running = asyncio.ensure_future(one.run())
+        await settle()
+        for count in (2, 3):
+            advance(1.01)
+            await settle()
+            assert len(owner.asked) == count
+        owner.ready = True
+        advance(1.01)
+        await settle()
+        assert owner.queues == {QUEUE}
+        owner.queues.clear()
+        advance(19)
+        await settle()
+        assert not owner.queues
+        advance(1.01)
+        await settle()
+        assert owner.queues == {QUEUE}
+        running.cancel()
+
+    run_stepped(scene())
+
+
+@pytest.mark.parametrize(("suggested", "sys_flag"), [(0, 3), (1, 2)])
+def test_a_slave_is_told_no_progress(suggested, sys_flag):
+    async def scene() -> None:
+        asked: list[Any] = []
+
+        async def pull_message(address: str, header: Any, timeout_ms: int, lite: bool) -> PullAnswer:
+            asked.append((address, header.sys_flag, header.commit_offset))
+            return PullAnswer(19, PullMessageResponseHeader(suggested, 5, 0, 9), b"")
+
+        async def route(topic: str) -> None:
+            """Known."""
+
+        addresses = {0: "master", 1: "slave"}
+        routes = SimpleNamespace(
+            route=route, broker=lambda name, number: addresses[number], brokers={QUEUE.broker_name: addresses}
+        )
+        instance: Any = SimpleNamespace(routes=routes)
+        api: Any = SimpleNamespace(pull_message=pull_message)
+        puller = Puller(instance, api, "cg", 32, 1, 2)
+        for _ in range(2):
+            await puller.pull(QUEUE, 5, subscription_data("T", "*", 1), 4)
+        assert asked[0] == ("master", 3, 4)
+        assert asked[1] == (addresses[suggested], sys_flag, 4 if sys_flag & 1 else 0)
+
+    run_stepped(scene())
+
+
+def test_only_the_loops_of_the_task_that_says_so_are_settled():
+    async def scene() -> None:
+        consumption = ConsumeByIteration(PushConsumerConfig(), lambda *_: None)
+        queue = ProcessQueue(QUEUE, 0.0)
+        found = messages(1, 2)
+        queue.put(found)
+        consumption.submit(queue, found)
+        mine = MessageIterator(consumption)
+        assert (await anext(mine)).queue_offset == 1
+        theirs = MessageIterator(consumption)
+        await asyncio.ensure_future(anext(theirs))  # in a task of its own
+        consumption.settle_own()
+        assert (len(queue), queue.progress) == (1, 2)
+
+    run_stepped(scene())
+
+
+def test_a_seek_is_progress(broker):
+    async def scene() -> None:
+        async with assigned(broker) as it:
+            it.broker.scripts[31] = [lambda command: command.answer(0, ext_fields={"offset": "0"})]
+            await it.consumer.start()
+            await it.pulled(1)
+            await it.consumer.seek(MessageQueue("T", "broker-a", 0), 4)
+            await it.pulled(2)
+            assert it.pulls[1]["queueOffset"] == "4"
+            await it.consumer.shutdown()
+            assert it.commits == [4]
+
+    run_stepped(scene())
+
+
+def test_a_message_sent_anew_waits_longer_each_time(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore, consume_from_where=FIRST) as it:
+            it.broker.topics["%RETRY%cg"] = 1
+            await it.consumer.start()
+            (message,) = messages(3)
+            for times in (0, 2):
+                message.reconsume_times = times
+                assert await it.consumer._send_back.send_anew(message)
+            levels = [header.properties.partition("DELAY\x01")[2][0] for header, _ in it.broker.stored]
+            assert levels == ["3", "5"]
+
+    run_stepped(scene())
+
+
+def test_brokers_hear_of_every_division(broker):
+    async def scene() -> None:
+        async with scripted(broker, ignore) as it:
+            await it.consumer.start()
+            await it.pulled(1)
+            await settle(50)
+            versions = [
+                one.sub_version
+                for beat in it.broker.heartbeats()
+                for group in beat.consumer_data_set
+                for one in group.subscription_data_set
+                if one.topic == "T"
+            ]
+            assert versions[-1] > versions[0]
+
+    run_stepped(scene())
