@@ -129,6 +129,71 @@ def test_dispatch_that_fails_half_way_leaves_what_it_wrote_to_be_synced() -> Non
     after_power_cut(life)
 
 
+@pytest.mark.parametrize("new_queue", [False, True])
+def test_what_is_dispatched_while_the_keeper_syncs_is_recorded_after_its_own_sync(new_queue: bool) -> None:
+    life = StoreLife(empty_disk(), CONFIG)
+    life.open()
+    for number in range(3):
+        life.put(message(number))
+    life.flush()
+    life.dispatch()
+    taken = life.store._dispatcher.progress.current
+
+    def go_on(kind: str, path: str) -> None:
+        if kind == "sync" and "/consumequeue/" in path:
+            life.disk.observer = None
+            life.put(message(3, queue_id=int(new_queue)))
+            life.flush()
+            life.dispatch()
+
+    life.disk.observer = go_on
+    life.keep()
+    assert life.disk.observer is None
+    synced = life.store._keeper._synced
+    assert (synced.position, synced.index_position) == (taken.position, taken.index_position)
+    assert synced.queue_count == taken.queue_count == 1
+    assert life.store._dispatcher.progress.current.position > taken.position
+    after_power_cut(life)
+
+
+def test_queues_that_could_not_be_synced_are_told_once_and_never_synced_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The next sync would succeed: it finds those pages clean that the failed one lost."""
+    life = StoreLife(empty_disk(), CONFIG)
+    life.open()
+    life.put(message(0))
+    life.turn()
+    life.keep()
+    before = life.store._keeper._synced
+    life.put(message(1))
+    life.turn()
+    later: list[str] = []
+
+    def refuse(kind: str, path: str) -> None:
+        if kind == "sync" and "/consumequeue/" in path:
+            raise OSError(5, "input/output error")
+
+    def note(kind: str, path: str) -> None:
+        if kind == "sync" and ("/consumequeue/" in path or "/index/" in path):
+            later.append(path)
+
+    life.disk.faults = refuse
+    life.keep()
+    life.disk.faults, life.disk.observer = None, note
+    for number in range(2, 5):
+        life.put(message(number))
+        life.turn()
+        life.keep()
+    assert life.store._keeper._synced == before
+    life.stop()
+    assert later == []
+    assert [entry.levelname for entry in caplog.records if entry.name == "rucola.store.keeper"] == ["CRITICAL"]
+    again = after_power_cut(life)
+    assert again.store.recovered
+    assert again.store.max_queue_offset(b"Topic", 0) == 5
+
+
 def test_queues_that_went_are_published_without_a_message() -> None:
     """Else the next start looks for them, misses them, and rebuilds all queues."""
     life = StoreLife(empty_disk(), CONFIG)
