@@ -152,6 +152,26 @@ def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, s
     run(work())
 
 
+def test_what_comes_again_is_counted_from_the_start_of_its_pop(tmp_path: Path) -> None:
+    """A checkpoint names messages by their distance from the first, which is not at the queue's start here."""
+
+    async def work() -> None:
+        async with Cluster(tmp_path, **QUICK) as cluster:
+            await send(cluster, 5)
+            first = await pop(cluster, maxMsgNums=2)
+            for queue_offset in (0, 1):
+                assert (await ack(cluster, first, queue_offset)).code == SUCCESS
+            second = await pop(cluster, invisibleTime=1000)
+            assert second.ext_fields["msgOffsetInfo"] == "0 0 2,3,4"
+            assert (await ack(cluster, second, 3)).code == SUCCESS
+            again: list[bytes] = []
+            while len(again) < 2:
+                again += bodies(await pop(cluster, pollTime=5_000))
+            assert again == [b"2", b"4"]
+
+    run(work())
+
+
 def test_a_changed_invisible_time_counts(tmp_path: Path) -> None:
     async def work() -> None:
         async with Cluster(tmp_path, **QUICK) as cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.brokers import Cluster, run
@@ -24,9 +24,12 @@ from tests.unit.broker.test_pop import (
     send,
 )
 
+from rucola.broker.pop.peek import Peek, Peeker
+from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.pop import PeekMessageRequestHeader
+from rucola.store.results import GetMessageResult, GetMessageStatus
 
 PEEK, ROLLBACK, MODES, SET_MODE = 200052, 200056, 402, 401
 NOT_FOUND, BUSY, NO_PERMISSION, NO_TOPIC, NO_GROUP, INVALID = 19, 2, 16, 17, 26, 29
@@ -72,6 +75,34 @@ def test_a_peek_sees_what_comes_again(tmp_path: Path) -> None:
             assert (bodies(answer), answer.ext_fields["restNum"]) == ([b"0"], "1")
 
     run(work())
+
+
+def test_a_peek_that_begins_anew_where_the_queue_does_has_the_room_that_is_left() -> None:
+    """The messages of the second queue that the group was at have expired."""
+    asked: list[tuple[bytes, int, int, int]] = []
+
+    class Store:
+        def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
+            return 9
+
+        def get_message(
+            self, topic: bytes, queue_id: int, queue_offset: int, count: int, max_bytes: int, *, may_block: bool
+        ) -> GetMessageResult:
+            asked.append((topic, queue_id, queue_offset, count))
+            if queue_offset < 5:
+                return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, 5, 5, 9)
+            return GetMessageResult(GetMessageStatus.FOUND, 8, 5, 9, [memoryview(b"x")] * 3, 3, 3)
+
+    class Popped:
+        def query(self, queue: PoppedQueue) -> int:
+            return 6 if queue.queue_id == 0 else 2
+
+    peeker = Peeker(cast(Any, Store()), cast(Any, Popped()))
+    peek = Peek(PeekMessageRequestHeader("cg", "T", -1, 8), begin=0)
+    for queue_id in (0, 1):
+        peeker.look(peek, PoppedQueue("T", "cg", queue_id), 8)
+    assert asked == [(b"T", 0, 6, 8), (b"T", 1, 2, 5), (b"T", 1, 5, 5)]
+    assert (peek.count, len(peek.views), peek.rest) == (6, 6, 10)
 
 
 def test_what_may_not_be_looked_at(tmp_path: Path) -> None:

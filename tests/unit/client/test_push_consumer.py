@@ -560,6 +560,22 @@ def test_a_message_goes_back_to_the_broker_that_has_it(broker):
     run_stepped(scene())
 
 
+@pytest.mark.parametrize(("configured", "told"), [(-1, "16"), (0, "0"), (1, "1")])
+def test_how_often_a_message_may_come_is_told_with_it(broker, configured, told):
+    async def scene() -> None:
+        async def listener(message):
+            raise ReconsumeLater
+
+        async with scripted(broker, listener, consume_from_where=FIRST, max_reconsume_times=configured) as it:
+            it.answers = [pulled(0, 4, record(3))]
+            await it.consumer.start()
+            await it.broker.until(lambda: 36 in it.broker.codes())
+            (back,) = [one for one in it.broker.received if one.code == 36]
+            assert back.ext_fields["maxReconsumeTimes"] == told
+
+    run_stepped(scene())
+
+
 def test_a_message_that_the_broker_does_not_take_back_is_sent_anew(broker):
     async def scene() -> None:
         async def listener(message):

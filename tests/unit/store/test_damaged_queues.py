@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.reading import pulled
-from tests.unit.store.stores import HOST, SEGMENT, contents, message, opened, snapshot
+from tests.unit.store.stores import HOST, SEGMENT, contents, message, opened, read, snapshot
 
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, StoreDamagedError
@@ -203,3 +203,25 @@ def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
     assert "/consumequeue/" in caught.value.path
     assert contents(path) == before
     opened(path).shutdown()
+
+
+def test_offsets_before_the_first_entry_are_not_used_when_its_message_is_lost(tmp_path: Path) -> None:
+    """The units before it lead nowhere, and the log still begins at 0."""
+    store = opened(tmp_path / "live", flush_interval_commit_log_ms=600_000)
+    store.put_message(message(0))
+    store._queues.next_offsets(T)[0] = 50
+    first = store.put_message(message(1, T))
+    store.dispatch()
+    assert (first.queue_offset, store.max_queue_offset(T, 0)) == (50, 51)
+    image = tmp_path / "image"
+    snapshot(tmp_path / "live", image)
+    store.shutdown()
+    with (image / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(first.physical_offset)
+        file.write(bytes(first.size))
+    store = opened(image)
+    assert (store.min_queue_offset(T, 0), store.max_queue_offset(T, 0)) == (50, 50)
+    assert store.put_message(message(2, T)).queue_offset == 50
+    store.dispatch()
+    assert [found.queue_offset for found in read(store, T, 0)] == [50]
+    store.shutdown()

@@ -156,6 +156,25 @@ def test_illegal_rows_do_not_touch_their_neighbours(tmp_path: Path) -> None:
     store.shutdown()
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+def test_rows_before_an_illegal_one_keep_their_places_and_offsets(pooled: bool, tmp_path: Path) -> None:
+    store = opened(tmp_path, transient_store_pool_enable=pooled, flush_interval_commit_log_ms=60_000)
+    source, table = rows([b"a" * 100, b"b" * 200, b"c" * 300, b"d", b"e" * 400])
+    table[3 * ROW_WIDTH + FrameColumn.QUEUE_ID] = -1
+    status = store.append_rows(source, memoryview(source), table, 0, 5, T, HOST)
+    assert status is PutMessageStatus.MESSAGE_ILLEGAL
+    places, sizes = column(table, FrameColumn.PHYSICAL_OFFSET), column(table, FrameColumn.RECORD_SIZE)
+    assert places == [0, sizes[0], sum(sizes[:2]), -1, sum(sizes[:3])]
+    assert store.max_offset == places[4] + sizes[4]
+    store.put_message(message(1))
+    store._flush.flush()
+    store.dispatch()
+    found = read(store, T, 0)
+    assert [one.body[:1] for one in found[:4]] == [b"a", b"b", b"c", b"e"]
+    assert [one.queue_offset for one in found] == [0, 1, 2, 3, 4]
+    store.shutdown()
+
+
 def test_queue_ids_beyond_those_known_make_their_queue(tmp_path: Path) -> None:
     store = opened(tmp_path)
     for queue_id in (0, 700, 3, 700):
