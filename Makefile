@@ -105,6 +105,7 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.store.pending
 	@$(BIN)/python -m tests.conformance.run
 	@$(BIN)/python -m tests.conformance.cluster
+	@$(BIN)/python -m tests.conformance.python_client
 	@$(BIN)/python -m tests.conformance.guarded
 	@$(BIN)/python -m tests.conformance.admin.run
 
