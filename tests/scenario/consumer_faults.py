@@ -303,7 +303,10 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     for kind in arguments or KINDS:
         for fault in FAULTS:
-            history, findings = run(kind, [fault, "consumer_killed"] if fault == "clock_set_back" else [fault])
+            faults = [fault]
+            if fault == "clock_set_back" and kind != "simple":  # brokers answer no pop that is born in their past
+                faults.append("consumer_killed")
+            history, findings = run(kind, faults)
             again = len(history.deliveries) - len({delivery.value for delivery in history.deliveries})
             facts = {"kind": kind, "fault": fault, "sends": len(history.sends), "redelivered": again}
             print(json.dumps(facts | {"findings": [str(finding) for finding in findings[:5]]}), flush=True)
