@@ -5,19 +5,31 @@ Those of ``FOUND`` are how the store was when the explorer met it for the first 
 
 from __future__ import annotations
 
+import os
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+from tests.unit.runtime import test_files
+from tests.unit.store import test_readers_in_place
+
+from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.errors import DiskError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import encode_rows
 from rucola.formats.segment_name import segment_name
+from rucola.runtime.files import DirectoryLock, Files
 from rucola.store.condition import StoreCondition
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
+from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
@@ -144,6 +156,7 @@ PLANTED: dict[str, tuple[str, Defect]] = {
         "put",
         plant(IndexService, "drop", lambda self, physical_end, unclean, synced_end: self.end_offset),
     ),
+    "batch split between two segments": ("border", plant(CommitLog, "_make_room", lambda *_: True)),
     "recovered bytes not synced": ("kill", plant(MappedFile, "sync", lambda self: None)),
 }
 """Noticed by power cuts; name to workload, under SYNC_FLUSH if nothing else is said, and defect."""
@@ -361,11 +374,26 @@ def _forget_only_uncorrected(self: Retention, queues: list[ConsumeQueue]) -> Non
     self._uncorrected = deque(queue for queue in self._uncorrected if queue not in gone)
 
 
+_sync_dispatched = Dispatcher.sync
+
+
+def _sync_what_is_being_written(self: Dispatcher) -> Progress:
+    """Whoever syncs finds an index file dirty from before its write on, and clean afterwards."""
+    written = None if self.index_service is None else self.index_service.take_written()
+    self.progress.publish(self.progress.current, [], written)
+    return _sync_dispatched(self)
+
+
 BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
     "1.1 position published before what was written": (
         "expiry",
         3,
         plant(Dispatcher, "_dispatch_batch", _position_of_each_batch),
+    ),
+    "1.2 index file taken as synced before it was written": (
+        "index_roll",
+        53,
+        plant(Dispatcher, "sync", _sync_what_is_being_written),
     ),
     "1.3 files that gave up their maps synced by path": ("parked", 3, _parked_files_synced_by_path),
     "expired files of a deleted topic removed by path": (
@@ -381,18 +409,54 @@ MAPS_FAIL: dict[str, tuple[str, str, Defect]] = {
 }
 """Noticed when calls fail; see ``FOUND_BY_FAULTS``."""
 
-ELSEWHERE = {
-    "1.2 index file taken as synced before it was written": (
-        "tests/unit/store/test_progress.py",
-        "test_keys_put_after_the_keeper_passed_in_the_middle_are_synced",
-    ),
+
+_lock_directory = Files.lock_directory
+
+
+def _lock_and_close_nothing(self: Files, path: str) -> DirectoryLock:
+    with patch.object(os, "close", lambda descriptor: None):
+        return _lock_directory(self, path)
+
+
+_make_room = CommitLog._make_room
+
+
+def _encode_to_find_out(
+    self: CommitLog,
+    source: bytes | bytearray,
+    table: array[int],
+    first: int,
+    last: int,
+    topic: bytes,
+    queue_count: int,
+    born_host: bytes,
+    host: bytes,
+    suffix: bytes,
+) -> bool:
+    """The batch is encoded into the segment in use; what does not fit whole is taken back there."""
+    file, target = self._file, self._target
+    assert file is not None and target is not None
+    position, rows = self.written_offset - file.start, array("q", table)
+    places = file.size, file.start, topic, array("q", bytes(8 * queue_count)), born_host, host
+    view = memoryview(source)
+    encode_rows(source, view, rows, first, last, target.buffer, target.view, position, *places, 1, suffix, crc32, False)
+    end = file.start + position
+    for row in range(first, self._encoded(rows, first, last)):
+        end += rows[row * ROW_WIDTH + FrameColumn.RECORD_SIZE]
+    target.view[position : end - file.start] = bytes(end - file.start - position)
+    return _make_room(self, source, table, first, last, topic, queue_count, born_host, host, suffix)
+
+
+ELSEWHERE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], Defect]] = {
     "1.5 records taken back that a reader in place was given": (
-        "tests/unit/store/test_readers_in_place.py",
-        "test_a_batch_that_rolls_is_not_seen_in_the_segment_it_does_not_fit_into",
+        lambda path, _: test_readers_in_place.test_a_batch_that_rolls_is_not_seen_in_the_segment_it_does_not_fit_into(
+            {}, path
+        ),
+        plant(CommitLog, "_make_room", _encode_to_find_out),
     ),
     "1.6 descriptor and lock kept when the lock file cannot be written": (
-        "tests/unit/runtime/test_files.py",
-        "test_a_lock_file_that_cannot_be_written_is_given_free",
+        test_files.test_a_lock_file_that_cannot_be_written_is_given_free,
+        plant(Files, "lock_directory", _lock_and_close_nothing),
     ),
 }
-"""Noticed by a unit test: its file and name."""
+"""Noticed by a unit test: what runs it."""

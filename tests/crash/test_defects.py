@@ -20,6 +20,7 @@ from tests.crash.faults import FAULTS
 from tests.crash.workloads import WORKLOADS, config
 
 from rucola.runtime.files import Files
+from rucola.testing import crash_explorer
 from rucola.testing.crash_explorer import CrashExplorer, Violation
 from rucola.testing.fault_plan import FaultPlan
 
@@ -44,6 +45,23 @@ def test_power_cuts_notice(name: str) -> None:
     workload, defect = PLANTED[name]
     with defect(), pytest.raises(Violation, match=f"seed {SEED}"):
         explore(workload)
+
+
+@pytest.mark.parametrize(
+    ("name", "ahead"),
+    [
+        ("acknowledged before the sync", "flushed offset"),
+        ("watermark ahead of the sync", "flushed offset"),
+        ("queues recorded, not synced", "queues offset"),
+    ],
+)
+def test_progress_ahead_of_the_disk_is_noticed_without_a_power_cut(
+    name: str, ahead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crash_explorer, "crash_states", lambda *_: iter(()))
+    workload, defect = PLANTED[name]
+    with defect(), pytest.raises(Violation, match=f"{ahead} .* not synced"):
+        explore(workload, sample=0)
 
 
 @pytest.mark.parametrize("name", PLANTED_FAULTS)
@@ -83,9 +101,13 @@ def test_turns_of_threads_notice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_the_unit_test_that_notices_is_there(name: str) -> None:
-    path, test = ELSEWHERE[name]
-    assert f"\ndef {test}(" in Path(path).read_text(encoding="utf-8")
+def test_unit_tests_notice(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    test, defect = ELSEWHERE[name]
+    (tmp_path / "sound").mkdir()
+    test(tmp_path / "sound", monkeypatch)
+    (tmp_path / "defect").mkdir()
+    with defect(), pytest.raises(AssertionError):
+        test(tmp_path / "defect", monkeypatch)
 
 
 @pytest.mark.parametrize("name", {**FOUND_BY_FAULTS, **MAPS_FAIL})

@@ -87,6 +87,16 @@ def batch(life: StoreLife, random: Random) -> None:
     life.keep()
 
 
+def border(life: StoreLife, random: Random) -> None:
+    """Batches that do not fit into the rest of their segment."""
+    life.open()
+    for number in range(3):
+        life.put(message(random, size=11000))
+        life.put(*(message(random, queue_id=number % 2, size=3000) for _ in range(4)))
+        if number == 1:
+            life.turn()
+
+
 def roll(life: StoreLife, random: Random) -> None:
     """Messages of half a segment: many segments between two syncs."""
     life.open()
@@ -285,6 +295,7 @@ WORKLOADS = {
     for workload in (
         put,
         batch,
+        border,
         roll,
         index_roll,
         queues,

@@ -125,6 +125,7 @@ class CrashExplorer:
 
     def _at_step(self, life: StoreLife, step: str) -> None:
         self.counts.steps += 1
+        life.check_progress()
         model = life.model.copy()
         model.acked_end, model.kept_end = life.promised_end, life.kept_end
         for state in crash_states(life.disk, self._random, self._sample):
@@ -244,6 +245,7 @@ class CrashExplorer:
 
     def _live_with_faults(self, life: StoreLife, workload: Workload, plan: FaultPlan) -> None:
         life.disk.faults = plan
+        life.disk.observer = lambda _kind, _path: life.check_progress()
         try:
             workload(life, Random(self._random.getrandbits(32)))
         except StartRefused:
@@ -251,7 +253,7 @@ class CrashExplorer:
         except Killed:
             return
         finally:
-            life.disk.faults = None
+            life.disk.faults = life.disk.observer = None
 
     def _check_all(self, life: StoreLife, sample: int, moment: str) -> None:
         model = life.model.copy()

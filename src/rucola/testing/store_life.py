@@ -25,6 +25,7 @@ from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 from rucola.testing.clock import ManualClock
 from rucola.testing.interleaver import Interleaver, Task
 from rucola.testing.manual_worker import ManualWorker, manual_workers
+from rucola.testing.progress_check import ProgressCheck
 from rucola.testing.simulated_disk import SECTOR, Directory, Image, Inode, SimulatedDisk
 from rucola.testing.simulated_os import files_on
 from rucola.testing.store_model import (
@@ -64,6 +65,7 @@ class StoreLife:
         model: what it must hold.
         store: the one that runs.
         known_changes: ids of the changes of names that were uncertain when it was loaded.
+        progress: compares what the one that runs says is on the disk; None before its start.
 
     Args:
         prepare: changes the door to the disk, or plants a defect.
@@ -84,6 +86,7 @@ class StoreLife:
         self.store: MessageStore
         self.known_changes: set[int] = set()
         self.interleaver: Interleaver | None = None
+        self.progress: ProgressCheck | None = None
         self._prepare = prepare
         self._interleave = interleave
         self._clock = ManualClock(step_ms=1)
@@ -103,6 +106,7 @@ class StoreLife:
         """
         self._kept_end = self.kept_end
         self.end()
+        self.progress = None
         self.interleaver = self._interleave()
         files = files_on(self.disk, self.interleaver)
         if self._prepare is not None:
@@ -147,10 +151,20 @@ class StoreLife:
         self.load()
         self.model = check_recovered(self)
         self._started = True
+        self.progress = ProgressCheck(self.disk, self.config, ROOT, self.store, lambda: self.model)
         try:
             self.store.start()
         except DiskError as error:
             raise StartRefused from error
+
+    def check_progress(self) -> None:
+        """Compares what the store says is on the disk with what is certain there.
+
+        Raises:
+            Mismatch: it is ahead.
+        """
+        if self.progress is not None:
+            self.progress.step()
 
     def stop(self) -> None:
         """The store is stopped; when it says that this was clean, all its messages are on the disk."""
@@ -218,13 +232,23 @@ class StoreLife:
     def put(self, *messages: StoreMessage) -> bool:
         """Messages of one topic, all or none of them; whether they were taken."""
         self.model.sending = list(messages)
+        end = self.store._log.written_offset
         with self._alone():
             results = self.store.put_messages(messages)
+        self._check_together(end, [result.physical_offset for result in results])
         for message, result in zip(messages, results, strict=True):
             if result.status is PutMessageStatus.PUT_OK:
                 self._place(message, result.physical_offset, result.size)
         self.model.sending = []
         return results[0].status is PutMessageStatus.PUT_OK
+
+    def _check_together(self, before: int, offsets: list[int]) -> None:
+        """A batch lies in one segment; of one that was refused nothing is in the log."""
+        size, end = self.config.mapped_file_size_commit_log, self.store._log.written_offset
+        if min(offsets) >= 0 and offsets[0] // size != offsets[-1] // size:
+            raise Mismatch(f"a batch lies in two segments, from {offsets[0]} to {offsets[-1]}")
+        if min(offsets) < 0 and end not in (before, before - before % size + size):
+            raise Mismatch(f"a batch was refused, and the log goes on from {before} to {end}")
 
     def put_rows(self, *messages: StoreMessage) -> int:
         """Messages of one topic, as many as are taken; how many were."""
