@@ -21,6 +21,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
+from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
 
 COUNT = 700
@@ -100,6 +101,19 @@ def test_a_killed_store_has_everything(killed: Path, image: Path) -> None:
         assert len(store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views) == 1
     store.shutdown()
     assert units(image) == units(killed)
+
+
+def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
+    """The border of two sectors may lie behind the size: the second one was written, the first one was not."""
+    log = segment(image, 0)
+    data = log.read_bytes()
+    magic = data.rindex(MAGIC_BLANK.to_bytes(4, "big", signed=True))
+    overwrite(log, magic - 4, bytes(4))
+    store, seen = recovered(image)
+    assert sum(map(len, seen.values())) == COUNT
+    store.shutdown()
+    assert log.read_bytes() == data
+    assert verify(str(image), Files()).findings == []
 
 
 def test_recovery_of_recovery_ends_in_the_same_bytes(image: Path, tmp_path: Path) -> None:

@@ -60,12 +60,14 @@ class LogEnd:
         store_timestamp_ms: store time of that record, 0 when none was seen.
         problem: why it stopped where it stopped.
         unreadable: there may be a record that the disk cannot read.
+        torn_blanks: blank records whose size did not reach the disk with the rest: segment and position.
     """
 
     physical_offset: int
     store_timestamp_ms: int
     problem: str
     unreadable: bool = False
+    torn_blanks: tuple[tuple[MappedFile, int], ...] = ()
 
 
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
@@ -80,25 +82,28 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
     """
     table, offset, timestamp_ms = new_table(ROWS_MAX), start, 0
     walk = CheckedWalk(table)
+    torn: list[tuple[MappedFile, int]] = []
     while (file := log.queue.find(offset)) is not None:
         rows, position, stop = walk.walk(file, offset - file.start, check)
         if rows:
             timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
         offset = file.start + position
         if walk.unreadable:
-            return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True)
+            return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True, tuple(torn))
         if stop == WalkStop.TORN and check & CHECK_PHYSICAL_OFFSET and offset < trusted_to:
             passed = _misplaced(log, file, position, check, walk, is_entry)
             if passed is not None:
                 offset, timestamp_ms = passed
                 continue
         if stop == WalkStop.TORN:
-            return LogEnd(offset, timestamp_ms, "no whole, undamaged record")
+            return LogEnd(offset, timestamp_ms, "no whole, undamaged record", False, tuple(torn))
         if stop == WalkStop.BLANK:
             if log.queue.find(file.end) is None:
-                return LogEnd(offset, timestamp_ms, "no segment after this one")
+                return LogEnd(offset, timestamp_ms, "no segment after this one", False, tuple(torn))
+            if BLANK.unpack(file.segment.view, position)[0] != file.size - position:
+                torn.append((file, position))
             offset = file.end
-    return LogEnd(offset, timestamp_ms, "no segment")
+    return LogEnd(offset, timestamp_ms, "no segment", False, tuple(torn))
 
 
 def _misplaced(
@@ -294,6 +299,8 @@ class Recovery:
             if last.zero(position):
                 event(_log, logging.WARNING, "log cut", path=last.path, position=position, reason=end.problem)
         if self.unclean:
+            for file, at in end.torn_blanks:
+                file.segment.view[at : at + BLANK.size] = BLANK.pack(file.size - at, MAGIC_BLANK)
             self._write_again(end.physical_offset)
         for file in log.queue.segments:
             file.sync()
