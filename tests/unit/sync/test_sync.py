@@ -117,6 +117,24 @@ def test_what_is_cancelled_before_it_begins_is_not_begun(broker):
     assert not broker.bodies
 
 
+def test_what_is_cancelled_on_the_loop_is_cancelled_for_who_waits():
+    loop = shared_loop()
+    work: list[asyncio.Future[int]] = []
+
+    def begin() -> asyncio.Future[int]:
+        work.append(asyncio.get_running_loop().create_future())
+        return work[0]
+
+    def cancel() -> bool:
+        return work[0].cancel()
+
+    handed = loop.submit(begin)
+    assert loop.call(cancel)
+    with pytest.raises(concurrent.futures.CancelledError):
+        handed.result(timeout=10)
+    assert handed.cancelled()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_forked_child_gets_a_loop_of_its_own():
     code = (
