@@ -249,7 +249,6 @@ class LitePullService:
             delay_s = 0.0
             await assigned.resumed.wait()
             await self._room(held)
-            held.last_pull_at = asyncio.get_running_loop().time()
             try:
                 subscription = self._member.subscriptions.get(queue.topic) or self.expressions[queue.topic]
                 pulled = await self._puller.pull(queue, next_offset, subscription)

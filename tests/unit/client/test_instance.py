@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import pytest
 
 from rucola.client.config import PullConsumerConfig
-from rucola.client.instance import ClientInstance, ConsumerRegistration
+from rucola.client.instance import ClientInstance, ConsumerRegistration, client_id
 from rucola.errors import ClientError
 from rucola.protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rucola.protocol.bodies.route import BrokerData
@@ -13,6 +16,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 from rucola.runtime.clock import SystemClock
+from rucola.testing.clock import ManualClock
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 RARE = PullConsumerConfig(heartbeat_broker_interval_ms=36_000_000, poll_name_server_interval_ms=36_000_000)
@@ -35,6 +39,38 @@ class Consumer:
 def group_changed(group: str) -> bytes:
     fields = NotifyConsumerIdsChangedRequestHeader(group).to_ext_fields()
     return RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=fields, flag=2, opaque=7).encode()
+
+
+def test_the_name_of_an_instance():
+    clock = ManualClock()
+    clock.advance(12_500_000)
+    own = f"10.0.0.1@{os.getpid()}#12500000000000"
+    assert client_id("10.0.0.1", PullConsumerConfig(), clock) == own
+    assert client_id("10.0.0.1", PullConsumerConfig(unit_name="unit"), clock) == f"{own}@unit"
+    assert client_id("10.0.0.1", PullConsumerConfig(), clock, keeps_name=True) == "10.0.0.1@DEFAULT"
+    assert client_id("10.0.0.1", PullConsumerConfig(instance_name="mine"), clock) == "10.0.0.1@mine"
+
+
+def test_who_wants_a_route_at_the_same_time_shares_one_request(broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 2, "U": 1}) as one, broker("names", {}) as names:
+            names.peers = [one]
+            instance = ClientInstance(names.address, RARE, SystemClock())
+            instance.start()
+
+            def asked() -> list[str]:
+                return [command.ext_fields["topic"] for command in names.received if command.code == 105]
+
+            routes = instance.routes
+            found = await asyncio.gather(routes.route("T"), routes.refresh("T"), routes.route("U"), routes.route("T"))
+            assert [len(route.publish_queues) for route in found] == [2, 2, 1, 2]
+            assert sorted(asked()) == ["T", "U"]
+            assert routes.refresh_wanted("T") is False
+            await routes.refresh("T")
+            assert sorted(asked()) == ["T", "T", "U"]
+            await instance.shutdown()
+
+    run_stepped(scene())
 
 
 def test_consumers_are_told_what_happens(broker):

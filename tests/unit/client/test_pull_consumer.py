@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 
 import pytest
 
@@ -20,8 +21,10 @@ QUEUE = MessageQueue("T", "broker-a", 1)
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
-def record(queue_offset: int, body: bytes, stored_at: int = 1_700_000_000_000, **properties: str) -> bytes:
-    message = StoreMessage(b"T", 1, body, encode_properties(properties), 1_699_999_999_000, HOST)
+def record(
+    queue_offset: int, body: bytes, stored_at: int = 1_700_000_000_000, sys_flag: int = 0, **properties: str
+) -> bytes:
+    message = StoreMessage(b"T", 1, body, encode_properties(properties), 1_699_999_999_000, HOST, sys_flag=sys_flag)
     return encode_message(message, 1000 + queue_offset, queue_offset, stored_at, HOST)
 
 
@@ -37,6 +40,19 @@ def pull_answer(code: int, next_begin_offset: int, body: bytes = b"", suggested:
 
 def offset_answer(value: int, name: str = "offset"):
     return lambda command: command.answer(0, ext_fields={name: str(value)})
+
+
+def test_a_body_that_cannot_be_unpacked_comes_as_it_is_stored(run, broker, caplog):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
+            packed = zlib.compress(b"three" * 10)
+            body = record(3, packed, sys_flag=1) + record(4, b"junk", sys_flag=1) + record(5, b"five")
+            one.scripts[PULL] = [pull_answer(0, 6, body)]
+            found = (await consumer.pull(QUEUE, 3)).messages
+            assert [message.body for message in found] == [b"three" * 10, b"junk", b"five"]
+            assert "body cannot be unpacked" in caplog.text
+
+    run(scene())
 
 
 def test_pull(run, broker):
