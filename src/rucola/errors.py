@@ -98,6 +98,17 @@ class DataLossError(StoreError):
         )
 
 
+class AnotherLogError(DataLossError):
+    """The record that a reader read last is not where it was: the queue was made again, or this is another store."""
+
+    def __str__(self) -> str:
+        return (
+            f"queue {self.queue}: at offset {self.wanted_start - 1} is not the record that was read there: the queue "
+            f"was made again, or this is another store; {self.available_min} to {self.available_max} exist; "
+            "failOnDataLoss=false goes on with what was stored after that record"
+        )
+
+
 class RemotingError(RucolaError):
     """A connection failed or a peer did not answer."""
 

@@ -77,7 +77,7 @@ def test_a_restart_takes_exactly_the_new_rows(
     assert sum(batch["numInputRows"] for batch in batches) == 500
     assert keys_in(spark, tmp_path) == list(range(2500))
     end = batches[-1]["sources"][0]["endOffset"]
-    assert list(end) == [topic]
+    assert set(end) == {"#last", topic}
     assert sum(end[topic]["broker-a"].values()) == 2500
     run_available(stream(spark, topic=topic, **where), tmp_path)
     assert keys_in(spark, tmp_path) == list(range(2500))
@@ -135,4 +135,4 @@ def test_lost_messages_stop_a_stream(spark: SparkSession, own_broker: BrokerProc
         run_available(stream(spark, topic="lost", nameServer=own_broker.namesrv), tmp_path)
     lenient = stream(spark, topic="lost", nameServer=own_broker.namesrv, failOnDataLoss="false")
     run_available(lenient, tmp_path)
-    assert keys_in(spark, tmp_path) == list(range(100))
+    assert keys_in(spark, tmp_path) == sorted([*range(100), *range(8)])

@@ -26,6 +26,7 @@ from rucola.formats.compression import decompress
 from rucola.formats.inner_batch import decode_single_messages
 from rucola.formats.message import decode_message, decode_messages
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
+from rucola.protocol.bodies.route import ClusterInfo
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader
@@ -62,6 +63,8 @@ class PullConsumer:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         clock: for the client id.
+        registers: whether the brokers hear of the group. They make a retry topic for it then, and the group itself if
+            it is new; one that every broker has, TOOLS_CONSUMER, can do without.
 
     Raises:
         ClientError: the group cannot be one.
@@ -69,7 +72,13 @@ class PullConsumer:
     """
 
     def __init__(
-        self, group: str, namesrv: str, config: PullConsumerConfig | None = None, *, clock: Clock | None = None
+        self,
+        group: str,
+        namesrv: str,
+        config: PullConsumerConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        registers: bool = True,
     ) -> None:
         check_group(group)
         self._group = group
@@ -78,7 +87,8 @@ class PullConsumer:
         clock = clock or SystemClock()
         broadcasting = self._config.message_model is MessageModel.BROADCASTING
         self._instance = ClientInstance(namesrv, self._config, clock, keeps_client_id=broadcasting)
-        self._instance.register_consumer(group, ConsumerRegistration(consumer_data=lambda: consumer))
+        if registers:
+            self._instance.register_consumer(group, ConsumerRegistration(consumer_data=lambda: consumer))
         self._trace = tracing(group, "CONSUME", namesrv, self._config, clock) if self._config.enable_trace else None
         self._suggested: dict[MessageQueue, int] = {}
         self._local: LocalFileOffsetStore | None = None
@@ -118,6 +128,11 @@ class PullConsumer:
         """Names of all topics the name server knows, internal ones among them."""
         self._check_running()
         return await self._instance.name_servers.topic_list()
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Clusters and brokers that the name server knows."""
+        self._check_running()
+        return await self._instance.name_servers.cluster_info()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """Queues of ``topic`` that can be read, as the name server knows them now.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from rucola.client.pull_consumer import PullConsumer
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError
+from rucola.errors import ClientError, FormatError, RucolaError
+from rucola.formats.message import decode_messages
 from rucola.spark.broker_link import BrokerLink
-from rucola.spark.catalog import Bounds, existing_queues, missing_topics_error
+from rucola.spark.catalog import Bounds, Look, existing_queues, missing_topics_error
+from rucola.spark.offsets import Mark, queue_text
 from rucola.spark.options import SourceOptions
 from rucola.spark.ranges import QueueRange, SourceRange, split_queue_ranges
 
@@ -18,6 +22,16 @@ QUEUES_AGE_MAX_S = 1.0
 BOUNDS_AGE_MAX_S = 0.02
 """How long bounds are used; an idle stream asks some 75 times a second."""
 SAMPLE_MESSAGES = 32
+GONE_PATIENCE_S = 10.0
+"""How long a queue is out of the routes, while its broker is registered, before it counts as deleted."""
+AWAY_PAUSE_S = 1.0
+"""A broker that failed is not asked again for this long, or three times as long as the failure took."""
+
+PAUSE_S = 0.1
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 class BrokerCatalog:
@@ -28,30 +42,74 @@ class BrokerCatalog:
         self._link = BrokerLink(options)
         self._queues: list[MessageQueue] = []
         self._queues_until_s = -1.0
-        self._bounds: dict[MessageQueue, Bounds] = {}
-        self._bounds_until_s = -1.0
+        self._brokers: frozenset[str] = frozenset()
+        self._look = Look({})
+        self._look_until_s = -1.0
+        self._missing_since_s: dict[MessageQueue, float] = {}
+        self._away: dict[str, _Absence] = {}
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
         """Readable queues of the subscription's topics."""
-        if self._link.seconds() >= self._queues_until_s:
-            self._queues = self._link.ask(self._find_queues, known=False)
-            self._queues_until_s = self._link.seconds() + QUEUES_AGE_MAX_S
+        self._list()
         missing = set(self._options.subscription.named_topics) - {queue.topic for queue in self._queues}
         if missing and all_needed:
             raise missing_topics_error(missing, self._link.ask(lambda consumer: consumer.topics()))
         return existing_queues(self._options.subscription, self._queues, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue; brokers that do not answer are waited for."""
+        """Bounds of each queue; brokers that do not answer are waited for.
+
+        Raises:
+            RucolaError: one did not answer all the time.
+        """
         wanted = list(queues)
-        if self._link.seconds() >= self._bounds_until_s or not self._bounds.keys() >= set(wanted):
+        deadline_s = self._link.seconds() + self._options.retry_timeout_ms / 1000
+        while (look := self.look(wanted)).waiting:
+            if self._link.seconds() >= deadline_s:
+                queue = min(look.waiting)
+                absence = self._away.get(queue.broker_name)
+                raise absence.error if absence else ClientError(f"broker of {queue_text(queue)} is not registered")
+            self._link.wait(PAUSE_S)
+        return look.bounds
 
-            async def ask(consumer: PullConsumer) -> list[Bounds]:
-                return await asyncio.gather(*(_bounds_of(consumer, queue) for queue in wanted))
+    def look(self, queues: Iterable[MessageQueue]) -> Look:
+        """Bounds of the queues of brokers that answer."""
+        wanted = set(queues)
+        now = self._link.seconds()
+        if now < self._look_until_s and wanted <= self._look.bounds.keys():
+            return Look({queue: self._look.bounds[queue] for queue in wanted})
+        self._list()
+        listed = wanted.intersection(self._queues)
+        waiting = {queue for queue in wanted - listed if not self._is_gone(queue)}
+        waiting |= {queue for queue in listed if self._is_away(queue.broker_name)}
+        asked = sorted(listed - waiting)
+        answers = self._link.once(lambda consumer: _each(_bounds_of(consumer, queue) for queue in asked))
+        bounds = {}
+        for queue, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Bounds):
+                bounds[queue] = answer
+            else:
+                self._failed(queue, answer, now)
+                waiting.add(queue)
+        for name in {queue.broker_name for queue in bounds} & self._away.keys():
+            del self._away[name]
+            log.info("broker %s is back", name)
+        self._look, self._look_until_s = Look(bounds, frozenset(waiting)), self._link.seconds() + BOUNDS_AGE_MAX_S
+        return self._look
 
-            self._bounds = dict(zip(wanted, self._link.ask(ask), strict=True))
-            self._bounds_until_s = self._link.seconds() + BOUNDS_AGE_MAX_S
-        return {queue: self._bounds[queue] for queue in wanted}
+    def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
+        """The mark of the record at a queue offset of each queue."""
+        now = self._link.seconds()
+        asked = [queue for queue in places if not self._is_away(queue.broker_name)]
+        answers = self._link.once(lambda consumer: _each(_mark_of(consumer, queue, places[queue]) for queue in asked))
+        found: dict[MessageQueue, Mark | None] = dict.fromkeys(places.keys() - set(asked))
+        for queue, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Mark):
+                found[queue] = answer
+            elif answer is not None:
+                self._failed(queue, answer, now)
+                found[queue] = None
+        return found
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """First offset stored at or after the time."""
@@ -72,18 +130,75 @@ class BrokerCatalog:
         """Leaves the brokers."""
         self._link.close()
 
-    async def _find_queues(self, consumer: PullConsumer) -> list[MessageQueue]:
+    def _list(self) -> None:
+        """Refreshes queues and brokers, unless they are fresh."""
+        if self._link.seconds() >= self._queues_until_s:
+            self._queues, self._brokers = self._link.ask(self._find_queues, known=False)
+            self._queues_until_s = self._link.seconds() + QUEUES_AGE_MAX_S
+            for queue in self._missing_since_s.keys() & set(self._queues):
+                del self._missing_since_s[queue]
+
+    def _is_gone(self, queue: MessageQueue) -> bool:
+        """Whether a queue that is not listed was deleted; if its broker is not registered, that cannot be known."""
+        if queue.broker_name not in self._brokers:
+            return False
+        now = self._link.seconds()
+        patience_s = min(GONE_PATIENCE_S, self._options.retry_timeout_ms / 1000)
+        return now - self._missing_since_s.setdefault(queue, now) >= patience_s
+
+    def _is_away(self, broker_name: str) -> bool:
+        absence = self._away.get(broker_name)
+        return absence is not None and self._link.seconds() < absence.until_s
+
+    def _failed(self, queue: MessageQueue, error: BaseException, asked_s: float) -> None:
+        """Notes that a broker does not answer; other errors are raised."""
+        if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
+            raise error
+        if queue.broker_name not in self._away:
+            log.warning("broker %s is away, its queues wait: %s", queue.broker_name, error)
+        now = self._link.seconds()
+        self._away[queue.broker_name] = _Absence(error, now + max(AWAY_PAUSE_S, 3 * (now - asked_s)))
+
+    async def _find_queues(self, consumer: PullConsumer) -> tuple[list[MessageQueue], frozenset[str]]:
         subscription = self._options.subscription
         names: Iterable[str] = subscription.named_topics
-        if subscription.pattern:
-            names = [topic for topic in await consumer.topics() if subscription.wants_topic(topic)]
         found: list[MessageQueue] = []
+        # Asked before the routes: a broker that registers in between has its topics in them.
+        info = await consumer.cluster_info()
+        brokers = frozenset(info.broker_addr_table)
+        if subscription.pattern:
+            # Every broker makes topics with these names.
+            own = {*brokers, *info.cluster_addr_table, *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table)}
+            names = [topic for topic in await consumer.topics() if subscription.wants_topic(topic) and topic not in own]
         for topic in names:
             try:
                 found += await consumer.message_queues(topic)
             except ClientError:
                 continue  # no broker has the topic; whether that is an error is the caller's to say
-        return found
+        return found, brokers
+
+
+class _Absence(NamedTuple):
+    """Why a broker counts as away, and until when it is not asked."""
+
+    error: RucolaError
+    until_s: float
+
+
+async def _each(calls: Iterable[Awaitable[T]]) -> list[T | BaseException]:
+    """The outcome of each call."""
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: int) -> Mark | None:
+    answer = await consumer.pull_raw(queue, queue_offset, 1)
+    try:
+        record = next(iter(decode_messages(answer.body, unpack=False)), None)
+    except FormatError:
+        return None  # the task that reads it says what is wrong
+    if record is None or record.queue_offset != queue_offset:
+        return None
+    return Mark(record.store_timestamp_ms, record.physical_offset)
 
 
 async def _bounds_of(consumer: PullConsumer, queue: MessageQueue) -> Bounds:

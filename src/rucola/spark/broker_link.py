@@ -50,7 +50,7 @@ class BrokerLink:
             tls_trust_cert_path=access.ca_certificate,
         )
         try:
-            self._consumer = PullConsumer(options.consumer_group, options.name_server, config)
+            self._consumer = PullConsumer(options.consumer_group, options.name_server, config, registers=False)
         except ConfigError as error:
             if error.key != "tlsClientTrustCertPath":
                 raise
@@ -89,6 +89,14 @@ class BrokerLink:
                 log.info("asked again in %.2f s: %s", pause_s, error)
             self.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def once(self, question: Callable[[PullConsumer], Awaitable[T]]) -> T:
+        """The answer to ``question``, asked once."""
+
+        async def asked() -> T:
+            return await question(self._consumer)
+
+        return self._loop.run(asked())
 
     def wait(self, seconds: float) -> None:
         """Lets time pass."""

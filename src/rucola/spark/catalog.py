@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.offsets import EARLIEST, LATEST, QueueOffsets, queue_text
+from rucola.spark.offsets import EARLIEST, LATEST, Mark, QueueOffsets, queue_text
 from rucola.spark.options import MissingTime, Position, SourceOptions, Subscription
 from rucola.spark.ranges import QueueRange, SourceRange
 
@@ -27,6 +27,14 @@ class Bounds(NamedTuple):
     max: int
 
 
+class Look(NamedTuple):
+    """What can be seen of some queues now. One that is in neither field does not exist."""
+
+    bounds: dict[MessageQueue, Bounds]
+    waiting: frozenset[MessageQueue] = frozenset()
+    """Queues of brokers that do not answer."""
+
+
 class Catalog(Protocol):
     """The queues of a subscription where they live. Driver side only; calls may block and are retried inside."""
 
@@ -34,7 +42,13 @@ class Catalog(Protocol):
         """Queues of the subscription that exist now, sorted; with ``all_needed`` a missing one is a ``ConfigError``."""
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue; one that does not exist is left out."""
+        """Bounds of each queue, brokers that do not answer are waited for; one that does not exist is left out."""
+
+    def look(self, queues: Iterable[MessageQueue]) -> Look:
+        """Like ``bounds``, but nobody is waited for."""
+
+    def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
+        """The mark of the record at a queue offset of each queue; left out: no record; None: its broker is away."""
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """First offset stored at or after the time; the queue's max when there is none."""

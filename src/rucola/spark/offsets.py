@@ -3,13 +3,19 @@
 The document is nested topic, broker, queue id, as the former Spark connector had it, so that ``startingOffsets`` and a
 checkpoint read alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark compares documents as JSON text, so keys are
 always written sorted, queue ids by number, and values are integers.
+
+Beside the topics the document of a stream has two sections, whose names no topic can have. ``#from`` says where the
+micro-batch that ends here begins in queues that it does not continue; with that a replayed batch is the one that was
+logged. ``#last`` has store time and physical offset of the record before each offset, so that another log is noticed.
+Documents without them, as older versions wrote, are read too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
@@ -29,6 +35,51 @@ def queue_text(queue: MessageQueue) -> str:
 
 QueueOffsets: TypeAlias = dict[MessageQueue, int]
 OffsetDocument: TypeAlias = dict[str, dict[str, dict[str, int]]]
+StreamDocument: TypeAlias = dict[str, Any]
+"""An ``OffsetDocument`` with the sections of a stream."""
+FROM, LAST = "#from", "#last"
+
+
+class Mark(NamedTuple):
+    """By which a record is known again."""
+
+    store_timestamp_ms: int
+    physical_offset: int
+
+
+@dataclass(frozen=True)
+class StreamOffsets:
+    """What a stream's document says."""
+
+    offsets: QueueOffsets
+    """Where the micro-batch ends."""
+    starts: QueueOffsets = field(default_factory=dict)
+    """Where it begins, of queues that it does not continue."""
+    marks: dict[MessageQueue, Mark] = field(default_factory=dict)
+    """Of the record before each offset, where it is known."""
+
+    @staticmethod
+    def from_document(document: StreamDocument) -> StreamOffsets:
+        """Raises ``ValueError`` like the function of that name."""
+        marks = {}
+        for topic, brokers in document.get(LAST, {}).items():
+            for broker, queues in brokers.items():
+                for queue_id, mark in queues.items():
+                    marks[MessageQueue(topic, broker, int(queue_id))] = Mark(*mark)
+        return StreamOffsets(from_document(document), from_document(document.get(FROM, {})), marks)
+
+    def to_document(self) -> StreamDocument:
+        """The document; equal ones have the same JSON text."""
+        document: StreamDocument = dict(to_document(self.offsets))
+        if self.starts:
+            document[FROM] = to_document(self.starts)
+        if self.marks:
+            last: dict[str, dict[str, dict[str, list[int]]]] = {}
+            for queue in sorted(self.marks):
+                queues = last.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})
+                queues[str(queue.queue_id)] = list(self.marks[queue])
+            document[LAST] = last
+        return document
 
 
 def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
@@ -42,13 +93,15 @@ def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
 
 
 def from_document(document: object) -> QueueOffsets:
-    """The offsets of a nested document.
+    """The offsets of a nested document; the sections of a stream are passed over.
 
     Raises:
         ValueError: the nesting is different, a queue id is not a number from 0, or a value is not an integer.
     """
     offsets: QueueOffsets = {}
     for topic, brokers in _items(document, "a document"):
+        if topic in (FROM, LAST):
+            continue
         for broker, queues in _items(brokers, f"topic {topic}"):
             for queue_text, value in _items(queues, f"broker {broker} of topic {topic}"):
                 if not queue_text.isascii() or not queue_text.isdigit() or int(queue_text) > QUEUE_ID_MAX:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from rucola.common.key_builder import is_system_topic
+from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.spark.access import Access, Secret, shown
@@ -22,8 +22,13 @@ from rucola.spark.expression import Expression, ExpressionKind, parse_expression
 from rucola.spark.offsets import QueueOffsets, parse_document
 
 MEBIBYTE = 1 << 20
+DEFAULT_GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's own tools read with it, so a query leaves no group behind."""
 DEFAULT_BROKER_NAME = "broker-a"
 """Broker name of rows read from a store directory; the directory itself does not hold the name."""
+
+
+_PREFIXES = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "subscribePattern",
         "",
-        "regular expression that the whole topic name must match; topics RocketMQ reserves are left out",
+        "regular expression that the whole topic name must match; the cluster's own topics are left out, and "
+        "retry and dead-letter topics unless the pattern has `%RETRY%` or `%DLQ%` in it",
     ),
     Option("assign", "", 'queues, `{"TopicA":{"broker-a":[0,1]}}`; exactly one of the four'),
     Option("subExpression", "*", "tags separated by `||`, or a condition in SQL92 (`region = 'eu'`); `*` is all"),
@@ -99,8 +105,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("includeHeaders", "false", "with `schemaStyle=kafka`: add `headers`"),
     Option(
         "consumerGroup",
-        "",
-        "group named in pull requests; no progress is stored under it; default is made from the topics",
+        DEFAULT_GROUP,
+        "group named in pull requests; no progress is stored under it; every broker has the default",
     ),
     Option("accessKey", "", "account that signs every request, with `secretKey`; with `nameServer`, as all of these"),
     Option("secretKey", "", "its secret"),
@@ -171,8 +177,16 @@ class Subscription:
     def wants_topic(self, topic: str) -> bool:
         """Whether queues of ``topic`` belong to the subscription."""
         if self.pattern:
-            return re.fullmatch(self.pattern, topic) is not None and not is_system_topic(topic)
+            if is_system_topic(topic) or any(
+                topic.startswith(prefix) and prefix not in self.pattern for prefix in _PREFIXES
+            ):
+                return False
+            return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(topic == queue.topic for queue in self.queues)
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether ``queue`` belongs to the subscription."""
+        return queue in self.queues if self.queues else self.wants_topic(queue.topic)
 
     @property
     def named_topics(self) -> tuple[str, ...]:
@@ -246,18 +260,12 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         properties_as_map=_flag(values, "propertiesAsMap"),
         schema_style=style,
         include_headers=_flag(values, "includeHeaders"),
-        consumer_group=values["consumerGroup"] or default_group(subscription),
+        consumer_group=values["consumerGroup"],
         access=_access(values),
         pull_batch_size=_number(values, "pullBatchSize", 1, 65536),
         pull_timeout_ms=_number(values, "pullTimeoutMs", 1, 1 << 31),
         retry_timeout_ms=_number(values, "retryTimeoutMs", 0, 1 << 31),
     )
-
-
-def default_group(subscription: Subscription) -> str:
-    """A group name that is the same in every process of a query: ``spark`` and the letters of its topics."""
-    text = "_".join(subscription.named_topics) or subscription.pattern
-    return "spark_source_" + re.sub(r"[^A-Za-z0-9_-]", "_", text)[:100]
 
 
 def _known_values(given: Mapping[str, str]) -> dict[str, str]:

@@ -6,13 +6,14 @@ zeros and the half-written tail of a live log are never looked at. Tasks get the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.spark.catalog import Bounds, existing_queues
+from rucola.spark.catalog import Bounds, Look, existing_queues
+from rucola.spark.offsets import Mark, queue_text
 from rucola.spark.options import ScanOrder, SourceOptions
 from rucola.spark.ranges import (
     FileSpan,
@@ -40,36 +41,51 @@ class StoreCatalog:
         self._clock = clock if clock is not None else SystemClock()
         self._store = OfflineStore(options.store_path)
         self._refreshed_s = self._clock.monotonic()
-        self._found: list[MessageQueue] | None = None
+        self._found: set[MessageQueue] | None = None
         self._known_bounds: dict[MessageQueue, Bounds] = {}
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
         """Queues of the subscription that have a directory."""
-        self._refresh()
-        if self._found is None:
-            self._found = [
-                MessageQueue(topic, self._options.broker_name, queue_id)
-                for topic in self._store.topics()
-                for queue_id in self._store.queues(topic)
-            ]
+        existing = self._existing()
         wrong = {queue.broker_name for queue in self._options.subscription.queues} - {self._options.broker_name}
         if wrong and all_needed:
             raise ConfigError(
                 "assign", ", ".join(sorted(wrong)), f"the brokerName of the directory, {self._options.broker_name}"
             )
-        return existing_queues(self._options.subscription, self._found, all_needed=all_needed)
+        return existing_queues(self._options.subscription, existing, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """Bounds of each queue at the last look at the directory."""
-        self._refresh()
+        existing = self._existing()
         found = {}
         for queue in queues:
-            if queue.broker_name != self._options.broker_name:
+            if queue not in existing:
                 continue
             if queue not in self._known_bounds:
                 held = self._store.queue_range(queue.topic, queue.queue_id)
                 self._known_bounds[queue] = Bounds(held.min_offset, held.max_offset)
             found[queue] = self._known_bounds[queue]
+        return found
+
+    def look(self, queues: Iterable[MessageQueue]) -> Look:
+        """The same.
+
+        Raises:
+            ConfigError: a queue has another broker's name: the checkpoint was written under it.
+        """
+        wanted = list(queues)
+        for queue in wanted:
+            if queue.broker_name != self._options.broker_name:
+                allowed = f"{queue.broker_name}, under which the checkpoint knows {queue_text(queue)}"
+                raise ConfigError("brokerName", self._options.broker_name, allowed)
+        return Look(self.bounds(wanted))
+
+    def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
+        """The mark of the record at a queue offset of each queue."""
+        found: dict[MessageQueue, Mark | None] = {}
+        for queue, at in places.items():
+            for _, physical_offset, _, _ in self._store.units(queue.topic, queue.queue_id, at, at + 1):
+                found[queue] = Mark(self._store.store_timestamp(physical_offset), physical_offset)
         return found
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -97,6 +113,14 @@ class StoreCatalog:
     def close(self) -> None:
         """Gives up all maps."""
         self._store.close()
+
+    def _existing(self) -> set[MessageQueue]:
+        """The queues of the directory."""
+        self._refresh()
+        if self._found is None:
+            names = self._store.queue_names()
+            self._found = {MessageQueue(topic, self._options.broker_name, queue_id) for topic, queue_id in names}
+        return self._found
 
     def _refresh(self) -> None:
         now = self._clock.monotonic()

@@ -6,7 +6,8 @@ object that runs ``read`` is another copy. Spark replays a logged but uncommitte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,16 +21,24 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError
+from rucola.errors import AnotherLogError, ConfigError, DataLossError
 from rucola.spark.admission import admit_bytes, admit_rows
-from rucola.spark.catalog import Bounds, Catalog, checked_ranges, clamp, starting_offsets
-from rucola.spark.offsets import OffsetDocument, QueueOffsets, from_document, to_document
+from rucola.spark.catalog import Catalog, Look, checked_ranges, starting_offsets
+from rucola.spark.offsets import (
+    OffsetDocument,
+    QueueOffsets,
+    StreamDocument,
+    StreamOffsets,
+    queue_text,
+    to_document,
+)
 from rucola.spark.options import Position, SourceOptions
-from rucola.spark.ranges import QueueRange
 from rucola.spark.reading import open_catalog, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -44,15 +53,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: QueueOffsets | None = None
         self._target: QueueOffsets | None = None
         self._newest: QueueOffsets | None = None
+        self._told: set[tuple[object, ...]] = set()
 
     # The methods below have Spark's names.
 
-    def initialOffset(self) -> OffsetDocument:  # noqa: N802
-        """Where a new query starts; Spark asks more than once, and ``latest`` is resolved once."""
-        if self._initial is None:
-            catalog = self._open()
-            self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
-        return to_document(self._initial)
+    def initialOffset(self) -> StreamDocument:  # noqa: N802
+        """Nothing: Spark does not log it. The first micro-batch says where it begins, and that is logged."""
+        return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit on messages, else the one on bytes; with both, the one on bytes is applied on top."""
@@ -62,19 +69,35 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self.options.bytes_per_trigger_max)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: OffsetDocument, limit: ReadLimit) -> OffsetDocument:  # noqa: N802
-        """Where the next micro-batch ends: what exists, cut by ``limit``, never below ``start``."""
-        begin = from_document(start)
+    def latestOffset(self, start: StreamDocument, limit: ReadLimit) -> StreamDocument:  # noqa: N802
+        """Where the next micro-batch ends: what exists, cut by ``limit``; ``start`` itself when there is nothing new.
+
+        Raises:
+            DataLossError: a queue is gone, ends before its offset, or is another one, and ``failOnDataLoss`` is set.
+        """
+        begin = StreamOffsets.from_document(start)
+        subscription = self.options.subscription
+        own = {queue: at for queue, at in begin.offsets.items() if subscription.wants(queue)}
         if self._target is not None:
-            self._check_all_found(begin)
-        bounds = self._current_bounds(begin)
-        for queue in bounds:
-            begin.setdefault(queue, bounds[queue].min)
-        available = dict(begin)
-        for queue, (_, most) in bounds.items():
-            reachable = most if self._target is None else min(most, self._target.get(queue, begin[queue]))
-            available[queue] = max(begin[queue], reachable)
-        return to_document(self._admit(begin, available, limit))
+            self._check_all_found(own)
+        catalog = self._open()
+        look = catalog.look(sorted({*own, *catalog.queues(all_needed=False)}))
+        self._newest = {queue: look.bounds[queue].max for queue in look.bounds}
+        starts = self._starts(begin, own, look)
+        position = {**own, **starts}
+        available = dict(position)
+        for queue in look.bounds.keys() & position.keys():
+            most = look.bounds[queue].max
+            reachable = most if self._target is None else min(most, self._target.get(queue, position[queue]))
+            available[queue] = max(position[queue], reachable)
+        end = self._admit(position, available, limit)
+        if not starts and end == own:
+            return start
+        moved = {queue: end[queue] - 1 for queue in end if queue in starts or end[queue] != own[queue]}
+        marks = catalog.marks({queue: at for queue, at in moved.items() if at >= look.bounds[queue].min})
+        kept = {queue: mark for queue, mark in begin.marks.items() if queue not in moved}
+        known = {queue: mark for queue, mark in marks.items() if mark is not None}
+        return StreamOffsets({**begin.offsets, **end}, starts, {**kept, **known}).to_document()
 
     def reportLatestOffset(self) -> OffsetDocument | None:  # noqa: N802
         """The newest offsets seen, for the query's progress reports."""
@@ -86,12 +109,22 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = catalog.bounds(catalog.queues(all_needed=False))
         self._target = {queue: bounds[queue].max for queue in bounds}
 
-    def partitions(self, start: OffsetDocument, end: OffsetDocument) -> list[InputPartition]:
+    def partitions(self, start: StreamDocument, end: StreamDocument) -> list[InputPartition]:
         """One partition per planned range between the two offsets."""
+        if start == end:
+            return []
         catalog = self._open()
-        begin, stop = from_document(start), from_document(end)
-        bounds = catalog.bounds(sorted({*begin, *stop}))
-        ranges = checked_ranges(begin, stop, bounds, self.options.fail_on_data_loss)
+        begin, stop = StreamOffsets.from_document(start), StreamOffsets.from_document(end)
+        first = {**begin.offsets, **stop.starts}
+        if not first and stop.offsets:  # the first micro-batch of an older version, which did not log its beginning
+            first = starting_offsets(self.options, catalog, sorted(stop.offsets), "latest")
+        moved = {queue: at for queue, at in stop.offsets.items() if first.get(queue) != at}
+        ranges = checked_ranges(
+            {queue: first[queue] for queue in moved if queue in first},
+            moved,
+            catalog.bounds(sorted(moved)),
+            self.options.fail_on_data_loss,
+        )
         return [InputPartition(piece) for piece in catalog.plan(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -109,19 +142,43 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._catalog = open_catalog(self.options)
         return self._catalog
 
-    def _current_bounds(self, begin: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
-        """Bounds of the queues of the query and of new ones.
-
-        Raises:
-            DataLossError: a queue ends before its start offset, as after a crash that lost its tail.
-        """
+    def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
+        """Where reading begins in queues that are not continued: new ones, and those that are not what they were."""
         catalog = self._open()
-        bounds = catalog.bounds(sorted({*begin, *catalog.queues(all_needed=False)}))
-        self._newest = {queue: bounds[queue].max for queue in bounds}
-        for queue in bounds:
-            if queue in begin and bounds[queue].max < begin[queue]:
-                clamp(QueueRange(queue, begin[queue], begin[queue]), bounds[queue], self.options.fail_on_data_loss)
-        return bounds
+        starts: QueueOffsets = {}
+        if not begin.offsets and self._initial is None:
+            self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
+        for queue in look.bounds.keys() - own.keys():
+            starts[queue] = (self._initial or {}).get(queue, look.bounds[queue].min)
+        for queue in own.keys() - look.bounds.keys() - look.waiting:
+            self._lost(DataLossError(queue_text(queue), own[queue], own[queue], 0, 0))
+        for queue in self._replaced(begin, own, look):
+            mark, bounds = begin.marks.get(queue), look.bounds[queue]
+            kind = AnotherLogError if bounds.max >= own[queue] else DataLossError
+            self._lost(kind(queue_text(queue), own[queue], own[queue], *bounds))
+            if mark is not None:  # older versions did not write it: then the queue is waited for
+                starts[queue] = catalog.offset_at(queue, mark.store_timestamp_ms + 1)
+        return {queue: at for queue, at in starts.items() if at != own.get(queue)}
+
+    def _replaced(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> list[MessageQueue]:
+        """Queues that end before their offset, or have new messages behind a record that is not the one read there."""
+        grown = {
+            queue: own[queue] - 1
+            for queue in own.keys() & begin.marks.keys() & look.bounds.keys()
+            if look.bounds[queue].min < own[queue] < look.bounds[queue].max
+        }
+        found = self._open().marks(grown) if grown else {}
+        other = [queue for queue in found if found[queue] != begin.marks[queue] and found[queue] is not None]
+        short = [queue for queue in own.keys() & look.bounds.keys() if look.bounds[queue].max < own[queue]]
+        return sorted([*other, *short])
+
+    def _lost(self, error: DataLossError) -> None:
+        """Raises ``error``, or logs it, once for each queue and offset."""
+        if self.options.fail_on_data_loss:
+            raise error
+        if error.args not in self._told:
+            self._told.add(error.args)
+            log.warning("%s; going on, since failOnDataLoss is off", error)
 
     def _check_all_found(self, begin: QueueOffsets) -> None:
         """A run that ends by itself does not wait for topics to be made: a name that is nowhere is a mistyped one.

@@ -12,6 +12,7 @@ from rucola.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from rucola.client.pull_result import PullResult, RawPullResult
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
+from rucola.protocol.bodies.route import ClusterInfo
 from rucola.runtime.clock import Clock
 
 
@@ -28,6 +29,8 @@ class PullConsumer:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         clock: for the client id.
+        registers: whether the brokers hear of the group. They make a retry topic for it then, and the group itself if
+            it is new; one that every broker has, TOOLS_CONSUMER, can do without.
 
     Raises:
         ClientError: the group cannot be one.
@@ -35,10 +38,16 @@ class PullConsumer:
     """
 
     def __init__(
-        self, group: str, namesrv: str, config: PullConsumerConfig | None = None, *, clock: Clock | None = None
+        self,
+        group: str,
+        namesrv: str,
+        config: PullConsumerConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        registers: bool = True,
     ) -> None:
         self._loop = shared_loop()
-        self._async = AsyncPullConsumer(group, namesrv, config, clock=clock)
+        self._async = AsyncPullConsumer(group, namesrv, config, clock=clock, registers=registers)
 
     def __enter__(self) -> PullConsumer:
         self._loop.run(self._async.__aenter__())
@@ -63,6 +72,10 @@ class PullConsumer:
     def topics(self) -> list[str]:
         """Names of all topics the name server knows, internal ones among them."""
         return self._loop.run(self._async.topics())
+
+    def cluster_info(self) -> ClusterInfo:
+        """Clusters and brokers that the name server knows."""
+        return self._loop.run(self._async.cluster_info())
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
         """Queues of ``topic`` that can be read, as the name server knows them now.

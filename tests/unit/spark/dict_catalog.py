@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rucola.common.message_queue import MessageQueue
-from rucola.spark.catalog import Bounds, existing_queues
+from rucola.spark.catalog import Bounds, Look, existing_queues
+from rucola.spark.offsets import Mark
 from rucola.spark.options import SourceOptions
 from rucola.spark.ranges import QueueRange, SourceRange, split_queue_ranges
 
@@ -16,6 +17,10 @@ class DictCatalog:
     def __init__(self, options: SourceOptions, bounds: dict[MessageQueue, Bounds]) -> None:
         self.options = options
         self.table = bounds
+        self.away: set[str] = set()
+        """Names of brokers that do not answer."""
+        self.times: dict[MessageQueue, int] = {}
+        """Store time of message 0 of a queue, 0 when not set."""
         self.closed = False
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
@@ -24,9 +29,21 @@ class DictCatalog:
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         return {queue: self.table[queue] for queue in queues if queue in self.table}
 
+    def look(self, queues: Iterable[MessageQueue]) -> Look:
+        wanted = list(queues)
+        waiting = frozenset(queue for queue in wanted if queue.broker_name in self.away)
+        return Look(self.bounds(queue for queue in wanted if queue not in waiting), waiting)
+
+    def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
+        return {
+            queue: None if queue.broker_name in self.away else Mark(self.times.get(queue, 0) + 1000 * at, 100 * at)
+            for queue, at in places.items()
+            if self.table[queue].min <= at < self.table[queue].max
+        }
+
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         least, most = self.table[queue]
-        return min(max(least, -(-timestamp_ms // 1000)), most)
+        return min(max(least, -(-(timestamp_ms - self.times.get(queue, 0)) // 1000)), most)
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
         return 100

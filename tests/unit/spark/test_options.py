@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rucola.broker.subscription.subscription_group_manager import BUILT_IN_GROUPS
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.filter.tag import parse_tag_expression
@@ -18,7 +19,6 @@ from rucola.spark.options import (
     ScanOrder,
     SchemaStyle,
     Subscription,
-    default_group,
     parse_options,
 )
 
@@ -122,10 +122,13 @@ def test_subscriptions(given: dict[str, str], topics: Any, wanted: list[str], un
     assert not any(subscription.wants_topic(topic) for topic in unwanted)
 
 
-@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+@pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "%RETRY%g", "%DLQ%g"])
 def test_a_pattern_leaves_out_reserved_topics(topic: str) -> None:
     assert not parse_options({"storePath": "d", "subscribePattern": ".*"}).subscription.wants_topic(topic)
     assert parse_options({"storePath": "d", "topic": topic}).subscription.wants_topic(topic)
+    if topic.startswith("%"):
+        named = parse_options({"storePath": "d", "subscribePattern": topic.replace("g", ".*")})
+        assert named.subscription.wants_topic(topic)
 
 
 def test_assigned_queues_are_sorted() -> None:
@@ -155,10 +158,8 @@ def test_tag_expressions(expression: str, tags: set[str]) -> None:
     assert set(parse_options({**BASE, "subExpression": expression}).expression.tags) == tags  # type: ignore[union-attr]
 
 
-def test_default_group_is_a_legal_name_and_stable() -> None:
-    assert default_group(Subscription(topics=("a", "b"))) == "spark_source_a_b"
-    assert default_group(Subscription(pattern="x.*|y")) == "spark_source_x___y"
-    assert len(default_group(Subscription(topics=("t" * 300,)))) <= 120
+def test_the_default_group_is_one_that_every_broker_has() -> None:
+    assert parse_options(BASE).consumer_group in BUILT_IN_GROUPS
 
 
 def test_every_option_says_what_it_means() -> None:

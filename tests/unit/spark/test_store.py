@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 from tests.unit.spark.records import arrow_schema, message
 
 from rucola.common.hosts import host_bytes
@@ -19,13 +21,15 @@ from rucola.filter.sql import Outcome, compile_sql
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.spark import scan, store_scan
-from rucola.spark.catalog import Bounds, checked_ranges, ending_offsets, starting_offsets
+from rucola.spark.catalog import Bounds, Look, checked_ranges, ending_offsets, starting_offsets
 from rucola.spark.columns import BatchBuilder
+from rucola.spark.offsets import Mark
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.ranges import LogRange, SourceRange, UnitRange
 from rucola.spark.schema import chosen_columns
 from rucola.spark.store_catalog import StoreCatalog
 from rucola.spark.store_scan import scan_log, scan_queue
+from rucola.spark.stream import RocketMQStreamReader
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
@@ -253,6 +257,27 @@ def test_a_live_store_grows_under_the_catalog(tmp_path: Path) -> None:
         assert len(rows_of(options)) == 110
     finally:
         store.shutdown()
+
+
+def test_marks_and_queues_that_are_not_there(directory: Path) -> None:
+    catalog = StoreCatalog(options_of(directory))
+    known, unknown = MessageQueue("flights", "broker-a", 0), MessageQueue("gone", "broker-a", 0)
+    assert catalog.look([known, unknown]) == Look(catalog.bounds([known]))
+    first = expected(directory, {"flights"})[0]
+    assert first.queue_id == 0
+    assert catalog.marks({known: 0}) == {known: Mark(first.store_timestamp_ms, first.physical_offset)}
+    assert catalog.marks({known: 10_000, unknown: 0}) == {}
+    catalog.close()
+
+
+def test_a_checkpoint_of_another_broker_name_is_refused(directory: Path) -> None:
+    written = RocketMQStreamReader(options_of(directory, startingOffsets="earliest"), StructType())
+    checkpoint = written.latestOffset({}, ReadAllAvailable())
+    written.stop()
+    renamed = RocketMQStreamReader(options_of(directory, brokerName="broker-b", failOnDataLoss="false"), StructType())
+    with pytest.raises(ConfigError, match="option brokerName: 'broker-b' is not allowed; allowed: broker-a"):
+        renamed.latestOffset(checkpoint, ReadAllAvailable())
+    renamed.stop()
 
 
 def test_nothing_changes_in_the_directory(directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
@@ -13,6 +14,7 @@ from tests.unit.spark.dict_catalog import DictCatalog
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
 from rucola.spark.catalog import Bounds
+from rucola.spark.offsets import OffsetDocument, StreamDocument, StreamOffsets, to_document
 from rucola.spark.options import parse_options
 from rucola.spark.ranges import QueueRange
 from rucola.spark.stream import RocketMQStreamReader
@@ -30,11 +32,57 @@ def document(*values: int) -> dict[str, dict[str, dict[str, int]]]:
     return {"t": {"b": {str(queue_id): value for queue_id, value in enumerate(values)}}}
 
 
-def test_latest_is_resolved_once() -> None:
+def ends(end: StreamDocument) -> OffsetDocument:
+    """Where the micro-batch ends, without what else the document says."""
+    return to_document(StreamOffsets.from_document(end).offsets)
+
+
+def ranges(stream: RocketMQStreamReader, start: StreamDocument, end: StreamDocument) -> list[QueueRange]:
+    return [partition.value for partition in stream.partitions(start, end)]
+
+
+def test_where_a_query_begins_is_logged() -> None:
     stream, catalog = reader({Q0: Bounds(0, 5)})
-    assert stream.initialOffset() == document(5)
+    assert stream.initialOffset() == {}
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert ends(first) == document(5)
+    assert first["#from"] == document(5)
     catalog.table[Q0] = Bounds(0, 9)
-    assert stream.initialOffset() == document(5)
+    assert ends(stream.latestOffset({}, ReadAllAvailable())) == document(9)
+    restarted, _ = reader({Q0: Bounds(0, 9)})
+    assert restarted.partitions({}, first) == restarted.partitions(first, first) == []
+    second = restarted.latestOffset(first, ReadAllAvailable())
+    assert ranges(restarted, first, second) == [QueueRange(Q0, 5, 9)]
+
+
+def test_a_replayed_first_batch_begins_where_it_began() -> None:
+    stream, _ = reader({Q0: Bounds(2, 10)}, startingOffsets="earliest")
+    first = stream.latestOffset({}, ReadMaxRows(4))
+    assert ranges(stream, {}, first) == [QueueRange(Q0, 2, 6)]
+    later, _ = reader({Q0: Bounds(4, 20)}, startingOffsets="earliest")
+    with pytest.raises(DataLossError, match="offsets 2 to 6 are wanted, 4 to 20 exist"):
+        later.partitions({}, first)
+
+
+def test_a_replayed_first_batch_of_a_new_queue_begins_where_it_began() -> None:
+    stream, catalog = reader({Q0: Bounds(0, 5)}, startingOffsets="earliest")
+    first = stream.latestOffset({}, ReadAllAvailable())
+    catalog.table[Q1] = Bounds(3, 8)
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert ranges(stream, first, second) == [QueueRange(Q1, 3, 8)]
+    catalog.table[Q1] = Bounds(6, 9)
+    with pytest.raises(DataLossError, match="offsets 3 to 8 are wanted, 6 to 9 exist"):
+        stream.partitions(first, second)
+
+
+def test_checkpoints_of_older_versions_are_read() -> None:
+    stream, _ = reader({Q0: Bounds(2, 10), Q1: Bounds(1, 4)}, startingOffsets="earliest")
+    assert ranges(stream, {}, document(6, 4)) == [QueueRange(Q0, 2, 6), QueueRange(Q1, 1, 4)]
+    assert ranges(stream, document(3), document(6, 4)) == [QueueRange(Q0, 3, 6), QueueRange(Q1, 1, 4)]
+    later = stream.latestOffset(document(6, 4), ReadAllAvailable())
+    assert ranges(stream, document(6, 4), later) == [QueueRange(Q0, 6, 10)]
+    lenient, _ = reader({Q0: Bounds(0, 3)}, failOnDataLoss="false")
+    assert lenient.latestOffset(document(6), ReadAllAvailable()) == document(6)
 
 
 def test_a_topic_without_queues_yet_is_waited_for() -> None:
@@ -42,8 +90,9 @@ def test_a_topic_without_queues_yet_is_waited_for() -> None:
     assert stream.initialOffset() == {}
     assert stream.latestOffset({}, ReadAllAvailable()) == {}
     catalog.table[Q0] = Bounds(0, 3)
-    assert stream.latestOffset({}, ReadAllAvailable()) == document(3)
-    assert [partition.value for partition in stream.partitions({}, document(3))] == [QueueRange(Q0, 0, 3)]
+    end = stream.latestOffset({}, ReadAllAvailable())
+    assert ends(end) == document(3)
+    assert ranges(stream, {}, end) == [QueueRange(Q0, 0, 3)]
 
 
 def test_no_new_data_gives_the_same_text() -> None:
@@ -61,34 +110,34 @@ def test_the_default_limit() -> None:
 
 def test_limits() -> None:
     stream, _ = reader({Q0: Bounds(0, 100), Q1: Bounds(0, 100)})
-    assert stream.latestOffset(document(0, 0), ReadMaxRows(10)) == document(5, 5)
-    assert stream.latestOffset(document(0, 0), ReadMaxBytes(4000)) == document(20, 20)
-    assert stream.latestOffset(document(0, 0), ReadAllAvailable()) == document(100, 100)
+    assert ends(stream.latestOffset(document(0, 0), ReadMaxRows(10))) == document(5, 5)
+    assert ends(stream.latestOffset(document(0, 0), ReadMaxBytes(4000))) == document(20, 20)
+    assert ends(stream.latestOffset(document(0, 0), ReadAllAvailable())) == document(100, 100)
 
 
 def test_both_limits_hold() -> None:
     stream, _ = reader({Q0: Bounds(0, 100), Q1: Bounds(0, 100)}, maxBytesPerTrigger="2000", maxOffsetsPerTrigger="60")
-    assert stream.latestOffset(document(0, 0), ReadMaxRows(60)) == document(10, 10)
-    assert stream.latestOffset(document(0, 0), ReadAllAvailable()) == document(100, 100)
+    assert ends(stream.latestOffset(document(0, 0), ReadMaxRows(60))) == document(10, 10)
+    assert ends(stream.latestOffset(document(0, 0), ReadAllAvailable())) == document(100, 100)
 
 
 def test_a_new_queue_counts_from_its_minimum() -> None:
     stream, _ = reader({Q0: Bounds(0, 10), Q1: Bounds(6, 10)})
-    assert stream.latestOffset(document(10), ReadMaxRows(3)) == document(10, 9)
+    assert ends(stream.latestOffset(document(10), ReadMaxRows(3))) == document(10, 9)
 
 
 def test_available_now_stops_at_its_target() -> None:
     stream, catalog = reader({Q0: Bounds(0, 10)})
     stream.prepareForTriggerAvailableNow()
     catalog.table.update({Q0: Bounds(0, 30), Q1: Bounds(0, 5)})
-    at = document(4)
-    seen = []
+    at: StreamDocument = document(4)
+    seen: list[StreamDocument] = []
     while (end := stream.latestOffset(at, ReadMaxRows(4))) != at:
         seen.append(end)
         at = end
         assert len(seen) < 10
     assert seen[0]["t"]["b"]["0"] == 8
-    assert at == document(10, 0)
+    assert ends(at) == document(10, 0)
     assert stream.reportLatestOffset() == document(30, 5)
 
 
@@ -113,9 +162,66 @@ def test_offsets_never_go_back() -> None:
         strict.latestOffset(document(10), ReadAllAvailable())
 
 
-def test_a_queue_that_is_gone_keeps_its_offset() -> None:
-    stream, _ = reader({Q0: Bounds(0, 12)})
-    assert stream.latestOffset(document(10, 3), ReadAllAvailable()) == document(12, 3)
+def test_a_deleted_topic_is_data_loss_or_left_out() -> None:
+    strict, _ = reader({Q0: Bounds(0, 12)}, topic="t,gone")
+    start = {**document(10), "gone": {"b": {"0": 3}}}
+    with pytest.raises(DataLossError, match="gone@b:0"):
+        strict.latestOffset(start, ReadAllAvailable())
+    for given in ({"topic": "t,gone"}, {"topic": "", "subscribePattern": ".*"}):
+        lenient, _ = reader({Q0: Bounds(0, 12)}, failOnDataLoss="false", **given)
+        end = lenient.latestOffset(start, ReadAllAvailable())
+        assert ends(end) == {**document(12), "gone": {"b": {"0": 3}}}
+        assert ranges(lenient, start, end) == [QueueRange(Q0, 10, 12)]
+
+
+def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:
+    other = MessageQueue("u", "b", 0)
+    both, catalog = reader({Q0: Bounds(0, 5), other: Bounds(0, 5)}, topic="t,u", startingOffsets="earliest")
+    first = both.latestOffset({}, ReadMaxRows(4))
+    catalog.table.update({Q0: Bounds(0, 9), other: Bounds(0, 9)})
+    one, _ = reader(catalog.table, topic="t")
+    end = one.latestOffset(first, ReadAllAvailable())
+    assert ranges(one, first, end) == [QueueRange(Q0, 2, 9)]
+    assert ranges(one, {}, first) == [QueueRange(Q0, 0, 2), QueueRange(other, 0, 2)]  # a replay reads what is logged
+    again, _ = reader(catalog.table, topic="t,u")
+    assert ranges(again, end, again.latestOffset(end, ReadAllAvailable())) == [QueueRange(other, 2, 9)]
+    del catalog.table[other]
+    assert one.latestOffset(end, ReadAllAvailable()) == end
+
+
+@pytest.mark.parametrize(("now", "wanted"), [(Bounds(0, 30), 0), (Bounds(0, 6), 0), (Bounds(0, 10), None)])
+def test_a_topic_made_again_is_noticed(now: Bounds, wanted: int | None) -> None:
+    """Also when it has grown past the old offset; one that has just as many messages is noticed with the next."""
+    stream, catalog = reader({Q0: Bounds(0, 10)}, startingOffsets="earliest")
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert first["#last"] == {"t": {"b": {"0": [9000, 900]}}}
+    catalog.table[Q0] = now
+    catalog.times[Q0] = 1_000_000
+    lenient = RocketMQStreamReader(replace(stream.options, fail_on_data_loss=False), StructType(), catalog)
+    if wanted is None:
+        assert stream.latestOffset(first, ReadAllAvailable()) == first
+        return
+    with pytest.raises(DataLossError, match="t@b:0"):
+        stream.latestOffset(first, ReadAllAvailable())
+    end = lenient.latestOffset(first, ReadMaxRows(5))
+    assert ranges(lenient, first, end) == [QueueRange(Q0, 0, 5)]
+    rest = lenient.latestOffset(end, ReadAllAvailable())
+    assert ranges(lenient, end, rest) == [QueueRange(Q0, 5, now.max)]
+    assert lenient.latestOffset(rest, ReadAllAvailable()) == rest
+
+
+def test_a_broker_that_is_away_holds_nobody_up() -> None:
+    far = MessageQueue("t", "far", 0)
+    stream, catalog = reader({Q0: Bounds(0, 5), far: Bounds(0, 5)}, startingOffsets="earliest")
+    first = stream.latestOffset({}, ReadAllAvailable())
+    catalog.table.update({Q0: Bounds(0, 9), far: Bounds(0, 9)})
+    catalog.away = {"far"}
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert ranges(stream, first, second) == [QueueRange(Q0, 5, 9)]
+    assert stream.latestOffset(second, ReadAllAvailable()) == second
+    catalog.away = set()
+    third = stream.latestOffset(second, ReadAllAvailable())
+    assert ranges(stream, second, third) == [QueueRange(far, 5, 9)]
 
 
 def test_partitions_are_a_function_of_the_two_offsets() -> None:

@@ -121,6 +121,10 @@ class OfflineStore:
 
     # -- queues -------------------------------------------------------------------------------------------------------
 
+    def queue_names(self) -> list[tuple[str, int]]:
+        """Topic and queue id of every queue."""
+        return [(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._queues.names()]
+
     def topics(self) -> list[str]:
         """Names of the topics that have a queue, sorted."""
         return sorted({topic.decode("utf-8", "surrogateescape") for topic, _ in self._queues.names()})

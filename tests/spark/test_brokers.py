@@ -1,0 +1,212 @@
+"""Planning of a stream while topics are deleted and one of two brokers dies. No Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
+from tests.spark.conftest import BrokerProcess
+
+from rucola.client.admin import AdminClient
+from rucola.common.message import Message
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import DataLossError
+from rucola.spark import broker_catalog
+from rucola.spark.broker_pull import pull_queue
+from rucola.spark.columns import BatchBuilder
+from rucola.spark.offsets import StreamDocument, StreamOffsets
+from rucola.spark.options import parse_options
+from rucola.spark.ranges import QueueRange
+from rucola.spark.stream import RocketMQStreamReader
+
+PATIENCE_S = 60
+LIVE_ROWS_S = 5
+
+
+def stream_of(broker: BrokerProcess, topic: str, **given: str) -> RocketMQStreamReader:
+    options = parse_options(
+        {
+            "nameServer": broker.namesrv,
+            "subscribePattern": topic,
+            "startingOffsets": "earliest",
+            "retryTimeoutMs": "5000",
+            **given,
+        }
+    )
+    return RocketMQStreamReader(options, StructType())
+
+
+def send(broker: BrokerProcess, topic: str, count: int, queue: MessageQueue | None = None) -> None:
+    with broker.producer() as producer:
+        for _ in range(count):
+            producer.send(Message(topic, b"x"), queue)
+
+
+def delete(broker: BrokerProcess, topic: str) -> None:
+    async def ask() -> None:
+        async with AdminClient(broker.namesrv) as admin:
+            await admin.delete_topic(topic, next(iter((await admin.cluster_info()).cluster_addr_table)))
+
+    asyncio.run(ask())
+
+
+def latest(stream: RocketMQStreamReader, start: StreamDocument) -> StreamDocument:
+    return stream.latestOffset(start, ReadAllAvailable())
+
+
+def end_of(end: StreamDocument, queue: MessageQueue) -> int:
+    return StreamOffsets.from_document(end).offsets[queue]
+
+
+def count_of(stream: RocketMQStreamReader, start: StreamDocument, end: StreamDocument) -> int:
+    return sum(partition.value.count for partition in stream.partitions(start, end))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_catalog, "QUEUES_AGE_MAX_S", 0.05)
+    monkeypatch.setattr(broker_catalog, "GONE_PATIENCE_S", 0.3)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_deleted_topic_does_not_end_a_lenient_query(shared_broker: BrokerProcess, restarted: bool) -> None:
+    doomed, kept = f"doomed-{restarted}", f"kept-{restarted}"
+    for topic in (doomed, kept):
+        send(shared_broker, topic, 4)
+    strict = stream_of(shared_broker, f".*-{restarted}")
+    lenient = stream_of(shared_broker, f".*-{restarted}", failOnDataLoss="false")
+    first = latest(lenient, {})
+    assert latest(strict, {}) == first
+    delete(shared_broker, doomed)
+    send(shared_broker, kept, 3)
+    if restarted:
+        strict.stop()
+        lenient.stop()
+    time.sleep(0.1)
+    wait_for(lambda: count_of(lenient, first, latest(lenient, first)) == 3)
+    with pytest.raises(DataLossError, match=doomed):
+        for _ in range(100):
+            latest(strict, first)
+            time.sleep(0.05)
+    strict.stop()
+    lenient.stop()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_topic_made_again_and_grown_is_another_one(shared_broker: BrokerProcess) -> None:
+    queue = MessageQueue("again", "broker-a", 0)
+    send(shared_broker, "again", 1)
+    send(shared_broker, "again", 5, queue)
+    lenient = stream_of(shared_broker, "again", failOnDataLoss="false")
+    strict = stream_of(shared_broker, "again")
+    first = latest(lenient, {})
+    delete(shared_broker, "again")
+    time.sleep(0.2)
+    send(shared_broker, "again", 1)
+    send(shared_broker, "again", 20, queue)
+    with pytest.raises(DataLossError, match="again@broker-a"):
+        latest(strict, first)
+    wait_for(lambda: end_of(latest(lenient, first), queue) >= 20)
+    end = latest(lenient, first)
+    pieces = [partition.value for partition in lenient.partitions(first, end)]
+    assert [piece for piece in pieces if piece.queue == queue] == [QueueRange(queue, 0, end_of(end, queue))]
+    assert latest(lenient, end) == end
+    strict.stop()
+    lenient.stop()
+
+
+def test_reading_leaves_nothing_in_the_broker(own_broker: BrokerProcess) -> None:
+    send(own_broker, "quiet", 3)
+
+    async def left() -> tuple[set[str], set[str]]:
+        async with AdminClient(own_broker.namesrv) as admin:
+            address = (await admin.masters(None, None))[0]
+            return set(await admin.topic_list()), set(await admin.api.all_groups(address))
+
+    before = asyncio.run(left())
+    for pattern in ("quiet", ".*"):
+        stream = stream_of(own_broker, pattern)
+        end = latest(stream, {})
+        assert {queue.topic for queue in StreamOffsets.from_document(end).offsets} == {"quiet"}
+        builder = BatchBuilder(stream.options, [], pa.schema([]), "broker-a")
+        for partition in stream.partitions({}, end):
+            list(pull_queue(stream.options, builder, partition.value))
+        stream.stop()
+    assert asyncio.run(left()) == before
+
+
+class SecondBroker:
+    """``rucola broker`` beside the first one, under the same name server."""
+
+    def __init__(self, directory: Path, namesrv: str) -> None:
+        self._config = directory / "second.conf"
+        self._config.write_text(
+            f"brokerName=broker-b\nlistenPort=0\nstorePathRootDir={directory / 'second'}\n"
+            "mappedFileSizeCommitLog=4194304\nmaxHashSlotNum=1000\nmaxIndexNum=20000\n"
+        )
+        self._namesrv = namesrv
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "rucola", "broker", "--json", "-n", self._namesrv, "-c", str(self._config)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+        assert self._process.stdout is not None
+        assert json.loads(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(PATIENCE_S)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+
+@pytest.fixture
+def second_broker(own_broker: BrokerProcess, tmp_path: Path) -> Iterator[SecondBroker]:
+    second = SecondBroker(tmp_path, own_broker.namesrv)
+    second.start()
+    yield second
+    second.kill()
+
+
+def test_one_of_two_brokers_dead(own_broker: BrokerProcess, second_broker: SecondBroker) -> None:
+    near, far = (MessageQueue("pair", name, 0) for name in ("broker-a", "broker-b"))
+    send(own_broker, "pair", 40)  # the producer goes round: the topic is made on both
+    stream = stream_of(own_broker, "pair")
+    first = latest(stream, {})
+    assert {queue.broker_name for queue in StreamOffsets.from_document(first).offsets} == {"broker-a", "broker-b"}
+    assert count_of(stream, {}, first) == 40
+    send(own_broker, "pair", 7, far)
+    second_broker.kill()
+    send(own_broker, "pair", 5, near)
+    wait_for(lambda: end_of(latest(stream, first), near) == end_of(first, near) + 5, LIVE_ROWS_S)
+    second = latest(stream, first)
+    at = end_of(first, near)
+    assert [partition.value for partition in stream.partitions(first, second)] == [QueueRange(near, at, at + 5)]
+    assert latest(stream, second) == second
+    second_broker.start()
+    at = end_of(first, far)
+    wait_for(lambda: end_of(latest(stream, second), far) == at + 7)
+    third = latest(stream, second)
+    assert [partition.value for partition in stream.partitions(second, third)] == [QueueRange(far, at, at + 7)]
+    stream.stop()
