@@ -1,4 +1,4 @@
-"""Hostile administration requests (reliability.md 5); each of these tests fails without the check it is about."""
+"""Hostile administration requests (``docs/security.md``); each of these tests fails without the check it is about."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Answers are encoded when the message is appended and kept here, in append order, until the flushed offset passes the end
 of the record. All that one sync covers leaves with one write per connection. Every answer leaves exactly once:
-released, or turned into FLUSH_DISK_TIMEOUT when its time runs out or the sync failed (reliability rules G-03 and G-05).
+released, or turned into FLUSH_DISK_TIMEOUT when its time runs out or the sync failed (reliability.md G-03 and G-05).
 Event loop only.
 """
 

@@ -1,6 +1,6 @@
 """Who may stay connected: bounds on connections, silence, frames that never end and answers that nobody takes.
 
-A hostile peer costs a connection and the bytes it sent, for a time; others do not notice (reliability.md S-02, S-07 to
+A hostile peer costs a connection and the bytes it sent, for a time; others do not notice (security.md S-02, S-07 to
 S-09). Nothing here runs per message: channels note what they see, ``overdue`` looks at each of them every few seconds.
 """
 

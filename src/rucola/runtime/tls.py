@@ -1,6 +1,6 @@
 """TLS contexts of the standard library: TLS 1.2 and later, the library's ciphers, peers always verified.
 
-There is no test mode, no generated certificate and no way to switch verification off (reliability.md S-47).
+There is no test mode, no generated certificate and no way to switch verification off (security.md S-47).
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def test_restart(tmp_path, clock, ended):
 
 
 def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
-    """The reference loses what became due more than seven days before its start (store.md 10.2, 10)."""
+    """The reference loses what became due more than seven days before its start (store.md 10.2)."""
     two_hours = TimerGeometry(65_536, 1000, 7200)
     life = Life(tmp_path, clock, timers=two_hours)
     life.wait(b"old", clock.wall_ms() + 1_800_000)

@@ -1,7 +1,6 @@
 """Defects reported against RocketMQ that concern the store: each has a test, here or where ``ELSEWHERE`` says.
 
-Numbers are those of our list of them; the issues of apache/rocketmq are named beside. The rest of the list concerns
-clients, the broker's own parts and replication.
+Numbers are those of ``docs/reference/known_defects.md``; the issues of apache/rocketmq are named beside.
 """
 
 from __future__ import annotations

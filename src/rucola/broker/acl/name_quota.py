@@ -1,4 +1,4 @@
-"""How many topics and consumer groups an account may make by using them (reliability.md S-28).
+"""How many topics and consumer groups an account may make by using them (security.md S-28).
 
 Each name costs memory, files and a line in every registration for as long as the broker lives, and nobody reviews it.
 Names that administrators make are not counted.

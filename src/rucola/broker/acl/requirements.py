@@ -1,4 +1,4 @@
-"""What each request needs: one table, the only place where a request code gets its rule (reliability.md S-39, S-40).
+"""What each request needs: one table, the only place where a request code gets its rule (security.md S-39, S-40).
 
 A code without an entry is for administrators only. ``docs/security.md`` shows the table; it is drawn from here by
 ``tools/acl_table.py``. Source: protocol.md 6.1; stricter than the reference, which checks nothing for most codes.
