@@ -1,6 +1,6 @@
 # make demo    the main job: 336,776 flights through broker, clients and Spark
 # make test    the tests
-# make check   everything a change must pass: format, lint, types, import contracts, generated files, tests
+# make check   everything a change must pass: format, lint, types, import contracts, generated files, citations, tests
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
@@ -66,6 +66,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/import_graph.py --check
 	$(BIN)/python tools/async_to_sync.py --check
 	$(BIN)/python tools/acl_table.py --check
+	$(BIN)/python tools/check_citations.py --check
 
 check: lint test
 
