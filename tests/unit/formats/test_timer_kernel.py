@@ -134,7 +134,7 @@ def test_checkpoint():
 
 
 def test_metrics():
-    """As ``store.md`` 1.2 shows it, compact and with characters beyond ASCII escaped."""
+    """As ``store.md`` 1.3 shows it, compact and with characters beyond ASCII escaped."""
     metrics = TimerMetrics(data_version=DataVersion(0, 0, 2))
     metrics.add("TopicTest", 3, 1_700_000_000_000)
     text = (

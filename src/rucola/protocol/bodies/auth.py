@@ -1,4 +1,4 @@
-"""Body of 3006 and 3007 (``protocol.md`` 6)."""
+"""Body of 3006 and 3007 (``protocol.md`` 2.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of requests about accounts, users and rules (``protocol.md`` 2.12, 6)."""
+"""Headers of requests about accounts, users and rules (``protocol.md`` 2.11, 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of 14, 15, 29 to 32 and 220 to 223 (``protocol.md`` 2.5)."""
+"""Headers of 14, 15, 29 to 32 and 220 to 223 (``protocol.md`` 2.5, 2.6, 2.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of the send family: 10, 310, 320, 324 to 326 (``protocol.md`` 2.2)."""
+"""Headers of the send family: 10, 310, 320, 324 to 326 (``protocol.md`` 2.2, 2.6)."""
 
 from __future__ import annotations
 
