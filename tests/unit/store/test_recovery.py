@@ -8,6 +8,7 @@ import subprocess
 import sys
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.store.stores import SEGMENT, config, contents, crashed, everything, fill, opened, read, snapshot
@@ -17,9 +18,11 @@ from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files, MappedSegment
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
+from rucola.store.log.log_reader import CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
-from rucola.store.recovery.recovery import Recovery
+from rucola.store.recovery import recovery
+from rucola.store.recovery.recovery import LogEnd, Recovery
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock
@@ -114,6 +117,25 @@ def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
     store.shutdown()
     assert log.read_bytes() == data
     assert verify(str(image), Files()).findings == []
+
+
+def test_what_can_be_read_once_only_is_not_cut(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the log is looked at twice; the second time the disk may fail, where it did not the first time."""
+    scan = recovery.scan
+
+    def scan_again(log: LogReader, start: int, check: int, *others: Any) -> LogEnd:
+        with monkeypatch.context() as patch:
+            if check & CHECK_TORN_END:
+                patch.setattr(MappedSegment, "readable_end", lambda self, position, end: position)
+            return scan(log, start, check, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "scan", scan_again)
+        with pytest.raises(StoreDamagedError, match="it may be there"):
+            opened(image)
+    store, seen = recovered(image)
+    assert sum(map(len, seen.values())) == COUNT
+    store.shutdown()
 
 
 def test_recovery_of_recovery_ends_in_the_same_bytes(image: Path, tmp_path: Path) -> None:

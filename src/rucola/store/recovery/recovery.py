@@ -199,7 +199,8 @@ class Recovery:
                 self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
-                torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)  # readable: the scan before came this far
+                torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
+                self._refuse_unreadable(torn)  # what the scan before could read need not be in memory any more
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
         self.trusted = (
@@ -220,10 +221,13 @@ class Recovery:
 
     def _scan(self, start: int, check: int, trusted_to: int) -> LogEnd:
         end = scan(self._log, start, check, trusted_to, self._queues.factory.raw_unit)
-        if end.unreadable:
-            self._refuse(end, "it may be there")
+        self._refuse_unreadable(end)
         self._scanned_from = start
         return end
+
+    def _refuse_unreadable(self, end: LogEnd) -> None:
+        if end.unreadable:
+            self._refuse(end, "it may be there")
 
     def _check_readable(self, start: int, end: int) -> None:
         """What is dispatched is looked at through the map, and was not searched for the end of the log."""
