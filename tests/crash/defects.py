@@ -392,10 +392,10 @@ BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
     ),
     "1.2 index file taken as synced before it was written": (
         "index_roll",
-        53,
+        388,
         plant(Dispatcher, "sync", _sync_what_is_being_written),
     ),
-    "1.3 files that gave up their maps synced by path": ("parked", 3, _parked_files_synced_by_path),
+    "1.3 files that gave up their maps synced by path": ("parked", 22, _parked_files_synced_by_path),
     "expired files of a deleted topic removed by path": (
         "expired_and_deleted",
         1,

@@ -16,13 +16,13 @@ import time
 from functools import partial
 from random import Random
 
-from tests.crash.faults import FAULTS, FULL_DISK, calls, plan
+from tests.crash.faults import FAULTS, FULL_DISK, calls, plan, reads
 from tests.crash.jobs import Round, Tally, default_jobs, explore_rows
 from tests.crash.workloads import CONFIGS, WORKLOADS
 
 from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer, Violation
-from rucola.testing.fault_plan import FaultPlan
+from rucola.testing.fault_plan import READS, FaultPlan
 
 SAMPLE = 5
 COMPOUND_EVERY = 1000
@@ -38,8 +38,10 @@ def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple
     random = Random(seed)
     points = range(1, calls(workload, config, seed) + 1)
     done = 0
+    read_points = range(1, reads(workload, config, seed) + 1)
     for fault in FAULTS:
-        for nth in random.sample(points, min(FAULTS_PER_ROUND, len(points))):
+        hit = read_points if FAULTS[fault][2] is READS else points
+        for nth in random.sample(hit, min(FAULTS_PER_ROUND, len(hit))):
             done += explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth))
     for nth in random.sample(points, min(FAULTS_PER_ROUND, len(points))):
         done += explorer.run_on_full_disk(WORKLOADS[workload], FaultPlan(nth, *FULL_DISK))

@@ -8,7 +8,7 @@ from random import Random
 from tests.crash.workloads import WORKLOADS
 
 from rucola.store.config import MessageStoreConfig
-from rucola.testing.fault_plan import ANY_CALL, NEEDS_DESCRIPTOR, NEEDS_MEMORY, NEEDS_SPACE, FaultPlan
+from rucola.testing.fault_plan import ANY_CALL, NEEDS_DESCRIPTOR, NEEDS_MEMORY, NEEDS_SPACE, READS, FaultPlan
 from rucola.testing.store_life import StoreLife, empty_disk
 
 FAULTS = {
@@ -20,6 +20,8 @@ FAULTS = {
     "EMFILE for ever": (True, errno.EMFILE, NEEDS_DESCRIPTOR),
     "ENOMEM once": (False, errno.ENOMEM, NEEDS_MEMORY),
     "ENOMEM for ever": (True, errno.ENOMEM, NEEDS_MEMORY),
+    "EIO reading once": (False, errno.EIO, READS),
+    "EIO reading for ever": (True, errno.EIO, READS),
     "kill": (False, 0, ANY_CALL),
 }
 FULL_DISK = (True, errno.ENOSPC, NEEDS_SPACE)
@@ -35,3 +37,11 @@ def calls(workload: str, config: MessageStoreConfig, seed: int) -> int:
     life = StoreLife(empty_disk(), config)
     WORKLOADS[workload](life, Random(seed))
     return life.disk.steps
+
+
+def reads(workload: str, config: MessageStoreConfig, seed: int) -> int:
+    """Reads by a call that the workload makes when nothing fails, at least."""
+    life, counted = StoreLife(empty_disk(), config), FaultPlan(0, kinds=READS)
+    life.disk.faults = counted
+    WORKLOADS[workload](life, Random(seed))
+    return counted.count

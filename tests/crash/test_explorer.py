@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.crash.faults import FAULTS, FULL_DISK, calls, plan
+from tests.crash.faults import FAULTS, FULL_DISK, calls, plan, reads
 from tests.crash.workloads import WORKLOADS, config, message
 
 from rucola.runtime.files import Files
 from rucola.testing.crash_explorer import CrashExplorer
 from rucola.testing.crash_states import NOTHING_LOST, crash_states
-from rucola.testing.fault_plan import FaultPlan
+from rucola.testing.fault_plan import READS, FaultPlan
 from rucola.testing.simulated_disk import Inode, SimulatedDisk
 from rucola.testing.simulated_os import files_on
 from rucola.testing.store_life import StoreLife, check_kept_aside, empty_disk, quarantine
@@ -77,12 +77,34 @@ def test_whole_segments_of_64_kib(sync: bool) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED, sample=0)
-    first = 1 + sorted(FAULTS).index(fault)
-    fired = [
-        explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0)
-        for nth in range(first, calls(workload, config(sync), SEED), 61)
-    ]
+    hit = range(1 + sorted(FAULTS).index(fault), calls(workload, config(sync), SEED), 61)
+    if FAULTS[fault][2] is READS:
+        hit = range(1, reads(workload, config(sync), SEED) + 1, 4)
+    fired = [explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0) for nth in hit]
     assert sum(fired) >= 1
+
+
+@pytest.mark.parametrize("fault", ["EIO reading once", "EIO reading for ever"])
+def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
+    """Those of recoveries, of consumers, and of the threads that fetch for them."""
+    fired = 0
+    for seed in (SEED, SEED + 1):
+        explorer = CrashExplorer(config(seed % 2 == 0), seed, sample=0, interleaved=True)
+        fired += sum(explorer.run_with_faults(WORKLOADS["kill"], plan(fault, nth), sample=0) for nth in range(1, 60, 9))
+    assert fired > 7
+
+
+def test_consumers_wait_for_what_is_not_in_memory() -> None:
+    """The pulls of the explored stores are cold, or what they read is compared."""
+    lives: list[StoreLife] = []
+
+    def workload(life: StoreLife, random: Random) -> None:
+        lives.append(life)
+        WORKLOADS["queues"](life, random)
+
+    explorer = CrashExplorer(config(True), SEED, sample=0, interleaved=True)
+    explorer.run(workload)
+    assert lives[0].pulls["cold"] >= 2 <= lives[0].pulls["found"]
 
 
 @FLUSH

@@ -86,10 +86,13 @@ def unflushed(life: TimerLife) -> None:
 WORKLOADS = {work.__name__: work for work in (come_and_go, roll, killed, unflushed)}
 
 
-def explore(workload: Callable[[TimerLife], None], sync: bool, seed: int = 5, sample: int = 1) -> TimerExplorer:
-    explorer = TimerExplorer(sync, seed, sample)
+def explore(
+    workload: Callable[[TimerLife], None], sync: bool, seed: int = 5, sample: int = 1, interleaved: bool = False
+) -> TimerExplorer:
+    explorer = TimerExplorer(sync, seed, sample, interleaved)
     life = explorer.life()
     workload(life)
+    life.finish()
     came = life.came()
     check(life.promises, came, came)
     assert "gone" not in came
@@ -100,6 +103,11 @@ def explore(workload: Callable[[TimerLife], None], sync: bool, seed: int = 5, sa
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_power_cuts(name: str, sync: bool) -> None:
     assert explore(WORKLOADS[name], sync).states > 30
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_power_cuts_while_the_threads_go_on_in_turns(name: str) -> None:
+    assert explore(WORKLOADS[name], len(name) % 2 == 0, interleaved=True, sample=0).states > 30
 
 
 def count_too_early(monkeypatch: pytest.MonkeyPatch) -> None:

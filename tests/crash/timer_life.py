@@ -20,7 +20,9 @@ from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
 from rucola.store.timer.timer_store import TimerGeometry, TimerStore
 from rucola.testing.clock import ManualClock
+from rucola.testing.crash_explorer import CHANCES
 from rucola.testing.crash_states import NOTHING_LOST, CrashState, crash_states
+from rucola.testing.interleaver import Interleaver, Task
 from rucola.testing.manual_worker import ManualWorker, manual_workers
 from rucola.testing.simulated_disk import SimulatedDisk
 from rucola.testing.simulated_os import files_on
@@ -63,9 +65,16 @@ class Promises:
 
 
 class TimerLife:
-    """One process after the other over one disk."""
+    """One process after the other over one disk.
 
-    def __init__(self, disk: SimulatedDisk, sync: bool, clock: ManualClock, promises: Promises) -> None:
+    Args:
+        threads: says which thread goes on at each call to the system, those of the store and the one that writes how
+            far the timers are; None = one after the other.
+    """
+
+    def __init__(
+        self, disk: SimulatedDisk, sync: bool, clock: ManualClock, promises: Promises, threads: Random | None = None
+    ) -> None:
         self.disk = disk
         self.clock = clock
         self.promises = promises
@@ -73,10 +82,18 @@ class TimerLife:
         self.store: MessageStore
         self.timers: TimerStore
         self.service: TimerMessageService
+        self.interleaver: Interleaver | None = None
+        self._threads = threads
+        self._writing: Task | None = None
 
     def open(self) -> None:
-        files: Files = files_on(self.disk)
-        with manual_workers(*_WORKERS):
+        self.end()
+        if self._threads is not None:
+            random = Random(self._threads.getrandbits(32))
+            self.interleaver = Interleaver(random, self._threads.choice(CHANCES[1:]))
+            self.interleaver.open_to_start = lambda: [worker.begin for worker in self._workers() if worker.ready]
+        files: Files = files_on(self.disk, self.interleaver)
+        with manual_workers(*_WORKERS, interleaver=self.interleaver):
             self.store = MessageStore(self.config, files, self.clock)
         self.store.store_host = HOST
         self.store.load()
@@ -84,6 +101,24 @@ class TimerLife:
         self.service = TimerMessageService(self.store, self.timers, ROLL_MS, self.clock.wall_ms)
         self.service.load()
         self.store.start()
+
+    def end(self) -> None:
+        """The process is gone, whatever its threads were doing."""
+        self._writing = None
+        if self.interleaver is not None:
+            self.interleaver.drop()
+
+    def finish(self) -> None:
+        """All that was begun is done, and comes to consumers."""
+        if self.interleaver is not None:
+            self.interleaver.finish()
+            self.flush()
+            self.interleaver.finish()
+            self.store.dispatch()
+
+    def _workers(self) -> list[ManualWorker]:
+        workers = (self.store._log._allocator._worker, self.store._flush._worker, self.store._keeper._worker)
+        return [worker for worker in workers if isinstance(worker, ManualWorker)]
 
     def wait(self, key: str, delay_ms: int, withdraws: str = "", size: int = 100) -> None:
         """A message arrives; a withdrawal names another one and is due with it."""
@@ -106,8 +141,7 @@ class TimerLife:
             self.promises.due_ms[key], self.promises.ends[key] = due_ms, end
 
     def flush(self) -> None:
-        for worker in (self.store._log._allocator._worker, self.store._flush._worker):
-            assert isinstance(worker, ManualWorker)
+        for worker in self._workers()[:2]:
             worker.run()
         self.promises.acked_end = max(self.promises.acked_end, self.store.flushed_offset)
         self.disk.step("ack", ROOT)
@@ -119,11 +153,27 @@ class TimerLife:
         self.store.dispatch()
 
     def write(self) -> None:
+        """The thread of the timers writes how far they are; one write after the other."""
+        self._written()
         changes = self.timers.changes(self.store.flushed_offset, self.clock.wall_ms())
-        if changes is not None:
+        if changes is None:
+            return
+
+        def write() -> None:
             self.timers.write(changes)
             self.promises.read_time_ms = changes.checkpoint.read_time_ms
             self.disk.step("written", ROOT)
+
+        if self.interleaver is None:
+            write()
+        else:
+            self._writing = self.interleaver.start("timer", write)
+
+    def _written(self) -> None:
+        """Waits for the write under way."""
+        writing = self._writing
+        if self.interleaver is not None and writing is not None:
+            self.interleaver.wait(lambda: writing.done)
 
     def turn(self, milliseconds: int = 0) -> None:
         self.clock.advance(milliseconds)
@@ -133,8 +183,10 @@ class TimerLife:
         self.store.dispatch()
 
     def stop(self) -> None:
+        self._written()
         self.store.shutdown()
         self.write()
+        self._written()
         self.timers.close()
         self.promises.acked_end = max(self.promises.acked_end, self.store.flushed_offset)
         self.disk.step("stopped", ROOT)
@@ -158,8 +210,9 @@ class TimerExplorer:
         states: disks that were recovered.
     """
 
-    def __init__(self, sync: bool, seed: int, sample: int) -> None:
+    def __init__(self, sync: bool, seed: int, sample: int, interleaved: bool = False) -> None:
         self.states = 0
+        self._threads = Random(seed) if interleaved else None
         self._sync = sync
         self._random = Random(seed)
         self._sample = sample
@@ -167,7 +220,7 @@ class TimerExplorer:
 
     def life(self) -> TimerLife:
         """On an empty disk, watched."""
-        life = TimerLife(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises())
+        life = TimerLife(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises(), self._threads)
         life.disk.observer = lambda kind, path: self._at_step(life, f"before {kind} {path}")
         return life
 

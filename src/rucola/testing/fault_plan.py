@@ -15,6 +15,7 @@ ANY_CALL = frozenset(
 NEEDS_SPACE = frozenset(("create", "write", "allocate", "create directory"))
 NEEDS_DESCRIPTOR = frozenset(("create", "open"))
 NEEDS_MEMORY = frozenset(("map",))
+READS = frozenset(("read",))
 
 
 class Killed(Exception):  # noqa: N818 - reads as what happened
@@ -26,6 +27,7 @@ class FaultPlan:
 
     Attributes:
         fired: a call failed.
+        count: of the calls that count, so far.
 
     Args:
         nth: number of the first call that fails, from 1.
@@ -42,13 +44,13 @@ class FaultPlan:
         self._for_ever = for_ever
         self._number = number
         self._kinds = kinds
-        self._count = 0
+        self.count = 0
 
     def __call__(self, kind: str, path: str) -> None:
         if kind not in self._kinds:
             return
-        self._count += 1
-        if self._count == self._nth or (self._for_ever and self._count > self._nth):
+        self.count += 1
+        if self.count == self._nth or (self._for_ever and self.count > self._nth):
             self.fired = True
             if not self._number:
                 raise Killed(path)

@@ -137,13 +137,25 @@ class SimulatedOs:
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         """As ``os.pread``."""
-        return bytes(self.file(descriptor)[1].data[position : position + length])
+        path, inode = self.file(descriptor)
+        self.disk.call("read", path)
+        return bytes(inode.data[position : position + length])
 
-    def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int, _flags: int = 0) -> int:
-        """As ``os.preadv``, into one buffer; everything is in memory."""
-        content = self.pread(descriptor, len(buffers[0]), position)
+    def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int, flags: int = 0) -> int:
+        """As ``os.preadv``, into one buffer; what is in memory is read without the disk."""
+        path, inode = self.file(descriptor)
+        length = len(buffers[0])
+        if not flags & self.RWF_NOWAIT:
+            self.disk.call("read", path)
+        elif not self.in_memory(inode, position, length):
+            raise _error(errno.EAGAIN, path)
+        content = bytes(inode.data[position : position + length])
         buffers[0][: len(content)] = content
         return len(content)
+
+    def in_memory(self, _inode: Inode, _position: int, _length: int) -> bool:
+        """Whether a part of a file can be read without waiting for the disk: here all can."""
+        return True
 
     def pwrite(self, descriptor: int, content: bytes, position: int) -> int:
         """As ``os.pwrite``, never short."""
@@ -281,10 +293,14 @@ class SimulatedOs:
 
 
 class InterleavedOs(SimulatedOs):
-    """At each call other threads may go on: before it, after it, and while a file is synced."""
+    """At each call other threads may go on: before it, after it, and while a file is synced.
+
+    Only what this process has read by ``pread`` is in its memory.
+    """
 
     def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:
         super().__init__(disk)
+        self._read: dict[Inode, set[int]] = {}
         self.path = _InterleavedPath(disk, interleaver)
         self._others = self.point = interleaver.point
 
@@ -295,6 +311,19 @@ class InterleavedOs(SimulatedOs):
         with super().scandir(path) as entries:
             yield entries
         self.point()
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        """As ``os.pread``."""
+        self.point()
+        content = super().pread(descriptor, length, position)
+        pages = self._read.setdefault(self.file(descriptor)[1], set())
+        pages.update(range(position // PAGE, -(-(position + length) // PAGE)))
+        self.point()
+        return content
+
+    def in_memory(self, inode: Inode, position: int, length: int) -> bool:
+        """Whether all of its pages were read by ``pread``."""
+        return self._read.get(inode, set()).issuperset(range(position // PAGE, -(-(position + length) // PAGE)))
 
 
 def _interleaved(name: str) -> Callable[..., Any]:
@@ -310,7 +339,7 @@ def _interleaved(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    *("open", "close", "pread", "preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "fstat"),
+    *("open", "close", "preadv", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "fstat"),
     *("map", "stat", "statvfs", "replace", "remove", "rmdir", "mkdir"),
 ):
     setattr(InterleavedOs, _name, _interleaved(_name))
@@ -322,7 +351,9 @@ class _OpenFile:
     descriptor: int
 
     def read(self) -> bytes:
-        return bytes(self.system.file(self.descriptor)[1].data)
+        path, inode = self.system.file(self.descriptor)
+        self.system.disk.call("read", path)
+        return bytes(inode.data)
 
     def fileno(self) -> int:
         return self.descriptor

@@ -14,7 +14,7 @@ from struct import Struct
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskError
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.message import BLANK, MAGIC_BLANK, fill_row
 from rucola.runtime.files import Files
@@ -65,6 +65,7 @@ class StoreLife:
         model: what it must hold.
         store: the one that runs.
         known_changes: ids of the changes of names that were uncertain when it was loaded.
+        pulls: of consumers, while its threads go on in turns: those that were ``found``, and those that were ``cold``.
         progress: compares what the one that runs says is on the disk; None before its start.
 
     Args:
@@ -87,6 +88,8 @@ class StoreLife:
         self.known_changes: set[int] = set()
         self.interleaver: Interleaver | None = None
         self.progress: ProgressCheck | None = None
+        self.pulls: Counter[str] = Counter()
+        self._cold: Task | None = None
         self._prepare = prepare
         self._interleave = interleave
         self._clock = ManualClock(step_ms=1)
@@ -106,7 +109,7 @@ class StoreLife:
         """
         self._kept_end = self.kept_end
         self.end()
-        self.progress = None
+        self.progress = self._cold = None
         self.interleaver = self._interleave()
         files = files_on(self.disk, self.interleaver)
         if self._prepare is not None:
@@ -132,6 +135,12 @@ class StoreLife:
             self.store.load()
         except DiskError as error:
             raise StartRefused from error
+        except StoreDamagedError as error:
+            if self.disk.faults is None:
+                raise
+            raise StartRefused from error  # what it could not read may be there
+        if self.interleaver is not None:
+            self.store._reader._in_memory_bytes = 0
 
     def _ready(self) -> list[Callable[[], Task]]:
         """What the threads of the store would begin by themselves."""
@@ -168,6 +177,8 @@ class StoreLife:
 
     def stop(self) -> None:
         """The store is stopped; when it says that this was clean, all its messages are on the disk."""
+        if self.interleaver is not None:
+            self.interleaver.wait(lambda: self._cold is None or self._cold.done)  # the broker does so, too
         self.store.shutdown()
         if f"{ROOT}/abort" not in self.disk.names:
             self.model.acked_end = self.model.end
@@ -327,6 +338,37 @@ class StoreLife:
             if seen > allowed.get((topic, queue_id), 0):
                 raise Mismatch(
                     f"queue {topic!r} {queue_id} shows {seen} messages, {allowed.get((topic, queue_id), 0)} may be seen"
+                )
+        if self.interleaver is not None:
+            self._pull(self.interleaver)
+
+    def _pull(self, interleaver: Interleaver) -> None:
+        """A consumer pulls. What is not in memory is fetched by another thread, and the consumer asks again later."""
+        if self._cold is not None and not self._cold.done:
+            return
+        queues = sorted(self.model.queues(self.model.end).items())
+        if not queues:
+            return
+        (topic, queue_id), records = queues[self.pulls["found"] % len(queues)]
+        low, high = self.store.min_queue_offset(topic, queue_id), self.store.max_queue_offset(topic, queue_id)
+        if low >= high:
+            return
+        queue_offset = low + self.pulls["found"] % (high - low)
+        try:
+            result = self.store.get_message(topic, queue_id, queue_offset, 8, 1 << 20, may_block=False)
+        except DiskError:
+            if self.disk.faults is None:
+                raise
+            return
+        if result.cold is not None:
+            self.pulls["cold"] += 1
+            self._cold = interleaver.start("cold read", result.cold)
+        elif result.status is GetMessageStatus.FOUND:
+            self.pulls["found"] += 1
+            wanted = [record.record for record in records[queue_offset : queue_offset + result.message_count]]
+            if b"".join(map(bytes, result.views)) != b"".join(wanted):
+                raise Mismatch(
+                    f"a pull of queue {topic!r} {queue_id} at {queue_offset} gives other bytes than were sent"
                 )
 
     def begin_to_expire(self, passes: int) -> None:
