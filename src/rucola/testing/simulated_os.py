@@ -14,13 +14,14 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import rucola.runtime.files
 from rucola.runtime.files import Files
-from rucola.testing.interleaver import Interleaver
+from rucola.testing.interleaver import InterleavedLock, Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
 _SOURCE = Path(rucola.runtime.files.__file__)
@@ -37,6 +38,9 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
     system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
     modules = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
+    if interleaver is not None:
+        # A thread stands at a call while it has the lock of a segment: who wants it is not chosen until then.
+        modules["threading"] = types.SimpleNamespace(Lock=partial(InterleavedLock, interleaver))
 
     def import_module(
         name: str,
