@@ -7,8 +7,12 @@ part of it is wanted; the planner decides by bytes.
 
 from __future__ import annotations
 
+import json
+import zlib
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from rucola.common.message_queue import MessageQueue
@@ -45,13 +49,47 @@ class FileSpan:
         return self.start + self.size
 
 
+class WantedRanges(tuple[QueueRange, ...]):
+    """Queue ranges that pickle small: every task of a log scan gets them, and there may be thousands of queues.
+
+    Their numbers lie in columns, one behind the other, and are compressed, once for all tasks.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[bytes], WantedRanges], tuple[bytes]]:
+        return _unpacked, (self._packed,)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        names = sorted({(one.queue.topic, one.queue.broker_name) for one in self})
+        places = {name: place for place, name in enumerate(names)}
+        numbers = array("q")
+        numbers.extend(places[one.queue.topic, one.queue.broker_name] for one in self)
+        numbers.extend(one.queue.queue_id for one in self)
+        numbers.extend(one.start for one in self)
+        numbers.extend(one.end for one in self)
+        return zlib.compress(json.dumps(names).encode() + b"\n" + numbers.tobytes())
+
+
+def _unpacked(packed: bytes) -> WantedRanges:
+    head, _, content = zlib.decompress(packed).partition(b"\n")
+    names = json.loads(head)
+    numbers = array("q")
+    numbers.frombytes(content)
+    count = len(numbers) // 4
+    columns = (numbers[at * count : (at + 1) * count] for at in range(4))
+    return WantedRanges(
+        QueueRange(MessageQueue(names[place][0], names[place][1], queue_id), start, end)
+        for place, queue_id, start, end in zip(*columns, strict=True)
+    )
+
+
 @dataclass(frozen=True)
 class LogRange:
     """Bytes of the commit log between two record starts, what is wanted from them, and the files they are in."""
 
     start_physical_offset: int
     end_physical_offset: int
-    wanted: tuple[QueueRange, ...]
+    wanted: WantedRanges
     segments: tuple[FileSpan, ...]
 
 

@@ -6,6 +6,7 @@ zeros and the half-written tail of a live log are never looked at. Tasks get the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
@@ -21,6 +22,7 @@ from rucola.spark.ranges import (
     QueueRange,
     SourceRange,
     UnitRange,
+    WantedRanges,
     prefers_log_scan,
     split_log_span,
     split_queue_ranges,
@@ -30,7 +32,12 @@ from rucola.store.offline.offline_store import OfflineStore
 REFRESH_S = 0.1
 """How old the picture of a live directory may be; an idle stream asks some 75 times a second."""
 SAMPLE_UNITS = 512
+SAMPLE_UNITS_MIN = 4
+SAMPLE_UNITS_TOTAL = 16_384
+"""Entries looked at in one plan, as long as that leaves some for each queue."""
 UNIT_BYTES = 20
+NEAR_PART = 16
+"""A cut of the log may lie this part of a task's bytes behind where it should be."""
 
 
 class StoreCatalog:
@@ -94,7 +101,10 @@ class StoreCatalog:
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
         """Mean size of the first records from ``start`` on."""
-        last = min(end, start + SAMPLE_UNITS)
+        return self._mean_record_bytes(queue, start, end, SAMPLE_UNITS)
+
+    def _mean_record_bytes(self, queue: MessageQueue, start: int, end: int, sample: int) -> int:
+        last = min(end, start + sample)
         sizes = [size for _, _, size, _ in self._store.units(queue.topic, queue.queue_id, start, last)]
         return max(1, sum(sizes) // len(sizes)) if sizes else 1
 
@@ -143,26 +153,33 @@ class StoreCatalog:
             return order is ScanOrder.LOG
         if light or self._options.records_per_partition_max is not None:
             return False
-        wanted_bytes = sum(one.count * self.mean_record_bytes(one.queue, one.start, one.end) for one in wanted)
-        return prefers_log_scan(wanted_bytes, span[1] - span[0])
+        return prefers_log_scan(self._wanted_bytes(wanted), span[1] - span[0])
 
     def _records_max(self, wanted: Sequence[QueueRange]) -> int:
         """The limit on records, or that on bytes turned into records by the mean size."""
         if self._options.records_per_partition_max is not None:
             return self._options.records_per_partition_max
         count = sum(one.count for one in wanted)
-        total = sum(one.count * self.mean_record_bytes(one.queue, one.start, one.end) for one in wanted)
-        return max(1, self._options.bytes_per_partition_max * count // max(1, total))
+        return max(1, self._options.bytes_per_partition_max * count // max(1, self._wanted_bytes(wanted)))
+
+    def _wanted_bytes(self, wanted: Sequence[QueueRange]) -> int:
+        """Bytes of all ranges, by a sample of each; a smaller one when there are many."""
+        sample = max(SAMPLE_UNITS_MIN, min(SAMPLE_UNITS, SAMPLE_UNITS_TOTAL // max(1, len(wanted))))
+        return sum(one.count * self._mean_record_bytes(one.queue, one.start, one.end, sample) for one in wanted)
 
     def _log_ranges(self, wanted: Sequence[QueueRange], span: tuple[int, int]) -> list[SourceRange]:
         options = self._options
-        pieces = split_log_span(
-            *span,
-            options.bytes_per_partition_max,
-            options.partitions_min,
-            lambda at: self._record_start_from(wanted, at),
-        )
-        return [LogRange(start, end, tuple(wanted), self._segments(start, end)) for start, end in pieces]
+        largest_first = sorted(wanted, key=lambda one: (-one.count, one.queue))
+        segment_starts = [start for _, start, _ in self._store.log_segments()]
+
+        def record_start_from(at: int) -> int:
+            following = bisect_left(segment_starts, at)
+            most = segment_starts[following] if following < len(segment_starts) else self._store.end_offset()
+            return self._record_start_from(largest_first, at, most)
+
+        pieces = split_log_span(*span, options.bytes_per_partition_max, options.partitions_min, record_start_from)
+        every = WantedRanges(wanted)
+        return [LogRange(start, end, every, self._segments(start, end)) for start, end in pieces]
 
     def _unit_range(self, wanted: QueueRange) -> UnitRange | None:
         span = self._span([wanted])
@@ -195,10 +212,15 @@ class StoreCatalog:
         units = self._store.units(one.queue.topic, one.queue.queue_id, queue_offset, one.end)
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
 
-    def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int) -> int:
-        """The first wanted record that starts at or behind ``physical_offset``; the end of the log without one."""
-        nearest = self._store.end_offset()
+    def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
+        """A record start at or behind ``physical_offset``, ``nearest`` at the most, which is one.
+
+        The queues are searched in their order until one has a record near enough: not all of some thousands.
+        """
+        near = physical_offset + self._options.bytes_per_partition_max // NEAR_PART
         for one in wanted:
+            if nearest <= near:
+                break
             low, high = one.start, one.end
             while low < high:
                 middle = (low + high) // 2

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import bisect
+import pickle
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rucola.common.message_queue import MessageQueue
-from rucola.spark.ranges import QueueRange, prefers_log_scan, split_log_span, split_queue_ranges
+from rucola.spark.ranges import (
+    FileSpan,
+    LogRange,
+    QueueRange,
+    WantedRanges,
+    prefers_log_scan,
+    split_log_span,
+    split_queue_ranges,
+)
 
 
 def queue_range(queue_id: int, start: int, end: int) -> QueueRange:
@@ -80,3 +90,17 @@ def test_log_spans_are_cut_at_record_starts(sizes: list[int], bytes_max: int, pa
 
 def test_an_empty_span_gives_no_pieces() -> None:
     assert split_log_span(5, 5, 10, 4, lambda position: position) == []
+
+
+def test_thousands_of_wanted_queues_are_a_small_pickle() -> None:
+    numbers = random.Random(7)
+    wanted = WantedRanges(
+        QueueRange(MessageQueue(f"orders-of-region-{number // 8}", "broker-a", number % 8), 0, numbers.randrange(10**6))
+        for number in range(4000)
+    )
+    segments = tuple(FileSpan(f"/data/commitlog/{number:020d}", number << 30, 1 << 30) for number in range(2))
+    piece = LogRange(0, 10**12, wanted, segments)
+    stored = pickle.dumps(piece)
+    assert len(stored) < 64 << 10
+    assert pickle.loads(stored) == piece
+    assert isinstance(pickle.loads(stored).wanted, WantedRanges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,42 @@ def test_a_checkpoint_of_another_broker_name_is_refused(directory: Path) -> None
     with pytest.raises(ConfigError, match="option brokerName: 'broker-b' is not allowed; allowed: broker-a"):
         renamed.latestOffset(checkpoint, ReadAllAvailable())
     renamed.stop()
+
+
+def test_planning_does_not_search_every_queue_for_every_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    for number in range(400):
+        store.put_message(replace(message(number, b"busy" if number % 2 else b"rare-%d" % number), queue_id=0))
+    store.dispatch()
+    store.shutdown()
+    asked: list[str] = []
+    real = OfflineStore.units
+
+    def counted(self: OfflineStore, topic: str, queue_id: int, first: int, last: int) -> Iterator[Any]:
+        asked.append(topic)
+        return real(self, topic, queue_id, first, last)
+
+    monkeypatch.setattr(OfflineStore, "units", counted)
+    options = options_of(tmp_path, subscribePattern=".*", scanOrder="log", maxBytesPerPartition="12000")
+    pieces = plan(options)
+    assert len(pieces) > 6
+    # First and last entry of each range, and a search in the largest queue for each cut.
+    assert len(asked) < 2 * 201 + len(pieces) * 12
+    assert sorted(
+        row["physicalOffset"] for piece in pieces for batch in read(options, piece) for row in batch.to_pylist()
+    ) == [
+        one.physical_offset for one in expected(tmp_path, {"busy", *(f"rare-{number}" for number in range(0, 400, 2))})
+    ]
+
+
+def test_the_queues_are_listed_in_one_pass(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_args: object) -> list[int]:
+        raise AssertionError("asked topic by topic")
+
+    monkeypatch.setattr(OfflineStore, "queues", forbidden)
+    catalog = StoreCatalog(options_of(directory))
+    assert len(catalog.queues(all_needed=True)) == 3
+    catalog.close()
 
 
 def test_nothing_changes_in_the_directory(directory: Path) -> None:
