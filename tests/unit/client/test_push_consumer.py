@@ -290,14 +290,15 @@ def test_pulling_waits_for_room(broker, limits):
     run_stepped(scene())
 
 
-def test_pulling_waits_for_room_in_bytes(broker):
+@pytest.mark.parametrize("limits", [{"pull_threshold_size_for_queue": 1}, {"pull_threshold_size_for_topic": 1}])
+def test_pulling_waits_for_room_in_bytes(broker, limits):
     async def scene() -> None:
         gate = asyncio.Event()
 
         async def listener(message):
             await gate.wait()
 
-        async with scripted(broker, listener, consume_from_where=FIRST, pull_threshold_size_for_queue=1) as it:
+        async with scripted(broker, listener, consume_from_where=FIRST, **limits) as it:
             it.answers = [pulled(0, 1, record(0, bytes(1 << 20)))]
             await it.consumer.start()
             await it.pulled(1)

@@ -12,7 +12,7 @@ from tests.reading import pulled
 from tests.unit.store.stores import SEGMENT, config, contents, crashed, fill, message, opened, snapshot
 
 from rucola.errors import StoreDamagedError
-from rucola.formats.message import decode_message
+from rucola.formats.message import MAGIC_V1, decode_message
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import Gap
 from rucola.store.message_store import MessageStore
@@ -23,6 +23,7 @@ from rucola.store.results import GetMessageStatus, PutMessageStatus
 from rucola.testing.clock import ManualClock
 
 COUNT = 900
+MAGIC = MAGIC_V1.to_bytes(4, "big", signed=True)
 QUEUES = [("T0", 0), ("T0", 1), ("T1", 0), ("T1", 1)]
 Served = dict[tuple[str, int], dict[int, bytes]]
 
@@ -65,6 +66,12 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
 
 def one_record(path: Path) -> None:
     overwrite(path, places(path)[100] + 95, b"\xff\xfe")
+
+
+def what_looks_like_records(path: Path) -> None:
+    place = places(path)[100]
+    overwrite(path, place, b"\xff" * 8)
+    overwrite(path, place + 120, (64).to_bytes(4, "big") + MAGIC * 3)
 
 
 def two_records(path: Path) -> None:
@@ -130,6 +137,7 @@ def an_index_file(path: Path) -> None:
 
 DAMAGES: list[Callable[[Path], None]] = [
     one_record,
+    what_looks_like_records,
     two_records,
     neighbours,
     end_of_a_segment,

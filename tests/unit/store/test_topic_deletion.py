@@ -11,6 +11,7 @@ from tests.unit.store.stores import config, contents, everything, fill, message,
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
+from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.results import GetMessageStatus
 from rucola.store.topic_deletion import FILE_NAME
 from rucola.store.verify.check import verify
@@ -194,3 +195,20 @@ def test_a_damaged_table_refuses_the_start_and_changes_nothing(tmp_path: Path, t
         MessageStore(config(tmp_path), Files(), ManualClock()).load()
     assert caught.value.path == str(tmp_path / FILE_NAME)
     assert contents(tmp_path) == before
+
+
+def test_queues_that_went_get_no_new_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment expired, the queues take their turns, and before theirs come those of the topic go."""
+    looked_at = set()
+    monkeypatch.setattr(ConsumeQueue, "correct_min_offset", lambda queue: looked_at.add(queue.topic))
+    store = opened(tmp_path)
+    fill(store, 400)
+    looked_at.clear()
+    retention = store._retention
+    retention._shorten_log()
+    retention.waiting = True
+    store.delete_topic(GONE)
+    store.dispatch()
+    assert looked_at == {KEPT}
+    monkeypatch.undo()
+    store.shutdown()
