@@ -130,6 +130,14 @@ class Broker:
         """Groups of answers that wait for the disk."""
         return self.services.sends_waiting
 
+    def on_dispatch(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever stored messages have come to their queues."""
+        self._dispatching.listeners.append(listener)
+
+    def drop_connections(self) -> None:
+        """Close the port and cut every connection at once, as the end of the process would; ``shutdown`` follows."""
+        self._server.drop()
+
     async def start(self) -> None:
         """Serve.
 

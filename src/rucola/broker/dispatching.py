@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from rucola.broker.schedule.delivery import DelayedDelivery
 from rucola.broker.services import BrokerServices
@@ -28,10 +29,12 @@ class Dispatching:
 
     Attributes:
         failed: messages are stored and do not come to their queues.
+        listeners: called after each dispatch.
     """
 
     def __init__(self, sync_flush: bool) -> None:
         self.failed = False
+        self.listeners: list[Callable[[], None]] = []
         self._sync_flush = sync_flush
         self._call: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop
@@ -106,3 +109,5 @@ class Dispatching:
                 call("waking of delayed messages", self._delivery.arrived)
             elif topic == TIMER:
                 call("waking of timed messages", services.timers.arrived)
+        for listener in self.listeners:
+            call("telling of a dispatch", listener)

@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A running event loop; any other thread may call its methods. Get it with ``shared_loop``."""
+    """A running event loop; any other thread may call its methods. Clients get theirs with ``shared_loop``."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "rucola-client") -> None:
         self.pid = os.getpid()
         self._loop = _new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rucola-client", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -83,6 +83,13 @@ class LoopThread:
 
         self._loop.call_soon_threadsafe(begin)
         return handed
+
+    def close(self) -> None:
+        """End the thread. Not for the shared one."""
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
     def iterate(self, function: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
         """What an asynchronous iterator gives, which ``function`` makes on the loop."""

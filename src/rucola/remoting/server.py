@@ -199,6 +199,14 @@ class RemotingServer:
                 channel.abort()
             await self._all_closed.wait()
 
+    def drop(self) -> None:
+        """Stop accepting and cut every connection with what is unsent. ``close`` follows."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for channel in list(self.channels):
+            channel.abort()
+
     def next_opaque(self) -> int:
         """Correlation id of the next request from here to a client."""
         return next(self._opaques) & 0x7FFFFFFF

@@ -36,6 +36,7 @@ class ConsumerOffsetManager:
         self._wall_ms = wall_ms
         self._light = light
         self._commits = 0
+        self._listeners: list[Callable[[], None]] = []
         self._changed = False
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, dict[int, int]] = {}
@@ -66,6 +67,12 @@ class ConsumerOffsetManager:
         self._commits += 1
         if self._commits % _VERSION_STEP == 0:
             self.data_version = self.data_version.next(self._wall_ms())
+        for listener in self._listeners:
+            listener()
+
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after every commit."""
+        self._listeners.append(listener)
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The group's consumer offset, None when it never committed one."""

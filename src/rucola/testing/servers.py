@@ -1,0 +1,235 @@
+"""Name server and broker of a ``RocketMQ`` for tests, on its event loop.
+
+The broker comes and goes; the name server, the port and the directory stay. A kill is taken from the files: in one turn
+of the loop, in which nothing is appended, the connections are cut and the store is copied. Then the broker is shut down
+over the original, and the copy takes its place. It is what SIGKILL leaves: pages in the cache survive the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from rucola.broker import Broker
+from rucola.broker.config import broker_options
+from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
+from rucola.common.message import MessageExt
+from rucola.common.subscription_group import SubscriptionGroupConfig
+from rucola.common.topic_config import TopicConfig
+from rucola.formats.message import decode_messages
+from rucola.namesrv import NameServer, NamesrvConfig
+
+T = TypeVar("T")
+_SMALL = {
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+}
+"""A store of tests is thrown away before it grows."""
+_READ_BYTES_MAX = 1 << 20
+
+
+class Servers:
+    """``open`` once, ``close`` once afterwards.
+
+    Args:
+        options: of the broker, as in ``broker.conf``.
+
+    Attributes:
+        store: the directory.
+        address: of the broker.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="rucola-testing-"))
+        self.store = self._directory / "store"
+        self.address = ""
+        try:
+            values = {**_SMALL, "listenPort": "0", **options, "storePathRootDir": str(self.store)}
+            self._config, self._store_config = broker_options(values)
+        except BaseException:
+            shutil.rmtree(self._directory)
+            raise
+        self.namesrv = NameServer(NamesrvConfig(listen_port=0))
+        self._admin: AdminClient
+        self._broker: Broker | None = None
+        self._changed: asyncio.Event
+
+    async def open(self) -> None:
+        """Start both. Raises what ``Broker.start`` raises; nothing is left then."""
+        self._changed = asyncio.Event()
+        try:
+            await self.namesrv.start()
+            self._admin = AdminClient(self.namesrv.address)
+            await self.start()
+        except BaseException:
+            await self.namesrv.shutdown()
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+
+    async def close(self) -> None:
+        """Stop both and remove the directory."""
+        try:
+            await self._admin.close()
+            if self._broker is not None:
+                await self.stop()
+            await self.namesrv.shutdown()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    # life of the broker
+
+    async def start(self) -> None:
+        """Start the broker, from the second time on at the port of the first."""
+        if self._broker is not None:
+            raise RuntimeError("the broker runs")
+        broker = Broker(replace(self._config, namesrv_addr=self.namesrv.address), self._store_config)
+        broker.on_dispatch(self._tell)
+        broker.offsets.on_commit(self._tell)
+        await broker.start()
+        self._broker = broker
+        self.address = broker.address
+        self._config = replace(self._config, listen_port=int(broker.address.rpartition(":")[2]))
+        self._tell()
+
+    async def stop(self) -> None:
+        """Stop the broker cleanly."""
+        broker = self._running()
+        self._broker = None
+        await broker.shutdown()
+
+    async def kill(self) -> None:
+        """Leave the store as it lies now."""
+        broker = self._running()
+        self._broker = None
+        copy = self._directory / "killed"
+        broker.drop_connections()
+        _copy_store(self.store, copy)
+        await broker.shutdown()
+        shutil.rmtree(self.store)
+        copy.rename(self.store)
+
+    def _running(self) -> Broker:
+        if self._broker is None:
+            raise RuntimeError("the broker does not run")
+        return self._broker
+
+    # topics and groups
+
+    async def create_topic(self, name: str, queues: int, order: bool, message_type: str | None) -> None:
+        """Create or change a topic."""
+        broker = self._running()
+        attributes = f"+message.type={message_type}" if message_type else ""
+        await self._admin.api.change_topic(self.address, TopicConfig(name, queues, queues, order=order), attributes)
+        if order:
+            value = f"{broker.config.broker_name}:{queues}"
+            await self._admin.api.put_kv_config(self.namesrv.address, ORDER_TOPIC_CONFIG, name, value)
+
+    async def create_group(self, name: str, retry_max_times: int) -> None:
+        """Create or change a group."""
+        self._running()
+        await self._admin.api.change_group(self.address, SubscriptionGroupConfig(name, retry_max_times=retry_max_times))
+
+    # what is there
+
+    def messages(self, topic: str) -> list[MessageExt]:
+        """All messages that were answered before, in the order of the log."""
+        store = self._running().store
+        store.dispatch()
+        name = topic.encode()
+        found: list[MessageExt] = []
+        for queue_id in store.queue_ids(name):
+            queue_offset = store.min_queue_offset(name, queue_id)
+            while queue_offset < store.max_queue_offset(name, queue_id):
+                result = store.get_message(name, queue_id, queue_offset, 32, _READ_BYTES_MAX)
+                found += decode_messages(b"".join(result.views))
+                queue_offset = max(result.next_offset, queue_offset + 1)
+        return sorted(found, key=lambda message: message.physical_offset)
+
+    async def wait_for_messages(self, topic: str, count: int, timeout_s: float) -> list[MessageExt]:
+        """``messages`` once there are ``count``."""
+
+        def reached() -> list[MessageExt] | None:
+            return self.messages(topic) if self._stored(topic) >= count else None
+
+        def state() -> str:
+            return f"topic {topic} has {self._stored(topic)} messages, not {count}{self._others(topic)}"
+
+        return await self._until(reached, state, timeout_s)
+
+    async def wait_for_progress(self, group: str, topic: str, timeout_s: float) -> None:
+        """Until the group has consumed the topic."""
+
+        def behind() -> dict[int, int]:
+            broker = self._running()
+            broker.store.dispatch()
+            name = topic.encode()
+            ends = {
+                queue_id: broker.store.max_queue_offset(name, queue_id) for queue_id in broker.store.queue_ids(name)
+            }
+            lags = {
+                queue_id: end - (broker.offsets.query(group, topic, queue_id) or 0) for queue_id, end in ends.items()
+            }
+            return {queue_id: lag for queue_id, lag in sorted(lags.items()) if lag > 0}
+
+        def state() -> str:
+            lags = ", ".join(f"queue {queue_id}: {lag}" for queue_id, lag in behind().items())
+            return f"group {group} has not consumed all of topic {topic} (messages left: {lags})"
+
+        await self._until(lambda: None if behind() else True, state, timeout_s)
+
+    async def _until(self, reached: Callable[[], T | None], state: Callable[[], str], timeout_s: float) -> T:
+        """What ``reached`` gives, asked again after each change; while the broker is away nothing is reached."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            changed = self._changed
+            found = reached() if self._broker is not None else None
+            if found is not None:
+                return found
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+            except TimeoutError:
+                now = state() if self._broker is not None else "the broker does not run"
+                raise AssertionError(f"after {timeout_s:g} s {now}") from None
+
+    def _stored(self, topic: str) -> int:
+        store, name = self._running().store, topic.encode()
+        store.dispatch()
+        return sum(
+            store.max_queue_offset(name, queue_id) - store.min_queue_offset(name, queue_id)
+            for queue_id in store.queue_ids(name)
+        )
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _others(self, topic: str) -> str:
+        names = self._running().topics.table
+        if topic in names:
+            return ""
+        stored = sorted({name.decode("utf-8", "replace") for name, _ in self._running().store.queue_names()})
+        return f": there is no such topic; topics with messages: {', '.join(stored) or 'none'}"
+
+
+def _copy_store(store: Path, copy: Path) -> None:
+    """The checkpoint first: it must not promise more than the files that are copied after it hold."""
+    copy.mkdir()
+    with suppress(FileNotFoundError):
+        shutil.copy2(store / "checkpoint", copy)
+
+    def copy_file(source: str, target: str) -> None:
+        with suppress(FileNotFoundError):  # replaced or expired meanwhile, by a thread of the store
+            shutil.copy2(source, target)
+
+    shutil.copytree(
+        store, copy, ignore=shutil.ignore_patterns("lock", "checkpoint"), copy_function=copy_file, dirs_exist_ok=True
+    )
