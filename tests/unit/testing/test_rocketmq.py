@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rucola import Message, Producer, PullConsumer
-from rucola.client.admin import AdminClient
+from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
 from rucola.common.key_builder import dlq_topic
 from rucola.errors import BrokerError, ConfigError, OptionsError
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
@@ -146,7 +146,8 @@ def test_topic_has_its_queues_type_and_order(shared: RocketMQ) -> None:
     async def look() -> tuple[str | None, str]:
         async with AdminClient(shared.namesrv) as admin:
             config = await admin.api.topic_config(shared.broker, "first_in_first_out")
-            return (await admin.route("first_in_first_out")).order_topic_conf, config.attributes["message.type"]
+            order = await admin.api.kv_config(shared.namesrv, ORDER_TOPIC_CONFIG, "first_in_first_out")
+            return order, config.attributes["message.type"]
 
     order, message_type = asyncio.run(look())
     assert message_type == "FIFO"
