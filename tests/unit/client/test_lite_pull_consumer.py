@@ -289,6 +289,22 @@ async def scripted(broker: Any, **options: Any) -> AsyncIterator[Script]:
             await made.shutdown()
 
 
+@pytest.mark.parametrize(("auto_commit", "stored"), [(True, [5]), (False, [3])])
+def test_progress_of_a_queue_that_goes_is_stored_at_once(broker, auto_commit, stored):
+    async def scene() -> None:
+        async with scripted(broker, auto_commit=auto_commit) as it:
+            it.offset = 3
+            it.answers = [pulled(0, 5, record(3) + record(4))]
+            await it.consumer.start()
+            assert len(await it.consumer.poll()) == 2
+            it.consumer._service.settle()
+            assert await it.consumer._service.remove_queue(QUEUE)
+            assert it.commits == stored
+            assert it.consumer._service.queues == {}
+
+    run_stepped(scene())
+
+
 def test_what_is_asked(broker):
     async def scene() -> None:
         async with scripted(broker) as it:

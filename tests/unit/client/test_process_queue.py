@@ -11,6 +11,17 @@ from rucola.client.process_queue import FlowLimits, OrderlyProcessQueue, Process
 ROOMY = FlowLimits(1000, 1 << 30, 2000)
 
 
+def test_what_is_held_already_stays_as_it_is():
+    queue = ProcessQueue(QUEUE, 0.0)
+    held = messages(5, 6)
+    queue.put(held)
+    size_bytes = queue.size_bytes
+    queue.put(messages(5, 6, body=b"the same, pulled again"))
+    assert (len(queue), queue.size_bytes, queue.pulled) == (2, size_bytes, 2)
+    queue.remove(held)
+    assert (queue.size_bytes, queue.progress, queue.span_ends) == (0, 7, (None, None))
+
+
 def test_progress_is_the_lowest_offset_not_consumed():
     queue = ProcessQueue(QUEUE, 0.0)
     assert queue.progress is None

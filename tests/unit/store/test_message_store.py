@@ -417,3 +417,21 @@ def test_a_small_store_takes_one_segment_and_a_clean_stop_leaves_no_spare_one(tm
     fill(store, 150)  # past the half: the next segment is made in the background
     store.shutdown()
     assert [file.name for file in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
+
+
+def test_a_slave_is_suggested_when_the_last_message_is_not_taken_to_be_in_memory(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    places = [store.put_message(message(number)).physical_offset for number in range(12)]
+    store.dispatch()
+    store._reader._in_memory_bytes = store.max_offset - places[5]
+    for first, count, suggested in (
+        (0, 1, True),
+        (0, 3, True),
+        (2, 3, True),
+        (3, 3, False),
+        (5, 1, False),
+        (6, 4, False),
+    ):
+        result = store.get_message(T, 0, first, count, 1 << 20)
+        assert (result.message_count, result.suggest_slave) == (count, suggested)
+    store.shutdown()
