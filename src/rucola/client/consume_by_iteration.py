@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from rucola.client.calling_thread import CALLING_THREAD
 from rucola.client.consume_orderly import Progress
 from rucola.client.consumer_config import PushConsumerConfig
 from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
@@ -70,9 +71,10 @@ class ConsumeByIteration:
         self._wake(len(self._waiting))
 
     def settle_own(self) -> None:
-        """What the loops of the current task have in hand is consumed."""
+        """What the loops of the current task, or of the thread that waits for it, have in hand is consumed."""
+        task, thread = asyncio.current_task(), CALLING_THREAD.get()
         for hand in list(self._hands):
-            if hand.task is asyncio.current_task():
+            if hand.task is task or (thread is not None and hand.thread is thread):
                 hand.settle()
 
     async def take(self, hand: MessageIterator) -> MessageExt:
@@ -148,6 +150,7 @@ class MessageIterator:
         queue: where ``message`` is from.
         message: what the loop has in hand.
         task: who asked for it.
+        thread: whose blocking loop it is, None for an asynchronous one.
     """
 
     def __init__(self, consumption: ConsumeByIteration | None) -> None:
@@ -155,6 +158,7 @@ class MessageIterator:
         self.queue: ProcessQueue | None = None
         self.message: MessageExt | None = None
         self.task: asyncio.Task[object] | None = None
+        self.thread = CALLING_THREAD.get()
 
     def __aiter__(self) -> MessageIterator:
         return self

@@ -26,7 +26,8 @@ class GroupConsumerConfig(ClientConfig):
     consume_from_where: ConsumeFromWhere = option(  # noqa: RUF009
         "consumeFromWhere",
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without progress begins. A broker that still has all of a young topic gives it from the start.",
+        "Where a group without progress begins. While a broker still has all of a young topic, CLUSTERING begins with "
+        "its first message.",
     )
     consume_timestamp: str = option(
         "consumeTimestamp",

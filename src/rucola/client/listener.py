@@ -1,9 +1,10 @@
 """What an application registers with a push consumer, what it may answer, and how it is called.
 
 A listener is a coroutine function, which runs on the event loop, or a plain function, which runs in a thread. It gets
-one message, or, registered with ``batch``, a list and a context. Coming to its end, with or without a result, it has
-consumed the messages; raising says that it has not. Source: RocketMQ 5.3.3, ``MessageListenerConcurrently``,
-``MessageListenerOrderly``; other than there, a listener that returns nothing has succeeded.
+one message, or, registered with ``batch``, a list and a context. When it returns nothing, or a status that says so, it
+has consumed the messages; when it raises, or returns anything else, it has not. Source: RocketMQ 5.3.3,
+``MessageListenerConcurrently``, ``MessageListenerOrderly``; other than there, a listener that returns nothing has
+succeeded.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from rucola.client.calling_thread import CALLING_THREAD
 from rucola.errors import ClientError
 
 T = TypeVar("T")
@@ -38,7 +39,11 @@ class LoopThread:
         except ClientError:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        mark = CALLING_THREAD.set(threading.current_thread())
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        finally:
+            CALLING_THREAD.reset(mark)
         try:
             return future.result()
         except BaseException:

@@ -96,8 +96,9 @@ class PushConsumer:
         """Name the function that gets the messages; before ``start``.
 
         Args:
-            listener: a coroutine function, or a plain function, which runs in a thread. Its end is success, whether it
-                returns nothing or a status that says so; an exception, ``ReconsumeLater`` among them, is failure.
+            listener: a coroutine function, or a plain function, which runs in a thread. It succeeds when it returns
+                nothing, or a status that says so. An exception, ``ReconsumeLater`` among them, is failure, and so is
+                any other result.
             batch: whether it takes a list of up to ``consume_message_batch_max_size`` messages of one queue and a
                 context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``), not one message.
 

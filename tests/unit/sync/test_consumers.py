@@ -74,6 +74,26 @@ def test_a_loop_over_messages(namesrv):
         assert sorted(got) == BODIES
 
 
+def test_a_loop_left_by_break_has_consumed_its_last_message_and_one_left_by_an_error_has_not(namesrv):
+    def take(count: int, error: Exception | None = None) -> list[bytes]:
+        got = []
+        consumer = PushConsumer("cg", namesrv, PushConsumerConfig(consume_from_where=FIRST))
+        consumer.subscribe("T")
+        with consumer:
+            for message in consumer:
+                got.append(message.body)
+                if len(got) == count:
+                    if error is not None:
+                        raise error
+                    break
+        return got
+
+    first = take(1)
+    with pytest.raises(ZeroDivisionError):
+        take(1, ZeroDivisionError())
+    assert sorted(first + take(9)) == BODIES
+
+
 def test_a_loop_ends_with_the_consumer(namesrv):
     consumer = PushConsumer("cg", namesrv, PushConsumerConfig(consume_from_where=FIRST))
     consumer.subscribe("T")

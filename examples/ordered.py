@@ -1,0 +1,41 @@
+"""Ordered messages: those with the same sharding key go to one queue and are consumed in the order they were sent."""
+
+import asyncio
+import os
+from collections import defaultdict
+
+from rucola import Message, MessageExt, Producer, PushConsumer, PushConsumerConfig
+
+NAMESRV_ADDR = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+TOPIC = "OrderedExample"
+STEPS = ["created", "paid", "shipped", "delivered"]
+ORDERS = ["order-1", "order-2", "order-3"]
+
+
+async def main() -> None:
+    async with Producer("ordered-producer", NAMESRV_ADDR) as producer:
+        for step in STEPS:
+            for order in ORDERS:
+                # Each send is awaited: the broker has a step before the next one leaves.
+                await producer.send(Message(TOPIC, step.encode(), keys=order, sharding_key=order))
+
+    consumed: dict[str, list[str]] = defaultdict(list)
+    everything = asyncio.Event()
+
+    async def listener(message: MessageExt) -> None:
+        consumed[message.keys or ""].append(message.body.decode())
+        if sum(map(len, consumed.values())) == len(ORDERS) * len(STEPS):
+            everything.set()
+
+    # consume_orderly: one message of a queue at a time, and one consumer of the group per queue.
+    consumer = PushConsumer("ordered-consumer", NAMESRV_ADDR, PushConsumerConfig(consume_orderly=True))
+    await consumer.subscribe(TOPIC)
+    consumer.register_message_listener(listener)
+    async with consumer:
+        await everything.wait()
+
+    for order in ORDERS:
+        print(f"{order}: {' > '.join(consumed[order])}")
+
+
+asyncio.run(main())

@@ -1,0 +1,12 @@
+"""Which thread waits for the work that runs now on the loop of ``rucola.sync``.
+
+Each blocking call is a task of its own, so the task does not tell whose call it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+CALLING_THREAD: ContextVar[threading.Thread | None] = ContextVar("CALLING_THREAD", default=None)
+"""None for work that no blocking call began."""
