@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from rucola.common.message_queue import MessageQueue
@@ -122,6 +123,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("retryTimeoutMs", "120000", "how long a failing broker is asked again before the query fails"),
 )
 KNOWN_NAMES = {option.name.lower(): option.name for option in OPTIONS} | {"path": "storePath"}
+ELSEWHERE = {
+    "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
+    "kafka.group.id": "consumerGroup",
+    "groupidprefix": "consumerGroup, which needs no prefix: nothing is stored under it",
+    "namesrvaddr": "nameServer",
+    "tls.client.trustcertpath": "caCertificate",
+}
+"""What users of other sources write, and what it is called here; by the nearest letters they are told nonsense."""
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 
@@ -237,8 +246,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if bool(values["nameServer"]) == bool(values["storePath"]):
         both = values["nameServer"] and values["storePath"]
         raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of the two")
+    values["storePath"] = _local_path(values["storePath"])
     subscription = _subscription(values)
     style = _choice(values, "schemaStyle", SchemaStyle)
+    if _flag(values, "includeHeaders") and style is not SchemaStyle.KAFKA:
+        raise ConfigError("includeHeaders", "true", "with schemaStyle=kafka only; else there is column properties")
     return SourceOptions(
         name_server=values["nameServer"],
         store_path=values["storePath"],
@@ -274,6 +286,8 @@ def _known_values(given: Mapping[str, str]) -> dict[str, str]:
     seen: dict[str, str] = {}
     for key, value in given.items():
         name = KNOWN_NAMES.get(key.lower())
+        if name is None and key.lower() in ELSEWHERE:
+            raise ConfigError(key, shown(key, value), f"known options only; here it is {ELSEWHERE[key.lower()]}")
         if name is None:
             nearest = difflib.get_close_matches(key.lower(), list(KNOWN_NAMES), n=1, cutoff=0.0)[0]
             raise ConfigError(key, shown(key, value), f"known options only; the nearest is {KNOWN_NAMES[nearest]}")
@@ -282,6 +296,16 @@ def _known_values(given: Mapping[str, str]) -> dict[str, str]:
         seen[name] = value
         values[name] = value.strip()
     return values
+
+
+def _local_path(text: str) -> str:
+    """The path of a ``file:`` URI; other texts are paths as they are."""
+    uri = urlsplit(text)
+    if uri.scheme == "file" and uri.netloc in ("", "localhost"):
+        return unquote(uri.path)
+    if "://" in text:
+        raise ConfigError("storePath", text, "a path, or file:///path: the files must be on every executor")
+    return text
 
 
 def _subscription(values: dict[str, str]) -> Subscription:

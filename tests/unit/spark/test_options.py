@@ -58,7 +58,6 @@ def test_names_are_case_insensitive(name: str) -> None:
         ("failondataloss_", "failOnDataLoss"),
         ("storepaht", "storePath"),
         ("subexpresion", "subExpression"),
-        ("kafka.bootstrap.servers", ""),
     ],
 )
 def test_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
@@ -97,6 +96,9 @@ def test_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
         ({**BASE, "schemaStyle": "avro"}, "schemaStyle"),
         ({**BASE, "scanOrder": "random"}, "scanOrder"),
         ({**BASE, "pullBatchSize": "0"}, "pullBatchSize"),
+        ({**BASE, "includeHeaders": "true"}, "includeHeaders"),
+        ({"topic": "t", "storePath": "hdfs://h/store"}, "storePath"),
+        ({"topic": "t", "storePath": "file://elsewhere/store"}, "storePath"),
     ],
 )
 def test_refused_values(given: dict[str, str], key: str) -> None:
@@ -185,3 +187,20 @@ def test_a_condition_is_no_tag(given: dict[str, str], expected: object) -> None:
 def test_a_condition_that_does_not_compile_says_where() -> None:
     with pytest.raises(ConfigError, match=r"subExpression.*position 4"):
         parse_options({**BASE, "subExpression": "a > > 3"})
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [("file:///data/my%20store", "/data/my store"), ("file:/data/s", "/data/s"), ("d", "d"), ("/a:b", "/a:b")],
+)
+def test_a_directory_may_be_a_file_uri(given: str, path: str) -> None:
+    assert parse_options({"storePath": given, "topic": "t"}).store_path == path
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [("kafka.bootstrap.servers", "nameServer"), ("groupIdPrefix", "consumerGroup"), ("namesrvAddr", "nameServer")],
+)
+def test_names_of_other_sources_are_translated(name: str, ours: str) -> None:
+    with pytest.raises(ConfigError, match=f"here it is {ours}"):
+        parse_options({**BASE, name: "x"})
