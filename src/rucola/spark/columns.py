@@ -42,9 +42,9 @@ class BatchBuilder:
     """
 
     def __init__(self, options: SourceOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
-        builders = _builders(options, broker_name)
+        builders = {name.lower(): build for name, build in _builders(options, broker_name).items()}
         self.schema = schema
-        chosen = tuple(names)
+        chosen = tuple(name.lower() for name in names)
         self._builders = [builders[name] for name in chosen]
         self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
         self._skips_damaged = not options.fail_on_data_loss

@@ -62,6 +62,9 @@ KAFKA_COLUMNS: tuple[Column, ...] = (
     Column("timestampType", "int"),
 )
 
+MAY_BE_ABSENT = frozenset(("tags", "keys", "key"))
+BODIES = frozenset(("body", "value"))
+
 
 def all_columns(options: SourceOptions) -> tuple[Column, ...]:
     """Every column the options allow, in order."""
@@ -99,15 +102,23 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
     """Names of the columns to build for ``schema``, which the user gave or which came from ``to_ddl``.
 
     Raises:
-        ConfigError: a field is not a column of the source, or has another type.
+        ConfigError: a field is not a column of the source, has another type or cannot be NOT NULL, or option
+            ``columns`` says something else.
     """
-    known = {column.name: column for column in all_columns(options)}
+    known = {column.name.lower(): column for column in all_columns(options)}
     for field in schema.fields:
-        column = known.get(field.name)
+        column = known.get(field.name.lower())
         if column is None:
-            raise ConfigError("schema", field.name, "the columns " + ", ".join(known))
+            raise ConfigError("schema", field.name, "the columns " + ", ".join(c.name for c in known.values()))
         if field.dataType.simpleString() != column.ddl_type:
             raise ConfigError(
                 "schema", f"{field.name} {field.dataType.simpleString()}", f"{column.name} {column.ddl_type}"
             )
-    return tuple(schema.fieldNames())
+        # A body is null when it cannot be decompressed and failOnDataLoss is off.
+        nullable = column.name in MAY_BE_ABSENT or (column.name in BODIES and not options.fail_on_data_loss)
+        if nullable and not field.nullable:
+            raise ConfigError("schema", f"{field.name} NOT NULL", f"{column.name} {column.ddl_type}: it may be null")
+    names = tuple(schema.fieldNames())
+    if options.columns and [name.lower() for name in names] != [name.lower() for name in options.columns]:
+        raise ConfigError("columns", ", ".join(options.columns), "either columns or .schema(...), which names others")
+    return names

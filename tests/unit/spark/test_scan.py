@@ -105,6 +105,15 @@ def test_narrow_columns_in_their_order() -> None:
     assert [row["physicalOffset"] for row in rows] == starts_of(log)
 
 
+def test_columns_of_any_case() -> None:
+    log = log_of(9)
+    options = parse_options({"storePath": "d", "topic": "t"})
+    schema = pa.schema([pa.field("QUEUEOFFSET", pa.int64()), pa.field("Body", pa.binary())])
+    made = Scanner(BatchBuilder(options, schema.names, schema, "b"), RowChooser(ALL))
+    rows = rows_of(made.batches(log, 0, len(log), 0, "log", 0), schema)
+    assert [row["Body"] for row in rows] == [row["body"] for row in expected_rows(log, "")]
+
+
 def test_batches_do_not_hold_on_to_the_source() -> None:
     log = bytearray(log_of(300))
     made, schema = scanner()

@@ -93,3 +93,29 @@ def test_user_schema_refused(name: str, kind: DataType) -> None:
     with pytest.raises(ConfigError) as caught:
         check_schema(options(), schema((name, kind)))
     assert name in caught.value.value
+
+
+def test_names_of_a_user_schema_are_case_insensitive() -> None:
+    assert check_schema(options(), schema(("BODY", BinaryType()), ("queueoffset", LongType()))) == (
+        "BODY",
+        "queueoffset",
+    )
+
+
+def test_not_null_over_what_may_be_null_is_refused() -> None:
+    def not_null(name: str, kind: DataType) -> StructType:
+        return StructType([StructField(name, kind, nullable=False)])
+
+    for name in ("tags", "keys"):
+        with pytest.raises(ConfigError, match=f"{name} NOT NULL"):
+            check_schema(options(), not_null(name, StringType()))
+    assert check_schema(options(), not_null("body", BinaryType())) == ("body",)
+    with pytest.raises(ConfigError, match="body NOT NULL"):
+        check_schema(options(failOnDataLoss="false"), not_null("body", BinaryType()))
+
+
+def test_a_schema_beside_other_columns_is_refused() -> None:
+    wanted = schema(("body", BinaryType()))
+    assert check_schema(options(columns="BODY"), wanted) == ("body",)
+    with pytest.raises(ConfigError, match="columns"):
+        check_schema(options(columns="queueOffset"), wanted)
