@@ -13,10 +13,12 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message import StoreMessage
 from rucola.formats.message import decode_message
 from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import Boundary, GetMessageStatus, PutMessageStatus
 from rucola.testing.clock import ManualClock
+from rucola.testing.store_life import ROOT, StoreLife, empty_disk
 
 T = b"TopicTest"
 
@@ -435,3 +437,17 @@ def test_a_slave_is_suggested_when_the_last_message_is_not_taken_to_be_in_memory
         result = store.get_message(T, 0, first, count, 1 << 20)
         assert (result.message_count, result.suggest_slave) == (count, suggested)
     store.shutdown()
+
+
+def test_the_next_segment_is_made_meanwhile_from_the_middle_of_one_on() -> None:
+    life = StoreLife(empty_disk(), MessageStoreConfig(store_path_root_dir=ROOT, mapped_file_size_commit_log=SEGMENT))
+    life.open()
+    following = f"{ROOT}/commitlog/{SEGMENT:020d}"
+    while life.store.max_offset < SEGMENT // 2:
+        life.allocate()
+        assert following not in life.disk.names
+        life.put(message(0, size=1000))
+    assert life._allocator.wanted
+    life.allocate()
+    assert following in life.disk.names
+    life.stop()
