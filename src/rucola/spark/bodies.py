@@ -26,8 +26,11 @@ log = logging.getLogger(__name__)
 
 def compressed_rows(rows: Rows) -> Mask | None:
     """Marks the rows whose body is compressed; None when there is none."""
-    mask = (rows.numbers(RecordColumn.SYS_FLAG) & int(MessageSysFlag.COMPRESSED)) != 0
-    return mask if mask.any() else None
+    flags = rows.numbers(RecordColumn.SYS_FLAG)
+    if not int(np.bitwise_or.reduce(flags)) & int(MessageSysFlag.COMPRESSED):  # one pass and no array: most batches
+        return None
+    mask: Mask = (flags & int(MessageSysFlag.COMPRESSED)) != 0
+    return mask
 
 
 def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[int, bytes | None]]:
