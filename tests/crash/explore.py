@@ -16,7 +16,7 @@ import time
 from functools import partial
 from random import Random
 
-from tests.crash.faults import FAULTS, FULL_DISK, calls, plan, reads
+from tests.crash.faults import FAULTS, FULL_DISK, calls, calls_of, plan
 from tests.crash.jobs import Round, Tally, default_jobs, explore_rows
 from tests.crash.workloads import CONFIGS, WORKLOADS
 
@@ -38,7 +38,7 @@ def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple
     random = Random(seed)
     points = range(1, calls(workload, config, seed) + 1)
     done = 0
-    read_points = range(1, reads(workload, config, seed) + 1)
+    read_points = range(1, calls_of(READS, workload, config, seed) + 1)
     for fault in FAULTS:
         hit = read_points if FAULTS[fault][2] is READS else points
         for nth in random.sample(hit, min(FAULTS_PER_ROUND, len(hit))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from random import Random
 
 from tests.crash.workloads import WORKLOADS
@@ -39,9 +40,9 @@ def calls(workload: str, config: MessageStoreConfig, seed: int) -> int:
     return life.disk.steps
 
 
-def reads(workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Reads by a call that the workload makes when nothing fails, at least."""
-    life, counted = StoreLife(empty_disk(), config), FaultPlan(0, kinds=READS)
+def calls_of(kinds: Collection[str], workload: str, config: MessageStoreConfig, seed: int) -> int:
+    """Calls of these kinds that the workload makes when nothing fails, at least."""
+    life, counted = StoreLife(empty_disk(), config), FaultPlan(0, kinds=kinds)
     life.disk.faults = counted
     WORKLOADS[workload](life, Random(seed))
     return counted.count
