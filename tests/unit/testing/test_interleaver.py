@@ -88,7 +88,7 @@ def test_what_a_thread_raises_reaches_the_first_one() -> None:
 
 
 def test_a_process_that_is_gone_changes_nothing_and_leaves_no_thread() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     disk = empty_disk()
     threads = Interleaver(Random(1), 0.0)
     files = files_on(disk, threads)
@@ -105,10 +105,9 @@ def test_a_process_that_is_gone_changes_nothing_and_leaves_no_thread() -> None:
     assert task.done
     assert not reached
     assert "/late" not in disk.names
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.daemon and "_run" in thread.name:
-            thread.join(10)
-    assert threading.active_count() <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_others_go_on_while_a_file_is_synced() -> None:
