@@ -74,7 +74,8 @@ class ThreadLife:
         counts: what was done.
     """
 
-    def __init__(self, directory: Path, config: MessageStoreConfig, seed: int) -> None:
+    def __init__(self, directory: Path, config: MessageStoreConfig, seed: int, readers: bool = True) -> None:
+        self._helping = (self._read_in_place, self._fetch) if readers else (self._fetch,)
         self.counts: Counter[str] = Counter()
         self._config = replace(config, store_path_root_dir=str(directory / "store"))
         self._root = directory / "store"
@@ -101,7 +102,7 @@ class ThreadLife:
         self._watch.watch(store._marks.watermark)
         store.start()
         print(READY, flush=True)
-        helpers = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._read_in_place, self._fetch)]
+        helpers = [threading.Thread(target=self._guarded, args=(work,)) for work in self._helping]
         for helper in helpers:
             helper.start()
         try:
@@ -361,7 +362,8 @@ class ThreadLife:
                     if self._is_there(physical_offset):
                         raise Broken(f"a reader in place does not see the record at {physical_offset} any more")
                 elif again != record:
-                    raise Broken(f"a reader in place was given a record at {physical_offset} that changed")
+                    place = f"at {physical_offset}, in the log from {begin} to {end}"
+                    raise Broken(f"a reader in place was given a record {place} that changed: {record!r} to {again!r}")
             # Newest first: those are the ones that might still be taken back.
             position = self._tail if self._tail >= begin else begin
             while position < end and (record := _record(reader, position)) is not None:
@@ -434,7 +436,7 @@ def main() -> int:
     directory, config, seed = Path(sys.argv[1]), CONFIGS[sys.argv[2]], int(sys.argv[3])
     logging.disable(logging.CRITICAL)
     sys.setswitchinterval(1e-6)
-    life = ThreadLife(directory, config, seed)
+    life = ThreadLife(directory, config, seed, readers="--no-readers" not in sys.argv)
     try:
         life.run(lambda: bool(select.select([sys.stdin], [], [], 0)[0]))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what broke
