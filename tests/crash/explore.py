@@ -22,7 +22,7 @@ from tests.crash.workloads import CONFIGS, WORKLOADS
 
 from rucola.store.config import MessageStoreConfig
 from rucola.testing.crash_explorer import CrashExplorer, Violation
-from rucola.testing.fault_plan import READS, FaultPlan
+from rucola.testing.fault_plan import FaultPlan
 
 SAMPLE = 5
 COMPOUND_EVERY = 1000
@@ -38,9 +38,9 @@ def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple
     random = Random(seed)
     points = range(1, calls(workload, config, seed) + 1)
     done = 0
-    read_points = range(1, calls_of(READS, workload, config, seed) + 1)
+    of_kind = {kinds: calls_of(kinds, workload, config, seed) for _, _, kinds in FAULTS.values()}
     for fault in FAULTS:
-        hit = read_points if FAULTS[fault][2] is READS else points
+        hit = range(1, of_kind[FAULTS[fault][2]] + 1)
         for nth in random.sample(hit, min(FAULTS_PER_ROUND, len(hit))):
             done += explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth))
     for nth in random.sample(points, min(FAULTS_PER_ROUND, len(points))):

@@ -21,7 +21,7 @@ SEED = 7
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
-LONG = ("expired_and_deleted", "parked", "expiry")
+LONG = ("expired_and_deleted", "parked")
 """Workloads with many steps: one way to flush each here, both in ``make crash``."""
 
 
