@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import nlargest
+from itertools import islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -17,7 +18,7 @@ from rucola.broker import Broker
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 
 TOPICS_MAX = 1000
-"""Topics, and pairs of group and topic, listed at most."""
+"""Topics, groups, and pairs of group and topic, listed at most."""
 
 _NODE = ("cluster", "node_type", "node_id")
 
@@ -54,8 +55,9 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
     inflight = GaugeMetricFamily(
         "rocketmq_consumer_inflight_messages", "Messages handed out and not consumed yet.", labels=labels
     )
+    groups = services.consumers.groups()
     left_out = pairs = 0
-    for group in services.consumers.groups():
+    for group in islice(groups, pairs_max):
         mode = "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull"
         connections.add_metric((*node, group.group, mode), len(group.clients))
         for topic in group.subscriptions:
@@ -69,7 +71,10 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
             inflight.add_metric((*node, group.group, topic, retry), handed_out)
     yield from (connections, lag, inflight)
     yield GaugeMetricFamily(
-        "rucola_subscriptions_not_listed", "Subscriptions of connected groups that are not listed here.", left_out
+        "rucola_subscriptions_not_listed", "Subscriptions of listed groups that are not listed here.", left_out
+    )
+    yield GaugeMetricFamily(
+        "rucola_groups_not_listed", "Connected groups that are not listed here.", max(len(groups) - pairs_max, 0)
     )
 
 

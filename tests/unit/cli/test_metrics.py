@@ -57,8 +57,11 @@ def test_what_is_listed_is_bounded_and_the_rest_counted(tmp_path: Path) -> None:
             listed, left_out = topic_metrics(broker, topics_max=1)
             assert [sample.labels["topic"] for sample in listed.samples] == ["T_live"]
             assert left_out.samples[0].value == 1
-            *_, lag, _, left_out = group_metrics(broker, pairs_max=1)
-            assert len(lag.samples) == 1 and left_out.samples[0].value == 1
+            connections, lag, _, left_out, groups_left_out = group_metrics(broker, pairs_max=1)
+            assert len(connections.samples) == len(lag.samples) == 1
+            assert left_out.samples[0].value == 1 and groups_left_out.samples[0].value == 0
+            connections, lag, _, _, groups_left_out = group_metrics(broker, pairs_max=0)
+            assert not connections.samples and not lag.samples and groups_left_out.samples[0].value == 1
 
     run(play())
 

@@ -40,7 +40,7 @@ class UnitRows:
 
     Args:
         find: gives the segment that holds a physical offset.
-        damaged: called with the unit whose record is not what the unit says; raises.
+        damaged: gives the error for a unit whose record is not what the unit says.
     """
 
     def __init__(self, find: Callable[[int], MappedFile | None], damaged: Callable[[Unit], Exception]) -> None:
