@@ -103,7 +103,12 @@ class MessageReader:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if queue_offset > high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-        return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
+        try:
+            return self._collect(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
+        except DiskError as error:
+            if error.operation != "read":
+                raise
+            return self._over_unreadable(queue, queue_offset, error)
 
     def message_at(self, physical_offset: int, cold: ColdRecords | None) -> memoryview | None:
         """See ``MessageStore.message_at``."""
@@ -182,22 +187,6 @@ class MessageReader:
             raise DiskError(file.path, "read", f"record {physical_offset}")
         return self._log.store_timestamp(physical_offset)
 
-    def _collect(
-        self,
-        queue: ConsumeQueue,
-        queue_offset: int,
-        max_messages: int,
-        max_bytes: int,
-        tag_codes: Collection[int] | None,
-        may_block: bool,
-    ) -> GetMessageResult:
-        try:
-            return self._collect_readable(queue, queue_offset, max_messages, max_bytes, tag_codes, may_block)
-        except DiskError as error:
-            if error.operation != "read":
-                raise
-            return self._over_unreadable(queue, queue_offset, error)
-
     def _over_unreadable(self, queue: ConsumeQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
         """What the disk cannot read of a queue is passed over with its page, or waits like an end."""
         low, high, following = queue.min_offset, queue.max_offset, queue_offset
@@ -212,7 +201,7 @@ class MessageReader:
         following = min(max(following, queue_offset + 1), high)
         return GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, following, low, high)
 
-    def _collect_readable(
+    def _collect(
         self,
         queue: ConsumeQueue,
         queue_offset: int,
