@@ -231,8 +231,10 @@ class CrashExplorer:
             if plan.fired:
                 if life.store.state is StoreState.STOPPED:
                     life.open()
+                life.finish()
                 for step in (life.allocate, life.keep, life.dispatch):
                     step()
+                    life.finish()
                 if not life.put(StoreMessage(b"Space", 0, b"there is space again", b"", 0, bytes(8))):
                     raise Mismatch(f"the store is {life.store.state} although there is space again")
                 life.stop()

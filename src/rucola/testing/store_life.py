@@ -193,16 +193,14 @@ class StoreLife:
             Mismatch: somebody does.
         """
         store = self.store
-        if self.interleaver is not None:
-            self.interleaver.finish()
+        self.finish()
         if store.state is not StoreState.RUNNING:
             return
         for _ in range(2):
             for worker in self._workers():
                 while worker.wanted and worker.ready:
                     worker.run()
-                    if self.interleaver is not None:
-                        self.interleaver.finish()
+                    self.finish()
         if store.state is StoreState.RUNNING and self.config.sync_flush and store.flushed_offset < store.max_offset:
             raise Mismatch(f"senders wait from {store.flushed_offset} to {store.max_offset}, and nobody syncs")
         self.dispatch()
@@ -210,10 +208,14 @@ class StoreLife:
             raise Mismatch(f"{store.dispatch_behind_bytes} bytes may be seen and are not dispatched")
         for _ in range(2):
             self.keep()
-            if self.interleaver is not None:
-                self.interleaver.finish()
+            self.finish()
         if store._keeper.failed:
             raise Mismatch("the keeper gave up, and no call had failed")
+
+    def finish(self) -> None:
+        """The threads finish what they are in the middle of."""
+        if self.interleaver is not None:
+            self.interleaver.finish()
 
     def _workers(self) -> list[ManualWorker]:
         workers = (self._keeper, self._commit, self._flush, self._allocator)
