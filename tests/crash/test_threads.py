@@ -8,7 +8,6 @@ from tests.crash.threads import run
 
 @pytest.mark.parametrize("config", ["sync", "pool"])
 def test_promises_are_kept_between_threads(config: str) -> None:
-    # Readers in place have tests of their own, at every line of an append.
-    done = run(3.0, 1, config, life_s=1.5, readers=False)
+    done = run(3.0, 1, config, life_s=1.5)
     assert done["acknowledged"] > 50
     assert done["checked"] > 50

@@ -74,8 +74,7 @@ class ThreadLife:
         counts: what was done.
     """
 
-    def __init__(self, directory: Path, config: MessageStoreConfig, seed: int, readers: bool = True) -> None:
-        self._helping = (self._read_in_place, self._fetch) if readers else (self._fetch,)
+    def __init__(self, directory: Path, config: MessageStoreConfig, seed: int) -> None:
         self.counts: Counter[str] = Counter()
         self._config = replace(config, store_path_root_dir=str(directory / "store"))
         self._root = directory / "store"
@@ -102,7 +101,7 @@ class ThreadLife:
         self._watch.watch(store._marks.watermark)
         store.start()
         print(READY, flush=True)
-        helpers = [threading.Thread(target=self._guarded, args=(work,)) for work in self._helping]
+        helpers = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._read_in_place, self._fetch)]
         for helper in helpers:
             helper.start()
         try:
@@ -436,7 +435,7 @@ def main() -> int:
     directory, config, seed = Path(sys.argv[1]), CONFIGS[sys.argv[2]], int(sys.argv[3])
     logging.disable(logging.CRITICAL)
     sys.setswitchinterval(1e-6)
-    life = ThreadLife(directory, config, seed, readers="--no-readers" not in sys.argv)
+    life = ThreadLife(directory, config, seed)
     try:
         life.run(lambda: bool(select.select([sys.stdin], [], [], 0)[0]))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is what broke

@@ -33,19 +33,16 @@ class Broke(Exception):  # noqa: N818 - reads as what happened
     """A life ended with a broken promise."""
 
 
-def live(directory: Path, config: str, seed: int, seconds: float, kill: bool, readers: bool = True) -> Counter[str]:
+def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) -> Counter[str]:
     """One process with a store in ``directory``; what it did, as far as it could tell.
 
     Args:
         seconds: from when its store takes messages.
-        readers: whether readers in place look at the files meanwhile.
 
     Raises:
         Broke: something did.
     """
     command = [sys.executable, "-m", "tests.crash.thread_life", str(directory), config, str(seed)]
-    if not readers:
-        command.append("--no-readers")
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -70,7 +67,7 @@ def live(directory: Path, config: str, seed: int, seconds: float, kill: bool, re
     return done + Counter(stopped=1)
 
 
-def run(seconds: float, seed: int, only: str | None = None, life_s: float = 4.0, readers: bool = True) -> Counter[str]:
+def run(seconds: float, seed: int, only: str | None = None, life_s: float = 4.0) -> Counter[str]:
     """Lives until ``seconds`` are over; what they did.
 
     Raises:
@@ -88,7 +85,7 @@ def run(seconds: float, seed: int, only: str | None = None, life_s: float = 4.0,
             kill, last = random.random() < 0.6, life == LIVES - 1
             lasts = 0.1 if last else random.uniform(0.3, 1.0) * life_s
             try:
-                sums += live(directory, config, seed * 10_000 + number, lasts, kill and not last, readers)
+                sums += live(directory, config, seed * 10_000 + number, lasts, kill and not last)
             except Broke as broke:
                 raise Broke(f"{config}, life {life + 1} in {directory}: {broke}") from None
             if time.monotonic() - reported > _REPORT_S:

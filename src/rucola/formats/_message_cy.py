@@ -423,6 +423,8 @@ def encode_rows(
         _copy(segment, at, source, body_pos, body_len)
         at = _put_topic(segment, at + body_len, topic)
         at = _put_properties(segment, at, properties_len, source, table, row, suffix, record_crc)
+        # Whoever reads the file meanwhile finds no record before its size; then the checksum tells, which covers it.
+        _put32(segment, position, total)
         if record_crc:
             crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
             _put_crc_property(segment, at, crc)
@@ -467,14 +469,13 @@ def _put_head(
     store_timestamp_ms: cython.longlong,
     topic_len: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Writes the fields up to and with the body's length; returns the position behind them."""
+    """Writes the fields from the magic code up to and with the body's length; returns the position behind them."""
     at: cython.Py_ssize_t = position + 48
     sys_flag: cython.longlong = table[row + FRAME_SYS_FLAG] & ~(BORN_HOST_V6 | STORE_HOST_V6)
     if len(born_host) == 20:
         sys_flag |= BORN_HOST_V6
     if len(store_host) == 20:
         sys_flag |= STORE_HOST_V6
-    _put32(segment, position, table[row + FRAME_RECORD_SIZE])
     _put32(segment, position + 4, MAGIC_V2 if topic_len > TOPIC_BYTES_V1_MAX else MAGIC_V1)
     _put32(segment, position + 8, body_crc)
     _put32(segment, position + 12, table[row + FRAME_QUEUE_ID])

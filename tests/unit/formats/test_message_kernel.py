@@ -56,6 +56,18 @@ def walk(
     return rows, position, stop, table
 
 
+class Noting(bytearray):
+    """Notes the positions that are written, in their order."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.written: list[int] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.written.append(key.start if isinstance(key, slice) else key)
+        super().__setitem__(key, value)
+
+
 class TestWorkedExample:
     def test_encode(self, records: ModuleType) -> None:
         encoding = Encoding(records, message())
@@ -73,6 +85,15 @@ class TestWorkedExample:
         assert encoding.segment[112:114] == (82).to_bytes(2, "big")
         assert encoding.segment[176:196] == b"__CRC32#\x015512504730\x02"
         assert walk(records, encoding.segment[:196])[:3] == (1, 196, WalkStop.LIMIT)
+
+    @pytest.mark.parametrize("record_crc", [False, True])
+    def test_the_size_is_written_when_all_before_the_checksum_is_there(self, record_crc: bool) -> None:
+        """Whoever reads the file while it is written sees no record that lacks something."""
+        records, segment = kernel("formats._message_cy", "interpreted"), Noting(65536)
+        Encoding(records, message(), segment=segment, record_crc=record_crc)
+        size_at = max(order for order, position in enumerate(segment.written) if position < 4)
+        later = segment.written[size_at + 1 :]
+        assert later == (list(range(176, 196)) if record_crc else [])
 
     def test_walk(self, records: ModuleType) -> None:
         rows, position, stop, table = walk(records, WORKED_RECORD)

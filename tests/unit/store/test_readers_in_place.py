@@ -18,6 +18,7 @@ import pytest
 from tests.unit.store.stores import SEGMENT, config, message
 
 from rucola.errors import DiskError, DiskFullError
+from rucola.formats.checksum import crc32
 from rucola.runtime.files import Files, MappedSegment
 from rucola.store.log import commit_log
 from rucola.store.log.log_reader import CHECK_ALL
@@ -72,6 +73,38 @@ class Reader:
             yield
         finally:
             sys.settrace(before)
+
+
+def test_a_first_look_in_the_middle_of_a_record_does_not_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No watermark says yet where the records begin that carry a checksum: a reader that has just come looks at all."""
+    store = started(tmp_path, Disk())
+    given: dict[int, bytes] = {}
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        reader = OfflineStore(str(tmp_path))
+        position = 0
+        while position < reader.end_offset():
+            record = bytes(reader.record_at(position) or b"")
+            assert given.setdefault(position, record) == record
+            position += len(record)
+        reader.close()
+
+    def watched(data: memoryview) -> int:
+        look()
+        return crc32(data)
+
+    monkeypatch.setattr(commit_log, "crc32", watched)
+    for number in range(5):
+        store.put_messages([message(number)])
+        look()
+    assert len(given) == 5 and looks == 15
+    store.shutdown()
+    look()
 
 
 class Refusing(Files):

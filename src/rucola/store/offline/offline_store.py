@@ -30,7 +30,7 @@ from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
-from rucola.store.recovery.recovery import scan
+from rucola.store.recovery.recovery import LogEnd, scan
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import Boundary
 
@@ -254,10 +254,18 @@ class OfflineStore:
             start = max(watermark.flushed_offset, queue.start)
             return scan(self._log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
         for file in reversed(queue.segments):
-            end = scan(self._log, file.start, CHECK_ALL, ALL_OFFSETS).physical_offset
-            if end > file.start:
-                return end
+            end = scan(self._log, file.start, CHECK_ALL, ALL_OFFSETS)
+            if end.physical_offset > file.start:
+                return end.last_record if self._is_being_written(end) else end.physical_offset
         return queue.start
+
+    def _is_being_written(self, end: LogEnd) -> bool:
+        """Whether the last record lacks its end: in a log without checksums that says more than a zero byte there.
+
+        Only the last one can: earlier records may hold zero bytes that their senders put there.
+        """
+        self._log.max_offset = end.physical_offset
+        return end.last_record >= 0 and self._log.row_at(end.last_record, CHECK_TORN_END) is None
 
     def _segment_bytes(self, directory: str, default: int) -> int:
         """Length of the first segment in ``directory``."""

@@ -61,6 +61,7 @@ class LogEnd:
         problem: why it stopped where it stopped.
         unreadable: there may be a record that the disk cannot read.
         torn_blanks: blank records whose size did not reach the disk with the rest: segment and position.
+        last_record: physical offset of the last good record, -1 when none was seen.
     """
 
     physical_offset: int
@@ -68,6 +69,7 @@ class LogEnd:
     problem: str
     unreadable: bool = False
     torn_blanks: tuple[tuple[MappedFile, int], ...] = ()
+    last_record: int = -1
 
 
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
@@ -80,30 +82,32 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
             it is where it says, or the entry that it names leads to it.
         is_entry: says whether the latter is so.
     """
-    table, offset, timestamp_ms = new_table(ROWS_MAX), start, 0
+    table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table)
     torn: list[tuple[MappedFile, int]] = []
     while (file := log.queue.find(offset)) is not None:
         rows, position, stop = walk.walk(file, offset - file.start, check)
         if rows:
             timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
+            last = file.start + table[(rows - 1) * ROW_WIDTH + RecordColumn.RECORD_POS]
         offset = file.start + position
         if walk.unreadable:
-            return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True, tuple(torn))
+            return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True, tuple(torn), last)
         if stop == WalkStop.TORN and check & CHECK_PHYSICAL_OFFSET and offset < trusted_to:
             passed = _misplaced(log, file, position, check, walk, is_entry)
             if passed is not None:
+                last = offset
                 offset, timestamp_ms = passed
                 continue
         if stop == WalkStop.TORN:
-            return LogEnd(offset, timestamp_ms, "no whole, undamaged record", False, tuple(torn))
+            return LogEnd(offset, timestamp_ms, "no whole, undamaged record", False, tuple(torn), last)
         if stop == WalkStop.BLANK:
             if log.queue.find(file.end) is None:
-                return LogEnd(offset, timestamp_ms, "no segment after this one", False, tuple(torn))
+                return LogEnd(offset, timestamp_ms, "no segment after this one", False, tuple(torn), last)
             if BLANK.unpack(file.segment.view, position)[0] != file.size - position:
                 torn.append((file, position))
             offset = file.end
-    return LogEnd(offset, timestamp_ms, "no segment", False, tuple(torn))
+    return LogEnd(offset, timestamp_ms, "no segment", False, tuple(torn), last)
 
 
 def _misplaced(
