@@ -159,7 +159,7 @@ class BrokerLife:
     def work(self) -> None:
         """What is due is delivered; popped messages that nobody acknowledged become visible again."""
         self.deliver()
-        popping = self.broker.services.pops.popping
+        popping = self.broker.services.pops.started
         while popping is not None and popping._revive.work():
             pass
         self.loop.run()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rucola.broker.services import BrokerServices
 
 if TYPE_CHECKING:
-    from rucola.broker.popping import Popping
+    from rucola.broker.pop_services import PopServices
     from rucola.broker.processor.acl import AclProcessor
     from rucola.broker.processor.auth import AuthProcessor
     from rucola.broker.processor.broker_manage import BrokerManageProcessor
@@ -78,7 +78,7 @@ statistics: Family[StatisticsProcessor] = Family("processor.statistics", "Statis
 broker: Family[BrokerManageProcessor] = Family("processor.broker_manage", "BrokerManageProcessor")
 accounts: Family[AclProcessor] = Family("processor.acl", "AclProcessor")
 users: Family[AuthProcessor] = Family("processor.auth", "AuthProcessor")
-pops: Family[Popping] = Family("popping", lambda services: services.pops.get())
+pops: Family[PopServices] = Family("pop_services", lambda services: services.pops.get())
 timers: Family[TimerDelivery] = Family("timer.timer_delivery", lambda services: services.timers)
 
 SOON = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)

@@ -15,8 +15,8 @@ from rucola.broker.cold_data_flow import ColdDataFlow
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
+from rucola.broker.lazy_pop_services import LazyPopServices
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
-from rucola.broker.pop_room import PopRoom
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.timer.timer_delivery import TimerDelivery
@@ -100,7 +100,7 @@ class BrokerServices:
         )
         self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below, self.supervisor)
         self.halves = HalfMessages(store, self.offsets, wall_ms)
-        self.pops = PopRoom(self)
+        self.pops = LazyPopServices(self)
         self.access: BrokerAccess | None = None
         if config.guarded:
             # Imported by who needs it: with its YAML reader it costs a tenth of the start.

@@ -319,12 +319,12 @@ def test_what_a_broker_does_by_itself(monkeypatch):
     life.online()
     services = life.broker.services
     reads.begin(services.store)
-    assert services.pops.popping is not None
+    assert services.pops.started is not None
     for _ in range(8):
         clock.advance(1000)
         life.flush()
         services.store.dispatch()
-        while done(services.pops.popping._revive.work):
+        while done(services.pops.started._revive.work):
             pass
         for half in done(services.transactions.due):
             done(lambda cold, half=half: services.transactions.check(half, cold))

@@ -186,12 +186,12 @@ def test_pops_are_made_when_there_are_some_and_found_again(tmp_path: Path) -> No
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             await cluster.send("T", b"popped")
-            assert cluster.broker.services.pops.popping is None
+            assert cluster.broker.services.pops.started is None
             popped = await cluster.ask(RequestCode.POP_MESSAGE, pop_fields())
             assert decode_messages(popped.body)[0].body == b"popped"
-            assert cluster.broker.services.pops.popping is not None
+            assert cluster.broker.services.pops.started is not None
         async with Cluster(tmp_path) as cluster:
-            assert cluster.broker.services.pops.popping is not None, "its checkpoint waits in the timer topic"
+            assert cluster.broker.services.pops.started is not None, "its checkpoint waits in the timer topic"
 
     run(scene())
 

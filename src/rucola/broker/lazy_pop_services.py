@@ -7,41 +7,41 @@ from typing import TYPE_CHECKING
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from rucola.broker.popping import Popping
+    from rucola.broker.pop_services import PopServices
     from rucola.broker.services import BrokerServices
 
 ORDERS = "consumerOrderInfo.json"
 MODES = "messageRequestMode.json"
 
 
-class PopRoom:
+class LazyPopServices:
     """Makes the parts of POP with the first request about it, at the start when the store may hold something of it.
 
     Life: ``load`` with the store, ``start`` with the loop, ``stop``, ``persist`` for the last time.
 
     Attributes:
-        popping: the parts, None when there are none yet.
+        started: the parts; None until one is needed.
     """
 
     def __init__(self, services: BrokerServices) -> None:
-        self.popping: Popping | None = None
+        self.started: PopServices | None = None
         self._services = services
         self._serving = False
 
-    def get(self) -> Popping:
+    def get(self) -> PopServices:
         """The parts, made now when there are none; they work when the broker does."""
-        if self.popping is None:
-            popping = self._made()
-            popping.load(after_pops=False)
+        if self.started is None:
+            services = self._made()
+            services.load(after_pops=False)
             if self._serving:
-                popping.start()
-            self.popping = popping
-        return self.popping
+                services.start()
+            self.started = services
+        return self.started
 
     @property
     def waiting(self) -> int:
         """Pops that wait for messages."""
-        return len(self.popping.hold) if self.popping is not None else 0
+        return len(self.started.hold) if self.started is not None else 0
 
     def load(self) -> None:
         """The store and the consumer offsets are loaded.
@@ -50,55 +50,55 @@ class PopRoom:
             StoreDamagedError: a table cannot be read.
         """
         if self._may_have_popped():
-            self.popping = self._made()
-            self.popping.load(after_pops=True)
+            self.started = self._made()
+            self.started.load(after_pops=True)
 
     def start(self) -> None:
         """Requests come from now on; begin with whatever became due while nobody looked."""
         self._serving = True
-        if self.popping is not None:
-            self.popping.start()
+        if self.started is not None:
+            self.started.start()
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
         """Messages came into a queue."""
-        if self.popping is not None:
-            self.popping.hold.arrived(topic, queue_id, tags_code)
+        if self.started is not None:
+            self.started.hold.arrived(topic, queue_id, tags_code)
 
     def channel_closed(self, channel: object) -> None:
         """The connection is gone."""
-        if self.popping is not None:
-            self.popping.hold.channel_closed(channel)
+        if self.started is not None:
+            self.started.hold.channel_closed(channel)
 
     def topic_deleted(self, topic: str) -> None:
         """A topic of that name begins anew."""
-        if self.popping is not None:
-            self.popping.forget(lambda queue: queue.topic == topic)
+        if self.started is not None:
+            self.started.forget(lambda queue: queue.topic == topic)
 
     def group_deleted(self, group: str) -> None:
         """A group of that name begins anew."""
-        if self.popping is not None:
-            self.popping.forget(lambda queue: queue.group == group)
+        if self.started is not None:
+            self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
         """Note what reached the disk; the consumer offsets are about to be written."""
-        if self.popping is not None:
-            self.popping.settle()
+        if self.started is not None:
+            self.started.settle()
 
     def persist(self) -> None:
         """Write the table of messages popped in order when it changed."""
-        if self.popping is not None:
-            self.popping.persist()
+        if self.started is not None:
+            self.started.persist()
 
     async def stop(self) -> None:
         """Revive nothing more, release the pops that wait."""
         self._serving = False
-        if self.popping is not None:
-            await self.popping.stop()
+        if self.started is not None:
+            await self.started.stop()
 
-    def _made(self) -> Popping:
-        from rucola.broker.popping import Popping
+    def _made(self) -> PopServices:
+        from rucola.broker.pop_services import PopServices
 
-        return Popping(self._services)
+        return PopServices(self._services)
 
     def _may_have_popped(self) -> bool:
         """Checkpoints and acknowledgements wait in the timer topic before they come into the revive topic."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from rucola.broker.lazy_pop_services import MODES, ORDERS
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
 from rucola.broker.pop.peek import Peeker
@@ -17,7 +18,6 @@ from rucola.broker.pop.queue_walk import QueueWalk
 from rucola.broker.pop.request_mode import RequestModeManager
 from rucola.broker.pop.revive_log import ReviveLog
 from rucola.broker.pop.revive_service import ReviveService
-from rucola.broker.pop_room import MODES, ORDERS
 from rucola.broker.processor.assignment import AssignmentProcessor
 from rucola.broker.processor.pop import PopMessageProcessor
 from rucola.broker.processor.pop_ack import PopAckProcessor
@@ -34,7 +34,7 @@ _UNNOTED_INTERVALS = 12
 _AFTER_ERROR_S = 10.0
 
 
-class Popping:
+class PopServices:
     """Life: ``load`` with the store, ``start`` with the loop, ``stop``, ``persist`` for the last time.
 
     Attributes:
