@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from tests.crash.workloads import HOST, config
 
-from rucola.broker import Broker, BrokerConfig, families
+from rucola.broker import Broker, BrokerConfig, lazy_processors
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_messages
@@ -104,7 +104,7 @@ class BrokerLife:
         with manual_workers(*_WORKERS), patch(geometry, lambda size, step: TimerGeometry(size, step, 256)):
             broker = self.broker = Broker(BROKER, self.config, files_on(self.disk), self.clock)
         self.connection = Connection(broker, self.loop)
-        families.import_all()
+        lazy_processors.import_all()
         loop = cast(Any, self.loop)
         broker.open(loop)
         for topic in (POPPED, ORDERED, PLAIN):

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rucola.broker import families
+from rucola.broker import lazy_processors
 from rucola.broker.broker_stats import SAMPLE_INTERVAL_S
 from rucola.broker.client.client_channel import SCAN_INTERVAL_S
 from rucola.broker.config import BrokerConfig
@@ -168,7 +168,7 @@ class Broker:
         services.timers.start(loop, services.cold_reads)
         self._checks.start(services.transactions, services.cold_reads)
         services.pops.start()
-        services.imports.begin(family.module for family in families.SOON)
+        services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from rucola.broker import families
-from rucola.broker.families import Family
+from rucola.broker import lazy_processors
+from rucola.broker.lazy_processors import LazyProcessor
 from rucola.broker.services import BrokerServices
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -25,122 +25,132 @@ class Request(NamedTuple):
     """How requests of one code are served. Made by ``by``, which knows the types.
 
     Attributes:
-        family: whose processor serves them.
-        method: of that processor.
+        source: gives the processor that serves them.
+        method: picks the processor's method.
         logged: the request changes what others rely on: who asks for it is logged (S-43). Options log their changes
             themselves.
     """
 
-    family: Family[Any]
+    source: LazyProcessor[Any]
     method: Callable[[Any], Processor]
     logged: bool
 
 
-def by(family: Family[P], method: Callable[[P], Processor], logged: bool = False) -> Request:
-    """Served by a method of the family's processor."""
-    return Request(family, method, logged)
+def by(source: LazyProcessor[P], method: Callable[[P], Processor], logged: bool = False) -> Request:
+    """A request that one method of the processor serves."""
+    return Request(source, method, logged)
 
 
 REQUESTS: Mapping[int, Request] = {
-    RequestCode.UPDATE_AND_CREATE_TOPIC: by(families.topics, lambda it: it.update_topic, logged=True),
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: by(families.topics, lambda it: it.update_topics, logged=True),
-    RequestCode.DELETE_TOPIC_IN_BROKER: by(families.topics, lambda it: it.delete_topic, logged=True),
-    RequestCode.GET_ALL_TOPIC_CONFIG: by(families.topics, lambda it: it.all_topics),
-    RequestCode.GET_TOPIC_CONFIG: by(families.topics, lambda it: it.topic_config),
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: by(families.topics, lambda it: it.system_topics),
-    RequestCode.CLEAN_UNUSED_TOPIC: by(families.topics, lambda it: it.clean_unused, logged=True),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: by(families.groups, lambda it: it.update_group, logged=True),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: by(families.groups, lambda it: it.update_groups, logged=True),
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: by(families.groups, lambda it: it.delete_group, logged=True),
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: by(families.groups, lambda it: it.all_groups),
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: by(families.groups, lambda it: it.group_config),
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: by(families.groups, lambda it: it.group_forbidden, logged=True),
-    RequestCode.HEART_BEAT: by(families.clients, lambda it: it.heartbeat),
-    RequestCode.UNREGISTER_CLIENT: by(families.clients, lambda it: it.unregister),
-    RequestCode.CHECK_CLIENT_CONFIG: by(families.clients, lambda it: it.check_client_config),
-    RequestCode.QUERY_CONSUMER_OFFSET: by(families.consumers, lambda it: it.query_offset),
-    RequestCode.UPDATE_CONSUMER_OFFSET: by(families.consumers, lambda it: it.update_offset),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: by(families.consumers, lambda it: it.consumer_list),
-    RequestCode.LOCK_BATCH_MQ: by(families.queue_locks, lambda it: it.lock_queues),
-    RequestCode.UNLOCK_BATCH_MQ: by(families.queue_locks, lambda it: it.unlock_queues),
-    RequestCode.QUERY_MESSAGE: by(families.messages, lambda it: it.query_message),
-    RequestCode.VIEW_MESSAGE_BY_ID: by(families.messages, lambda it: it.view_message),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: by(families.messages, lambda it: it.search_offset),
-    RequestCode.GET_MAX_OFFSET: by(families.messages, lambda it: it.max_offset),
-    RequestCode.GET_MIN_OFFSET: by(families.messages, lambda it: it.min_offset),
-    RequestCode.GET_EARLIEST_MSG_STORETIME: by(families.messages, lambda it: it.earliest_store_time),
-    RequestCode.CONSUMER_SEND_MSG_BACK: by(families.send_backs, lambda it: it.send_back),
-    RequestCode.SEND_REPLY_MESSAGE: by(families.replies, lambda it: it.reply),
-    RequestCode.SEND_REPLY_MESSAGE_V2: by(families.replies, lambda it: it.reply),
-    RequestCode.END_TRANSACTION: by(families.transactions, lambda it: it.end),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: by(families.transactions, lambda it: it.resume_check),
-    RequestCode.RECALL_MESSAGE: by(families.recalls, lambda it: it.recall),
-    RequestCode.GET_ALL_CONSUMER_OFFSET: by(families.offset_tables, lambda it: it.all_offsets),
-    RequestCode.GET_ALL_DELAY_OFFSET: by(families.offset_tables, lambda it: it.delay_offsets),
-    RequestCode.QUERY_CORRECTION_OFFSET: by(families.offset_tables, lambda it: it.correction_offsets),
-    RequestCode.CLONE_GROUP_OFFSET: by(families.offset_tables, lambda it: it.clone_offsets, logged=True),
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: by(families.offset_resets, lambda it: it.reset_offset, logged=True),
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: by(families.offset_resets, lambda it: it.consumer_status),
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: by(families.connections, lambda it: it.consumer_connections),
-    RequestCode.GET_PRODUCER_CONNECTION_LIST: by(families.connections, lambda it: it.producer_connections),
-    RequestCode.GET_ALL_PRODUCER_INFO: by(families.connections, lambda it: it.all_producers),
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: by(families.connections, lambda it: it.groups_of_topic),
-    RequestCode.QUERY_TOPICS_BY_CONSUMER: by(families.connections, lambda it: it.topics_of_group),
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: by(families.connections, lambda it: it.subscription),
-    RequestCode.GET_CONSUMER_RUNNING_INFO: by(families.connections, lambda it: it.running_info),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: by(families.connections, lambda it: it.consume_directly, logged=True),
-    RequestCode.GET_TOPIC_STATS_INFO: by(families.statistics, lambda it: it.topic_stats),
-    RequestCode.GET_CONSUME_STATS: by(families.statistics, lambda it: it.consume_stats),
-    RequestCode.QUERY_CONSUME_TIME_SPAN: by(families.statistics, lambda it: it.time_span),
-    RequestCode.VIEW_BROKER_STATS_DATA: by(families.statistics, lambda it: it.broker_stats),
-    RequestCode.GET_BROKER_CONSUME_STATS: by(families.statistics, lambda it: it.all_consume_stats),
-    RequestCode.QUERY_CONSUME_QUEUE: by(families.statistics, lambda it: it.consume_queue),
-    RequestCode.UPDATE_BROKER_CONFIG: by(families.broker, lambda it: it.update_config),
-    RequestCode.GET_BROKER_CONFIG: by(families.broker, lambda it: it.config),
-    RequestCode.GET_BROKER_RUNTIME_INFO: by(families.broker, lambda it: it.runtime_info),
-    RequestCode.GET_BROKER_HA_STATUS: by(families.broker, lambda it: it.ha_status),
-    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: by(families.cold_data, lambda it: it.update_thresholds, logged=True),
-    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: by(families.cold_data, lambda it: it.remove_threshold, logged=True),
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: by(families.cold_data, lambda it: it.info),
-    RequestCode.SET_COMMITLOG_READ_MODE: by(families.cold_data, lambda it: it.set_read_mode, logged=True),
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: by(families.broker, lambda it: it.expire),
-    RequestCode.DELETE_EXPIRED_COMMITLOG: by(families.broker, lambda it: it.expire),
-    RequestCode.POP_MESSAGE: by(families.pops, lambda it: it.messages.pop),
-    RequestCode.PEEK_MESSAGE: by(families.pops, lambda it: it.looks.peek),
-    RequestCode.NOTIFICATION: by(families.pops, lambda it: it.looks.notification),
-    RequestCode.POLLING_INFO: by(families.pops, lambda it: it.looks.polling_info),
-    RequestCode.POP_ROLLBACK: by(families.pops, lambda it: it.looks.roll_back),
-    RequestCode.ACK_MESSAGE: by(families.pops, lambda it: it.acks.ack),
-    RequestCode.BATCH_ACK_MESSAGE: by(families.pops, lambda it: it.acks.batch_ack),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: by(families.pops, lambda it: it.acks.change_invisible_time),
-    RequestCode.QUERY_ASSIGNMENT: by(families.pops, lambda it: it.assignments.query),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: by(families.pops, lambda it: it.assignments.set_mode),
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: by(families.pops, lambda it: it.assignments.all_modes),
-    RequestCode.GET_TIMER_CHECK_POINT: by(families.timers, lambda it: it.checkpoint),
-    RequestCode.GET_TIMER_METRICS: by(families.timers, lambda it: it.metrics),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: by(lazy_processors.topics, lambda it: it.update_topic, logged=True),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: by(lazy_processors.topics, lambda it: it.update_topics, logged=True),
+    RequestCode.DELETE_TOPIC_IN_BROKER: by(lazy_processors.topics, lambda it: it.delete_topic, logged=True),
+    RequestCode.GET_ALL_TOPIC_CONFIG: by(lazy_processors.topics, lambda it: it.all_topics),
+    RequestCode.GET_TOPIC_CONFIG: by(lazy_processors.topics, lambda it: it.topic_config),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: by(lazy_processors.topics, lambda it: it.system_topics),
+    RequestCode.CLEAN_UNUSED_TOPIC: by(lazy_processors.topics, lambda it: it.clean_unused, logged=True),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: by(
+        lazy_processors.groups, lambda it: it.update_group, logged=True
+    ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: by(
+        lazy_processors.groups, lambda it: it.update_groups, logged=True
+    ),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: by(lazy_processors.groups, lambda it: it.delete_group, logged=True),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: by(lazy_processors.groups, lambda it: it.all_groups),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: by(lazy_processors.groups, lambda it: it.group_config),
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: by(lazy_processors.groups, lambda it: it.group_forbidden, logged=True),
+    RequestCode.HEART_BEAT: by(lazy_processors.clients, lambda it: it.heartbeat),
+    RequestCode.UNREGISTER_CLIENT: by(lazy_processors.clients, lambda it: it.unregister),
+    RequestCode.CHECK_CLIENT_CONFIG: by(lazy_processors.clients, lambda it: it.check_client_config),
+    RequestCode.QUERY_CONSUMER_OFFSET: by(lazy_processors.consumers, lambda it: it.query_offset),
+    RequestCode.UPDATE_CONSUMER_OFFSET: by(lazy_processors.consumers, lambda it: it.update_offset),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: by(lazy_processors.consumers, lambda it: it.consumer_list),
+    RequestCode.LOCK_BATCH_MQ: by(lazy_processors.queue_locks, lambda it: it.lock_queues),
+    RequestCode.UNLOCK_BATCH_MQ: by(lazy_processors.queue_locks, lambda it: it.unlock_queues),
+    RequestCode.QUERY_MESSAGE: by(lazy_processors.messages, lambda it: it.query_message),
+    RequestCode.VIEW_MESSAGE_BY_ID: by(lazy_processors.messages, lambda it: it.view_message),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: by(lazy_processors.messages, lambda it: it.search_offset),
+    RequestCode.GET_MAX_OFFSET: by(lazy_processors.messages, lambda it: it.max_offset),
+    RequestCode.GET_MIN_OFFSET: by(lazy_processors.messages, lambda it: it.min_offset),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: by(lazy_processors.messages, lambda it: it.earliest_store_time),
+    RequestCode.CONSUMER_SEND_MSG_BACK: by(lazy_processors.send_backs, lambda it: it.send_back),
+    RequestCode.SEND_REPLY_MESSAGE: by(lazy_processors.replies, lambda it: it.reply),
+    RequestCode.SEND_REPLY_MESSAGE_V2: by(lazy_processors.replies, lambda it: it.reply),
+    RequestCode.END_TRANSACTION: by(lazy_processors.transactions, lambda it: it.end),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: by(lazy_processors.transactions, lambda it: it.resume_check),
+    RequestCode.RECALL_MESSAGE: by(lazy_processors.recalls, lambda it: it.recall),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: by(lazy_processors.offset_tables, lambda it: it.all_offsets),
+    RequestCode.GET_ALL_DELAY_OFFSET: by(lazy_processors.offset_tables, lambda it: it.delay_offsets),
+    RequestCode.QUERY_CORRECTION_OFFSET: by(lazy_processors.offset_tables, lambda it: it.correction_offsets),
+    RequestCode.CLONE_GROUP_OFFSET: by(lazy_processors.offset_tables, lambda it: it.clone_offsets, logged=True),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: by(
+        lazy_processors.offset_resets, lambda it: it.reset_offset, logged=True
+    ),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: by(lazy_processors.offset_resets, lambda it: it.consumer_status),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: by(lazy_processors.connections, lambda it: it.consumer_connections),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: by(lazy_processors.connections, lambda it: it.producer_connections),
+    RequestCode.GET_ALL_PRODUCER_INFO: by(lazy_processors.connections, lambda it: it.all_producers),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: by(lazy_processors.connections, lambda it: it.groups_of_topic),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: by(lazy_processors.connections, lambda it: it.topics_of_group),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: by(lazy_processors.connections, lambda it: it.subscription),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: by(lazy_processors.connections, lambda it: it.running_info),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: by(lazy_processors.connections, lambda it: it.consume_directly, logged=True),
+    RequestCode.GET_TOPIC_STATS_INFO: by(lazy_processors.statistics, lambda it: it.topic_stats),
+    RequestCode.GET_CONSUME_STATS: by(lazy_processors.statistics, lambda it: it.consume_stats),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: by(lazy_processors.statistics, lambda it: it.time_span),
+    RequestCode.VIEW_BROKER_STATS_DATA: by(lazy_processors.statistics, lambda it: it.broker_stats),
+    RequestCode.GET_BROKER_CONSUME_STATS: by(lazy_processors.statistics, lambda it: it.all_consume_stats),
+    RequestCode.QUERY_CONSUME_QUEUE: by(lazy_processors.statistics, lambda it: it.consume_queue),
+    RequestCode.UPDATE_BROKER_CONFIG: by(lazy_processors.broker, lambda it: it.update_config),
+    RequestCode.GET_BROKER_CONFIG: by(lazy_processors.broker, lambda it: it.config),
+    RequestCode.GET_BROKER_RUNTIME_INFO: by(lazy_processors.broker, lambda it: it.runtime_info),
+    RequestCode.GET_BROKER_HA_STATUS: by(lazy_processors.broker, lambda it: it.ha_status),
+    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: by(
+        lazy_processors.cold_data, lambda it: it.update_thresholds, logged=True
+    ),
+    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: by(
+        lazy_processors.cold_data, lambda it: it.remove_threshold, logged=True
+    ),
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: by(lazy_processors.cold_data, lambda it: it.info),
+    RequestCode.SET_COMMITLOG_READ_MODE: by(lazy_processors.cold_data, lambda it: it.set_read_mode, logged=True),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: by(lazy_processors.broker, lambda it: it.expire),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: by(lazy_processors.broker, lambda it: it.expire),
+    RequestCode.POP_MESSAGE: by(lazy_processors.pops, lambda it: it.messages.pop),
+    RequestCode.PEEK_MESSAGE: by(lazy_processors.pops, lambda it: it.looks.peek),
+    RequestCode.NOTIFICATION: by(lazy_processors.pops, lambda it: it.looks.notification),
+    RequestCode.POLLING_INFO: by(lazy_processors.pops, lambda it: it.looks.polling_info),
+    RequestCode.POP_ROLLBACK: by(lazy_processors.pops, lambda it: it.looks.roll_back),
+    RequestCode.ACK_MESSAGE: by(lazy_processors.pops, lambda it: it.acks.ack),
+    RequestCode.BATCH_ACK_MESSAGE: by(lazy_processors.pops, lambda it: it.acks.batch_ack),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: by(lazy_processors.pops, lambda it: it.acks.change_invisible_time),
+    RequestCode.QUERY_ASSIGNMENT: by(lazy_processors.pops, lambda it: it.assignments.query),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: by(lazy_processors.pops, lambda it: it.assignments.set_mode),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: by(lazy_processors.pops, lambda it: it.assignments.all_modes),
+    RequestCode.GET_TIMER_CHECK_POINT: by(lazy_processors.timers, lambda it: it.checkpoint),
+    RequestCode.GET_TIMER_METRICS: by(lazy_processors.timers, lambda it: it.metrics),
 }
 """Of every broker."""
 
 ACCOUNT_REQUESTS: Mapping[int, Request] = {
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: by(families.accounts, lambda it: it.update),
-    RequestCode.DELETE_ACL_CONFIG: by(families.accounts, lambda it: it.delete),
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: by(families.accounts, lambda it: it.version),
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: by(families.accounts, lambda it: it.update_global_addresses),
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: by(families.accounts, lambda it: it.config),
+    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.update),
+    RequestCode.DELETE_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.delete),
+    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: by(lazy_processors.accounts, lambda it: it.version),
+    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: by(lazy_processors.accounts, lambda it: it.update_global_addresses),
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.config),
 }
 """With access control by accounts."""
 
 USER_REQUESTS: Mapping[int, Request] = {
-    RequestCode.AUTH_CREATE_USER: by(families.users, lambda it: it.create_user),
-    RequestCode.AUTH_UPDATE_USER: by(families.users, lambda it: it.update_user),
-    RequestCode.AUTH_DELETE_USER: by(families.users, lambda it: it.delete_user),
-    RequestCode.AUTH_GET_USER: by(families.users, lambda it: it.get_user),
-    RequestCode.AUTH_LIST_USER: by(families.users, lambda it: it.list_users),
-    RequestCode.AUTH_CREATE_ACL: by(families.users, lambda it: it.put_rules),
-    RequestCode.AUTH_UPDATE_ACL: by(families.users, lambda it: it.put_rules),
-    RequestCode.AUTH_DELETE_ACL: by(families.users, lambda it: it.delete_rules),
-    RequestCode.AUTH_GET_ACL: by(families.users, lambda it: it.get_rules),
-    RequestCode.AUTH_LIST_ACL: by(families.users, lambda it: it.list_rules),
+    RequestCode.AUTH_CREATE_USER: by(lazy_processors.users, lambda it: it.create_user),
+    RequestCode.AUTH_UPDATE_USER: by(lazy_processors.users, lambda it: it.update_user),
+    RequestCode.AUTH_DELETE_USER: by(lazy_processors.users, lambda it: it.delete_user),
+    RequestCode.AUTH_GET_USER: by(lazy_processors.users, lambda it: it.get_user),
+    RequestCode.AUTH_LIST_USER: by(lazy_processors.users, lambda it: it.list_users),
+    RequestCode.AUTH_CREATE_ACL: by(lazy_processors.users, lambda it: it.put_rules),
+    RequestCode.AUTH_UPDATE_ACL: by(lazy_processors.users, lambda it: it.put_rules),
+    RequestCode.AUTH_DELETE_ACL: by(lazy_processors.users, lambda it: it.delete_rules),
+    RequestCode.AUTH_GET_ACL: by(lazy_processors.users, lambda it: it.get_rules),
+    RequestCode.AUTH_LIST_ACL: by(lazy_processors.users, lambda it: it.list_rules),
 }
 """With access control by users and rules."""
 
@@ -149,26 +159,27 @@ _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup
 
 
 def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
-    """Let ``table`` serve every request; a family's processor is made with its first one.
+    """Register every request in ``table``. The first request to a processor makes it.
 
-    Who asks before the family is imported waits for the thread that does it, while the loop serves the others.
+    A request that comes before the processor's module is imported waits for the importing thread. The loop goes on
+    serving others.
     """
     requests = dict(REQUESTS)
     if services.access is not None:
         requests |= ACCOUNT_REQUESTS if services.access.users is None else USER_REQUESTS
-    made: dict[Family[Any], object] = {}
+    made: dict[LazyProcessor[Any], object] = {}
 
     def processor(request: Request) -> Processor | Awaitable[Processor]:
-        family = request.family
-        if family not in made:
-            if not is_imported(family.module):
+        source = request.source
+        if source not in made:
+            if not is_imported(source.module):
                 return imported(request)
-            made[family] = family.processor(services)
-        method = request.method(made[family])
+            made[source] = source.processor(services)
+        method = request.method(made[source])
         return partial(_log_and_process, method) if request.logged else method
 
     async def imported(request: Request) -> Processor:
-        await services.imports.get(request.family.module)
+        await services.imports.get(request.source.module)
         method = processor(request)
         assert not isinstance(method, Awaitable)
         return method

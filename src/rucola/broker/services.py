@@ -1,4 +1,4 @@
-"""The rooms of a broker: what its request processors look at and change, in one object that each of them takes."""
+"""The services of a broker: one object with everything that its request processors read and change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BrokerServices:
         access: None without access control.
         address: the broker's, as clients are told, ``host:port``. Like those below it known from the start on.
         cold_reads: requests for messages that are not in memory.
-        imports: of the families of requests.
+        imports: imports the request processors in a thread.
         loop: all of the broker runs on it.
         hold: pulls that wait for messages.
         outer_api: the way to the name servers.

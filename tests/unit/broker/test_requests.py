@@ -14,7 +14,7 @@ import pytest
 from tests.brokers import Cluster, run
 from tests.unit.broker.test_pop import pop_fields
 
-from rucola.broker import families
+from rucola.broker import lazy_processors
 from rucola.broker.requests import ACCOUNT_REQUESTS, REQUESTS, USER_REQUESTS
 from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode
@@ -92,15 +92,15 @@ def test_a_broker_does_not_import_what_nobody_asked_for() -> None:
 
 
 def test_every_family_has_requests() -> None:
-    defined = {value for value in vars(families).values() if isinstance(value, families.Family)}
-    assert defined == {request.family for request in EVERY} == set(families.EVERY)
+    defined = {value for value in vars(lazy_processors).values() if isinstance(value, lazy_processors.LazyProcessor)}
+    assert defined == {request.source for request in EVERY} == set(lazy_processors.ALL)
 
 
 FRESH = """
 import asyncio, sys, threading
 from pathlib import Path
 from tests.brokers import Cluster
-from rucola.broker import families
+from rucola.broker import lazy_processors
 from rucola.broker.requests import REQUESTS
 from rucola.runtime.background_imports import is_imported
 from rucola.namesrv.administration import REQUESTS as ASKED_OF_NAME_SERVERS
@@ -117,9 +117,9 @@ async def scene():
         before = set(sys.modules)
         sys.meta_path.insert(0, Watch)
         async with asyncio.timeout(30):
-            while not all(is_imported(family.module) for family in families.SOON):
+            while not all(is_imported(lazy.module) for lazy in lazy_processors.IMPORTED_EARLY):
                 await asyncio.sleep(0.01)
-        assert not is_imported(families.statistics.module), "nobody asked for it"
+        assert not is_imported(lazy_processors.statistics.module), "nobody asked for it"
         for code in REQUESTS:
             await cluster.ask(code, {})
         for code in ASKED_OF_NAME_SERVERS:
@@ -132,7 +132,7 @@ asyncio.run(scene())
 
 
 def test_no_request_makes_the_loop_import_anything(tmp_path: Path) -> None:
-    """It stood still for a second with the first request of a family, and the first pop was refused as too late."""
+    """It stood still for a second with the first request to a processor, and the first pop was refused as too late."""
     command = [sys.executable, "-c", FRESH, str(tmp_path)]
     root = str(Path(__file__).parents[3])
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, env={"PYTHONPATH": root})

@@ -1,1 +1,1 @@
-"""Request processors: one module per family of requests."""
+"""Request processors: one module for each group of related requests."""

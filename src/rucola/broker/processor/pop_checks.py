@@ -48,5 +48,5 @@ def check_place(
 
 
 def no_topic(topic: str) -> BrokerError:
-    """The refusal of a request of the family about an unknown topic."""
+    """The error that answers a POP request for an unknown topic."""
     return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")

@@ -1,0 +1,113 @@
+"""The request processors. A thread imports each one, and its first request makes it.
+
+The processors that every consumer needs are imported right after the broker begins to serve, and so is POP. A broker
+that nobody administers never loads the administration. ``requests`` maps request codes to processors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rucola.broker.services import BrokerServices
+
+if TYPE_CHECKING:
+    from rucola.broker.pop_services import PopServices
+    from rucola.broker.processor.acl import AclProcessor
+    from rucola.broker.processor.auth import AuthProcessor
+    from rucola.broker.processor.broker_manage import BrokerManageProcessor
+    from rucola.broker.processor.client_manage import ClientManageProcessor
+    from rucola.broker.processor.cold_data import ColdDataProcessor
+    from rucola.broker.processor.connection_query import ConnectionQueryProcessor
+    from rucola.broker.processor.consumer_manage import ConsumerManageProcessor
+    from rucola.broker.processor.end_transaction import EndTransactionProcessor
+    from rucola.broker.processor.group_manage import GroupManageProcessor
+    from rucola.broker.processor.offset_manage import OffsetManageProcessor
+    from rucola.broker.processor.offset_reset import OffsetResetProcessor
+    from rucola.broker.processor.query import QueryProcessor
+    from rucola.broker.processor.queue_lock import QueueLockProcessor
+    from rucola.broker.processor.recall import RecallMessageProcessor
+    from rucola.broker.processor.reply import ReplyMessageProcessor
+    from rucola.broker.processor.send_back import SendBackProcessor
+    from rucola.broker.processor.statistics import StatisticsProcessor
+    from rucola.broker.processor.topic_manage import TopicManageProcessor
+    from rucola.broker.timer.timer_delivery import TimerDelivery
+
+P = TypeVar("P")
+
+
+class LazyProcessor(Generic[P]):
+    """A processor that is imported and made when it is first needed.
+
+    Args:
+        module: the module that holds the processor, below ``rucola.broker``.
+        name: the name of its class, which takes the broker's services; or a function that returns the processor.
+
+    Attributes:
+        module: the module's full name. It must be imported before ``processor`` is called on the event loop.
+    """
+
+    def __init__(self, module: str, name: str | Callable[[BrokerServices], P]) -> None:
+        self.module = f"rucola.broker.{module}"
+        self._name = name
+
+    def processor(self, services: BrokerServices) -> P:
+        """The processor, made now."""
+        if isinstance(self._name, str):
+            make: Any = getattr(importlib.import_module(self.module), self._name)
+            return make(services)  # type: ignore[no-any-return]
+        return self._name(services)
+
+
+topics: LazyProcessor[TopicManageProcessor] = LazyProcessor("processor.topic_manage", "TopicManageProcessor")
+groups: LazyProcessor[GroupManageProcessor] = LazyProcessor("processor.group_manage", "GroupManageProcessor")
+cold_data: LazyProcessor[ColdDataProcessor] = LazyProcessor("processor.cold_data", "ColdDataProcessor")
+clients: LazyProcessor[ClientManageProcessor] = LazyProcessor("processor.client_manage", "ClientManageProcessor")
+consumers: LazyProcessor[ConsumerManageProcessor] = LazyProcessor(
+    "processor.consumer_manage", "ConsumerManageProcessor"
+)
+queue_locks: LazyProcessor[QueueLockProcessor] = LazyProcessor("processor.queue_lock", "QueueLockProcessor")
+messages: LazyProcessor[QueryProcessor] = LazyProcessor("processor.query", "QueryProcessor")
+send_backs: LazyProcessor[SendBackProcessor] = LazyProcessor("processor.send_back", "SendBackProcessor")
+replies: LazyProcessor[ReplyMessageProcessor] = LazyProcessor("processor.reply", "ReplyMessageProcessor")
+transactions: LazyProcessor[EndTransactionProcessor] = LazyProcessor(
+    "processor.end_transaction", "EndTransactionProcessor"
+)
+recalls: LazyProcessor[RecallMessageProcessor] = LazyProcessor("processor.recall", "RecallMessageProcessor")
+offset_tables: LazyProcessor[OffsetManageProcessor] = LazyProcessor("processor.offset_manage", "OffsetManageProcessor")
+offset_resets: LazyProcessor[OffsetResetProcessor] = LazyProcessor("processor.offset_reset", "OffsetResetProcessor")
+connections: LazyProcessor[ConnectionQueryProcessor] = LazyProcessor(
+    "processor.connection_query", "ConnectionQueryProcessor"
+)
+statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor("processor.statistics", "StatisticsProcessor")
+broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor("processor.broker_manage", "BrokerManageProcessor")
+accounts: LazyProcessor[AclProcessor] = LazyProcessor("processor.acl", "AclProcessor")
+users: LazyProcessor[AuthProcessor] = LazyProcessor("processor.auth", "AuthProcessor")
+pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda services: services.pops.get())
+timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
+
+IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
+"""Imported when the broker serves, in this order: what consumers ask for first."""
+ALL = (
+    *IMPORTED_EARLY,
+    topics,
+    groups,
+    cold_data,
+    replies,
+    recalls,
+    offset_tables,
+    offset_resets,
+    connections,
+    statistics,
+    broker,
+    accounts,
+    users,
+    timers,
+)
+
+
+def import_all() -> None:
+    """Import them now, for whoever has no event loop that runs."""
+    for lazy in ALL:
+        importlib.import_module(lazy.module)
