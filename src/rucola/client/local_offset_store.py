@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, FormatError
-from rucola.formats.fastjson import dumps_pretty
+from rucola.formats.config_json import dumps_pretty
 from rucola.protocol.bodies.offsets import ResetOffsetBody
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event

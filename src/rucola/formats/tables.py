@@ -15,7 +15,7 @@ from rucola.common.key_builder import is_light_queue
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import FormatError
-from rucola.formats.fastjson import dumps_pretty, loads_object
+from rucola.formats.config_json import dumps_pretty, loads_object
 
 _Value = TypeVar("_Value")
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from rucola.common.data_version import DataVersion
 from rucola.errors import FormatError
 from rucola.formats._timer_cy import chain_units, is_beyond, scan_units
-from rucola.formats.fastjson import loads_object
+from rucola.formats.config_json import loads_object
 from rucola.formats.layout import Field, Layout
 
 __all__ = ["chain_units", "is_beyond", "scan_units"]

@@ -131,7 +131,7 @@ class MessageStore:
         # Space first: on a full disk the start ends here, with the directory as it was.
         self._log.start()
         try:
-            self._marks.take_up()
+            self._marks.create_abort_file()
         except DiskError:
             self._log.stop()
             raise
@@ -152,7 +152,7 @@ class MessageStore:
                     self._flush.fail()
                 self._catch_up()
                 if self._keeper.stop():
-                    self._marks.lay_down()
+                    self._marks.remove_abort_file()
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:

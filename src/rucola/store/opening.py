@@ -18,9 +18,9 @@ from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
 from rucola.store.log.mapped_file import readable
 from rucola.store.recovery.marks import StoreMarks
-from rucola.store.recovery.mend import mend_layout
 from rucola.store.recovery.quarantine import Quarantine
 from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.repair import repair_layout
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.topic_deletion import TopicDeletion
 
@@ -52,7 +52,7 @@ class StoreOpening:
         self.recovered = False
         self._files = files
         self._root = root
-        self._mends = config.quarantine
+        self._quarantines = config.quarantine
         self._dispatcher = dispatcher
         self._log = dispatcher.log
         self._queues = dispatcher.queues
@@ -81,8 +81,8 @@ class StoreOpening:
         """
         if limit := raise_file_limit():
             self._queues.limit_descriptors(limit)
-        if self._mends:
-            mend_layout(self._files, self._log.queue, self._quarantine)
+        if self._quarantines:
+            repair_layout(self._files, self._log.queue, self._quarantine)
         self._log.queue.load(remove_empty=False)
         self._deletion.load()
         self._log.gaps = self._quarantine.gaps()
@@ -99,7 +99,7 @@ class StoreOpening:
         )
         end = self._find_end(recovery)
         if not recovery.trusted and (self._log.queue.segments or self._queues.queue_count):
-            self._marks.take_up()
+            self._marks.create_abort_file()
         if self._deletion.resume():
             self._queues.load()
         recovery.cut_log(end)
@@ -124,15 +124,15 @@ class StoreOpening:
         last = ("", 0)
         while True:
             try:
-                if self._mends:
+                if self._quarantines:
                     recovery.find_unreadable()
                 with readable():
                     return recovery.find_end()
             except StoreDamagedError as error:
                 place = error.path, error.position
-                if not self._mends or place == last:
+                if not self._quarantines or place == last:
                     raise
-                recovery.mend(error)
+                recovery.repair(error)
                 last = place
 
     def _follow(self, recovery: Recovery, end: LogEnd) -> int:
@@ -144,16 +144,16 @@ class StoreOpening:
                     return recovery.follow(end)
             except StoreDamagedError as error:
                 place = error.path, error.position
-                if not self._mends or place == last:
+                if not self._quarantines or place == last:
                     raise
-                recovery.mend(error)
+                recovery.repair(error)
                 last = place
 
     def _load_index(self, index: IndexService) -> None:
         try:
             index.load()
         except StoreDamagedError as error:
-            if not self._mends:
+            if not self._quarantines:
                 raise
             self._quarantine.move(index.path, "index", error.problem)
             index.load()

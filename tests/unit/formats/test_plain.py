@@ -22,7 +22,7 @@ from rucola.common.data_version import DataVersion
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import ConfigError, FormatError
-from rucola.formats import fastjson, tables
+from rucola.formats import config_json, tables
 from rucola.formats.checkpoint import CHECKPOINT_BYTES, StoreCheckpoint
 from rucola.formats.checksum import CHECKSUM_MASK, crc32
 from rucola.formats.compression import BODY_BYTES_MAX, CompressionType, check_compression, compress, decompress
@@ -282,48 +282,48 @@ def text_keys(value: Any) -> Any:
 class TestFastjson:
     def test_shape(self) -> None:
         value = {"a": {"b": {}, "c": [], "d": [1, "x"], "e": (1, 2)}, "f": {0: 1, 3: {"g": None}}, "h": True}
-        assert fastjson.dumps_pretty(value).decode() == (
+        assert config_json.dumps_pretty(value).decode() == (
             '{\n\t"a":{\n\t\t"b":{},\n\t\t"c":[],\n\t\t"d":[\n\t\t\t1,\n\t\t\t"x"\n\t\t],\n\t\t"e":[1,2]\n\t},'
             '\n\t"f":{0:1,3:{\n\t\t\t"g":null\n\t\t}\n\t},\n\t"h":true\n}'
         )
 
     def test_escapes(self) -> None:
-        text = fastjson.dumps_pretty({'q"': "\\\b\f\n\r\t\x00\x1f/é\u2028"})
+        text = config_json.dumps_pretty({'q"': "\\\b\f\n\r\t\x00\x1f/é\u2028"})
         assert text.decode() == '{\n\t"q\\"":"\\\\\\b\\f\\n\\r\\t\\u0000\\u001F/é\\u2028"\n}'
 
     @given(st.dictionaries(st.text(max_size=6).filter(lambda key: key != "$ref"), json_values))
     def test_round_trip(self, value: dict[str, Any]) -> None:
-        assert fastjson.loads_object(fastjson.dumps_pretty(value), "test") == text_keys(value)
+        assert config_json.loads_object(config_json.dumps_pretty(value), "test") == text_keys(value)
 
     @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"1", b'{"a":1}x', b"\xff", b"{a:1}", b'{"a":\x01}'])
     def test_no_object(self, text: bytes) -> None:
         with pytest.raises(FormatError, match=r"test\.json"):
-            fastjson.loads_object(text, "test.json")
+            config_json.loads_object(text, "test.json")
 
     @pytest.mark.parametrize("levels", [32, 300, 900, 1020, 100_000])
     def test_s56_a_table_that_is_too_deep(self, levels: int) -> None:
         text = b'{"a":{"$ref":"$.b"},"b":' + b'{"c":' * levels + b"1" + b"}" * levels + b"}"
         with pytest.raises(FormatError):
-            fastjson.loads_object(text, "test")
+            config_json.loads_object(text, "test")
         shallow = b'{"a":{"$ref":"$.b"},"b":' + b'{"c":' * 31 + b"1" + b"}" * 31 + b"}"
-        value = fastjson.loads_object(shallow, "test")
+        value = config_json.loads_object(shallow, "test")
         assert value["a"] == value["b"]
 
     def test_keys_within_strings_stay(self) -> None:
-        assert fastjson.loads_object(b'{"{1:2,3:4}":"{5 : 6}", 7 : 8}', "test") == {"{1:2,3:4}": "{5 : 6}", "7": 8}
+        assert config_json.loads_object(b'{"{1:2,3:4}":"{5 : 6}", 7 : 8}', "test") == {"{1:2,3:4}": "{5 : 6}", "7": 8}
 
     def test_references(self) -> None:
         text = b'{"t":{"%RETRY%a":{"x":[{"y":1}]},"b":{"$ref":"$.t.%RETRY%a.x[0]"}},"c":[{"$ref":"$.t.%RETRY%a"}]}'
-        value = fastjson.loads_object(text, "test")
+        value = config_json.loads_object(text, "test")
         assert value["t"]["b"] == {"y": 1}
         assert value["c"] == [{"x": [{"y": 1}]}]
         for path in ("$.nowhere", "$.a.b.c", "..", "$.a", "$"):
             with pytest.raises(FormatError, match="reference"):
-                fastjson.loads_object(b'{"a":{"$ref":"%b"}}' % path.encode(), "test")
+                config_json.loads_object(b'{"a":{"$ref":"%b"}}' % path.encode(), "test")
 
     def test_other_types_are_refused(self) -> None:
         with pytest.raises(TypeError, match="float"):
-            fastjson.dumps_pretty({"a": 1.5})
+            config_json.dumps_pretty({"a": 1.5})
 
 
 class TestTables:

@@ -17,7 +17,7 @@ from rucola.runtime.files import Files
 from rucola.store.log.log_reader import Gap
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
-from rucola.store.recovery.mend import FILLER_BYTES_MIN, filler
+from rucola.store.recovery.repair import FILLER_BYTES_MIN, filler
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.results import GetMessageStatus, PutMessageStatus
 from rucola.testing.clock import ManualClock

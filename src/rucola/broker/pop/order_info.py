@@ -14,7 +14,7 @@ from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import PopInfo
 from rucola.common.key_builder import topic_at_group
 from rucola.errors import FormatError
-from rucola.formats.fastjson import dumps_pretty, loads_object
+from rucola.formats.config_json import dumps_pretty, loads_object
 
 ILLEGAL: Final = -1
 """No message of the last pop."""

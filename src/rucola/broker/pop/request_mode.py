@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rucola.errors import FormatError
-from rucola.formats.fastjson import dumps_pretty, loads_object
+from rucola.formats.config_json import dumps_pretty, loads_object
 
 PULL = "PULL"
 POP = "POP"

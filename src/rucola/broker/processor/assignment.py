@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from rucola.broker.client.consumer_manager import BROADCASTING
 from rucola.broker.pop.allocate import STRATEGIES, allocate, allocate_for_pop
 from rucola.broker.pop.request_mode import POP, PULL, RequestMode, RequestModeManager
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue

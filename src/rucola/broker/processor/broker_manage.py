@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.runtime_info import RuntimeInfo
 from rucola.broker.services import BrokerServices
 from rucola.common.data_version import DataVersion

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from rucola.broker.processor.broker_manage import read_options
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.errors import BrokerError

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.mq_version import MQVersion, version_name
 from rucola.errors import BrokerError, RemotingError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.transaction.transactional_message_service import is_decision
 from rucola.common.key_builder import TRANS_HALF_TOPIC

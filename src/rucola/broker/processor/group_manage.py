@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
 from rucola.common.subscription_group import SubscriptionGroupConfig

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 
 from rucola.broker.client.client_channel import ClientChannel
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.mq_version import version_name

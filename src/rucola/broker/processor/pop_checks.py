@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rucola.broker.processor.processor import FAQ
+from rucola.broker.processor.responses import FAQ
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.sysflag import PermName

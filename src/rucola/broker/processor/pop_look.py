@@ -12,7 +12,7 @@ from rucola.broker.pop.pop_hold import ANSWER_AHEAD_MS, HeldPop, PopHold
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.queue_walk import BEGINS, QueueWalk
 from rucola.broker.processor.pop_checks import check_place, no_topic, note_born_time
-from rucola.broker.processor.processor import NO_CODE
+from rucola.broker.processor.responses import NO_CODE
 from rucola.broker.services import BrokerServices
 from rucola.common.sysflag import PermName
 from rucola.errors import BrokerError

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from functools import partial
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.protocol.bodies.lock import LockBatchRequestBody, LockBatchResponseBody
 from rucola.protocol.command import RemotingCommand

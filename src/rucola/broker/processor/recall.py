@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message import StoreMessage
 from rucola.common.message_const import MSG_REGION, PGROUP, TAGS, TIMER_DEL_UNIQKEY, TIMER_DELIVER_MS, UNIQ_KEY

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
-from rucola.broker.processor.processor import group_missing, topic_missing
+from rucola.broker.processor.responses import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
 from rucola.broker.services import BrokerServices

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from functools import partial
 
 from rucola.broker.processor.dead_letter import DLQ_QUEUES, HONOURS_MAX_RECONSUME_TIMES
-from rucola.broker.processor.processor import group_missing, success
+from rucola.broker.processor.responses import group_missing, success
 from rucola.broker.registration import answer_when_told
 from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewrite
 from rucola.broker.services import BrokerServices

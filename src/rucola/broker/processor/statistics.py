@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from rucola.broker.broker_stats import Rate
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.topic_config import TopicConfig

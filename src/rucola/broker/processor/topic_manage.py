@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from rucola.broker.processor.processor import success
+from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import MIXED, change_attributes
 from rucola.broker.topic.topic_validator import system_names, validate_topic

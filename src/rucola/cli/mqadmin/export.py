@@ -13,7 +13,7 @@ from rucola.client.admin import AdminClient
 from rucola.common.key_builder import is_dlq_topic, is_retry_topic, is_system_topic
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
-from rucola.formats.fastjson import dumps_pretty
+from rucola.formats.config_json import dumps_pretty
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 

@@ -148,25 +148,25 @@ class MappedFile:
             self.allocated = target
 
     def zero(self, position: int) -> bool:
-        """Zeroes everything from ``position`` to the end that is not zero; says whether there was something.
+        """Fills the file with zeros from ``position`` to its end; returns whether anything was not zero.
 
-        Only the blocks that hold something are written, so that holes stay holes.
+        Only blocks with nonzero bytes are written, so that holes stay holes.
         """
         view, changed = self.segment.view, False
-        for start, end in self._set_ranges(position):
+        for start, end in self._nonzero_ranges(position):
             view[start:end] = bytes(end - start)
             changed = True
         return changed
 
-    def set_end(self, position: int) -> int:
-        """Position behind the last byte from ``position`` on that is not zero; ``position`` when all are."""
+    def data_end(self, position: int) -> int:
+        """Position behind the last nonzero byte at or after ``position``; ``position`` if only zeros follow."""
         end = position
-        for start, stop in self._set_ranges(position):
+        for start, stop in self._nonzero_ranges(position):
             end = start + len(bytes(self.segment.view[start:stop]).rstrip(b"\0"))
         return end
 
-    def _set_ranges(self, position: int) -> Iterator[tuple[int, int]]:
-        """Pieces of at most ``ALLOCATION_STEP`` bytes that hold something else than zeros."""
+    def _nonzero_ranges(self, position: int) -> Iterator[tuple[int, int]]:
+        """The ranges at or after ``position`` that hold nonzero bytes, each of at most ``ALLOCATION_STEP`` bytes."""
         segment = self.segment
         for first, last in segment.data_ranges(position):
             for start in range(first, last, ALLOCATION_STEP):

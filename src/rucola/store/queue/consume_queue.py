@@ -147,7 +147,7 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
-        end, newer = low, self._set_end(low)
+        end, newer = low, self._data_end(low)
         self._seen_end = newer
         while end < newer:  # very many may lead behind the log's end, in a store that is read while it is written
             middle = (end + newer) // 2
@@ -168,14 +168,14 @@ class ConsumeQueue:
         file.ensure(position - file.start, self.unit_bytes)
         return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
-    def _set_end(self, number: int) -> int:
-        """Number behind the last unit from ``number`` on that is not only zeros."""
+    def _data_end(self, number: int) -> int:
+        """Number behind the last unit at or after ``number`` with a nonzero byte; ``number`` if there is none."""
         position = number * self.unit_bytes
         for file in reversed(self.files.segments):
             if file.end <= position:
                 break
             begin = max(position - file.start, 0)
-            end = file.set_end(begin)
+            end = file.data_end(begin)
             if end > begin:
                 return -(-(file.start + end) // self.unit_bytes)
         return number

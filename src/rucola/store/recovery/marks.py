@@ -1,11 +1,11 @@
-"""What a store's directory says of how its last life went, for the next start to read.
+"""The files in a store's directory that tell the next start how the last run ended.
 
 ================== ==================================================================================
-file               says
+file               content
 ================== ==================================================================================
-abort              the store is in use; found by a start: nobody stopped it (RocketMQ's name for it)
-rucola-watermark   what is known to be on the disk (``watermark``)
-checkpoint         the same for RocketMQ, in store times (``formats.checkpoint``)
+abort              exists while the store is in use; a start that finds it follows an unclean stop
+rucola-watermark   the offsets up to which data is known to be on the disk (``watermark``)
+checkpoint         the same as store times, for RocketMQ (``formats.checkpoint``)
 ================== ==================================================================================
 """
 
@@ -18,10 +18,10 @@ from rucola.store.recovery.watermark import WatermarkFile
 
 
 class StoreMarks:
-    """See the module. One thread at a time.
+    """Reads and writes these files. One thread at a time.
 
     Attributes:
-        watermark: the file.
+        watermark: the file ``rucola-watermark``.
 
     Args:
         root: the store's directory.
@@ -37,39 +37,39 @@ class StoreMarks:
 
     @property
     def in_use(self) -> bool:
-        """Whether the store is in use, or nobody stopped it."""
+        """Whether the abort file exists: the store is in use, or was not stopped cleanly."""
         return self._files.exists(self._abort_path)
 
-    def take_up(self) -> None:
-        """Marks the store as in use, durably.
+    def create_abort_file(self) -> None:
+        """Creates the abort file, which marks the store as in use, and syncs it.
 
         Raises:
-            DiskError: it cannot be marked.
+            DiskError: the file cannot be created.
         """
         if not self.in_use:
             self._files.write_file(self._abort_path, str(process_id()).encode())
         else:
-            # A killed process may have left it in memory only.
+            # A killed process may have created it without syncing it.
             self._files.sync_directory(self._root)
 
-    def lay_down(self) -> None:
-        """Marks the store as stopped, durably.
+    def remove_abort_file(self) -> None:
+        """Removes the abort file: the store was stopped cleanly. Syncs the removal.
 
         Raises:
-            DiskError: the next start recovers it.
+            DiskError: the file may still exist; the next start then recovers the store.
         """
         self._files.remove(self._abort_path)
         self._files.sync_directory(self._root)
 
     def read_checkpoint(self) -> StoreCheckpoint:
-        """The one of the life before; all zeros without one."""
+        """The checkpoint of the last run; all zeros if there is none."""
         return StoreCheckpoint.decode(self._files.read_file(self._checkpoint_path) or b"")
 
     def write_checkpoint(self, checkpoint: StoreCheckpoint) -> None:
-        """Does nothing when it is what was written last.
+        """Writes the checkpoint, unless it equals the one written last.
 
         Raises:
-            DiskError: it may not be on the disk.
+            DiskError: the checkpoint may not be on the disk.
         """
         if checkpoint != self._written:
             self._files.write_at(self._checkpoint_path, 0, checkpoint.encode())

@@ -2,7 +2,7 @@
 
 Bytes of the log lie in files named by their physical offset, each beside a manifest (``.json``: offset, length, digest,
 reason); files that were no files of the store lie there under their names. ``gaps.json`` lists the parts of the log
-that hold no message although they once did (``mend``): queue units that point there keep their offsets, so that no
+that hold no message although they once did (``repair``): queue units that point there keep their offsets, so that no
 other message ever gets them.
 """
 

@@ -32,8 +32,8 @@ from rucola.store.log.log_reader import CHECK_ALL, CHECK_PHYSICAL_OFFSET, CHECK_
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.recovery.marks import StoreMarks
-from rucola.store.recovery.mend import LogMender
 from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.repair import LogRepair
 from rucola.store.recovery.screen import QueueScreen
 from rucola.store.recovery.watermark import Watermark
 
@@ -265,7 +265,7 @@ class Recovery:
         finally:
             segment.close()
 
-    def mend(self, error: StoreDamagedError) -> None:
+    def repair(self, error: StoreDamagedError) -> None:
         """Takes the damage that ``find_end`` was refused for out of the way; the search may be made again.
 
         Raises:
@@ -285,7 +285,7 @@ class Recovery:
         elif error.path in log.paths or (directory in log.paths and start is not None):
             offset = error.position if start is None else start + error.position
             durable_to = 0 if self._watermark is None else self._watermark.flushed_offset
-            LogMender(self._log, self._quarantine).mend(offset, durable_to, error.problem)
+            LogRepair(self._log, self._quarantine).repair(offset, durable_to, error.problem)
         else:
             raise error
 
@@ -407,7 +407,7 @@ class Recovery:
 
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
         """Keeps what is cut away in ``quarantine/``: it may hold messages whose sender was not answered."""
-        stop = file.set_end(position)
+        stop = file.data_end(position)
         content = file.segment.read(position, stop - position)
         blank = len(content) >= BLANK.size and BLANK.unpack(content)[1] == MAGIC_BLANK
         if stop == position or blank:

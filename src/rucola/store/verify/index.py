@@ -55,7 +55,7 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
         return defaults
     if newest < 1:
         return None
-    last = file.set_end(0) - 1
+    last = file.data_end(0) - 1
     for number in range(newest, IndexHeader.decode(view).index_count):
         for start in range(last, max(last - INDEX_ENTRY.size, 0), -1):
             slots, rest = divmod(start - INDEX_HEADER.size - INDEX_ENTRY.size * number, INDEX_SLOT.size)

@@ -291,11 +291,11 @@ class LogCheck:
         self.end = file.start + position
         if self._live_end >= 0:
             return
-        stop = file.set_end(position)
+        stop = file.data_end(position)
         if stop > position:
             self._judge_tail(file, position, stop)
         for later in self._segments[number + 1 :]:
-            if later.set_end(0):
+            if later.data_end(0):
                 self.sound_tail = False
                 self._found.add(FindingKind.TORN_TAIL, later.path, 0, "a segment that does not begin with a record")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rucola.errors import FormatError
 from rucola.formats.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, StoreCheckpoint
-from rucola.formats.fastjson import loads_object
+from rucola.formats.config_json import loads_object
 from rucola.formats.tables import (
     decode_consumer_offsets,
     decode_delay_offsets,

@@ -46,7 +46,7 @@ def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
 FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST, sys_flag=_ROLLBACK), 0, 0, 0, _HOST))
 
 
-def mend_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
+def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
     """Brings the directories of the log to a row of whole segments: strange files away, missing ones made, empty."""
     starts: list[int] = []
     places = queue.list_files()
@@ -75,14 +75,14 @@ def mend_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) ->
             queue.create(start)
 
 
-class LogMender:
-    """Fills the damaged parts of a log; ``mend`` may be called until recovery finds no more."""
+class LogRepair:
+    """Fills the damaged parts of a log; ``repair`` may be called until recovery finds no more."""
 
     def __init__(self, log: LogReader, quarantine: Quarantine) -> None:
         self._log = log
         self._quarantine = quarantine
 
-    def mend(self, damaged_at: int, durable_to: int, reason: str) -> None:
+    def repair(self, damaged_at: int, durable_to: int, reason: str) -> None:
         """Fills from the bad record at ``damaged_at`` up to the next sound one, over segments without any.
 
         Args:
