@@ -182,3 +182,22 @@ def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path
     files.position = -1
     assert len(store.query_by_key(T, b"key-3").views) == 1
     store.shutdown()
+
+
+def test_keys_go_on_in_a_new_file_when_slots_of_the_last_one_cannot_be_read(tmp_path: Path) -> None:
+    """A key that is put looks at its slot through the map: the process would end there."""
+    options = {"max_hash_slot_num": 40_000, "max_index_num": 1000}
+    store = opened(tmp_path, **options)
+    fill(store, 20, topics=1, queues=1)
+    store.shutdown()
+    bad = BadPage("/index/", 30 * _PAGE)
+    store = opened(tmp_path, bad, **options)
+    assert bad.asked
+    fill(store, 20, topics=1, queues=1, first=20)
+    assert store._index is not None
+    assert [file.header().index_count > 1 for file in store._index.files] == [True, True]
+    assert len(store.query_by_key(T, b"key-23").views) == 1
+    store.shutdown()
+    store = opened(tmp_path, **options)
+    assert [len(store.query_by_key(T, b"key-%d" % number).views) for number in (3, 23)] == [1, 1]
+    store.shutdown()

@@ -87,6 +87,14 @@ class IndexFile:
             end = self.entries_at + INDEX_ENTRY.size * min(max(self.header().index_count, 1), self.entry_max)
             self._file.ensure(max(end - _LOOK_BYTES, 0), min(_LOOK_BYTES, end))
 
+    def check_slots(self) -> None:
+        """Reads what putting a key looks at: all slots.
+
+        Raises:
+            DiskError: the disk cannot read some of them.
+        """
+        self._file.ensure(0, self.entries_at)
+
     def header(self) -> IndexHeader:
         """As the file has it now."""
         return IndexHeader.decode(self._file.segment.view)
@@ -182,6 +190,7 @@ class IndexService:
         self._end_offset = 0
         self._keys_done = 0
         self._written: dict[IndexFile, int] = {}
+        self._unreadable: IndexFile | None = None
 
     def load(self) -> None:
         """Takes up the files; strange names are passed over.
@@ -206,8 +215,18 @@ class IndexService:
                 )
             self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
             self.files[-1].check()
+        if self.files and self._writable:
+            self._check_slots(self.files[-1])
         # The newest by name need not know the newest record: the clock may have stepped back.
         self._find_end()
+
+    def _check_slots(self, file: IndexFile) -> None:
+        """Keys go on in this file if the disk can read its slots, else in one that follows it."""
+        try:
+            file.check_slots()
+        except DiskError as error:
+            event(_log, logging.ERROR, "index file is not continued, a new one follows it", path=file.path, error=error)
+            self._unreadable = file
 
     def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:
         """Removes the files that know records behind the end of the log, and those that may be damaged.
@@ -310,6 +329,8 @@ class IndexService:
             return
         row = self._first_row(table, rows, base_offset)
         file = self.files[-1] if self.files else self._next_file()
+        if file is self._unreadable:
+            file = self._next_file()
         config = self._config
         while True:
             # Nobody syncs it before it is published, which is after the writes that follow.
