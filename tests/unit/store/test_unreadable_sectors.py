@@ -201,3 +201,17 @@ def test_keys_go_on_in_a_new_file_when_slots_of_the_last_one_cannot_be_read(tmp_
     store = opened(tmp_path, **options)
     assert [len(store.query_by_key(T, b"key-%d" % number).views) for number in (3, 23)] == [1, 1]
     store.shutdown()
+
+
+def test_an_extension_of_a_queue_that_cannot_be_read_is_named_at_the_start(tmp_path: Path) -> None:
+    live = opened(tmp_path / "live", enable_consume_queue_ext=True)
+    fill(live, 20, topics=1, queues=1)
+    snapshot(tmp_path / "live", tmp_path / "killed")
+    live.shutdown()
+    bad = "consumequeue_ext/T0/0/"
+    with pytest.raises(StoreDamagedError) as caught:
+        opened(tmp_path / "killed", BadPage(bad, 0), enable_consume_queue_ext=True)
+    assert bad in caught.value.path
+    store = opened(tmp_path / "killed", BadPage(bad, 0), enable_consume_queue_ext=True, quarantine=True)
+    assert store.get_message(T, 0, 0, 32, 1 << 20).message_count == 20
+    store.shutdown()

@@ -23,6 +23,7 @@ from rucola.formats.consume_queue_ext import (
 )
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
+from rucola.store.log.mapped_file import MappedFile, readable
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.placement import NOWHERE, Placement
@@ -47,10 +48,18 @@ class ConsumeQueueExt:
         self._files = files
 
     def read(self, address: int) -> ExtUnit | None:
-        """The unit at ``address``, None when none can be read there."""
+        """The unit at ``address``, None when there is none.
+
+        Raises:
+            DiskError: the disk cannot read it.
+        """
         position = position_of(address)
         file = self.files.find(position)
-        return None if file is None else decode_ext_unit(file.segment.view, position - file.start)
+        return None if file is None else self._unit(file, position - file.start)
+
+    def _unit(self, file: MappedFile, at: int) -> ExtUnit | None:
+        file.ensure(at, min(self.unit_bytes_max, file.size - at))
+        return decode_ext_unit(file.segment.view, at)
 
     def append(self, unit: ExtUnit) -> int:
         """Writes a unit behind the last one; returns its address.
@@ -82,15 +91,16 @@ class ConsumeQueueExt:
         file = self.files.find(position)
         if file is not None:
             at = position - file.start
+            file.ensure(at, size)
             file.segment.rewrite(at, bytes(file.segment.view[at : at + size]))
 
     def find_end(self) -> None:
-        """Finds ``end`` by the sizes of the units in the last segment."""
+        """Finds ``end`` by the sizes of the units in the last segment; raises ``DiskError`` as ``read`` does."""
         self.end = self.files.start
         if self.files.segments:
             file = self.files.segments[-1]
             at = 0
-            while (unit := decode_ext_unit(file.segment.view, at)) is not None:
+            while (unit := self._unit(file, at)) is not None:
                 at += unit.size
             self.end = file.start + at
 
@@ -160,7 +170,8 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """See ``ConsumeQueue.open``."""
         self._ext.files.load()
         super().open()
-        self._find_ext_end()
+        with readable():
+            self._find_ext_end()
         self._opened = True
 
     def correct_min_offset(self) -> None:
