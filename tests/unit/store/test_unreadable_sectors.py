@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from tests.unit.store.stores import fill, opened, snapshot
 
-from rucola.errors import StoreDamagedError
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.runtime.files import Files, MappedSegment
+from rucola.store.queue.consume_queue_ext import ExtendedConsumeQueue
 from rucola.store.results import GetMessageStatus
 
 COUNT = 600
@@ -203,15 +204,18 @@ def test_keys_go_on_in_a_new_file_when_slots_of_the_last_one_cannot_be_read(tmp_
     store.shutdown()
 
 
-def test_an_extension_of_a_queue_that_cannot_be_read_is_named_at_the_start(tmp_path: Path) -> None:
-    live = opened(tmp_path / "live", enable_consume_queue_ext=True)
-    fill(live, 20, topics=1, queues=1)
-    snapshot(tmp_path / "live", tmp_path / "killed")
-    live.shutdown()
-    bad = "consumequeue_ext/T0/0/"
-    with pytest.raises(StoreDamagedError) as caught:
-        opened(tmp_path / "killed", BadPage(bad, 0), enable_consume_queue_ext=True)
-    assert bad in caught.value.path
-    store = opened(tmp_path / "killed", BadPage(bad, 0), enable_consume_queue_ext=True, quarantine=True)
-    assert store.get_message(T, 0, 0, 32, 1 << 20).message_count == 20
+def test_a_unit_of_an_extension_that_cannot_be_read_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    store = opened(tmp_path, enable_consume_queue_ext=True)
+    fill(store, 20, topics=1, queues=1)
+    queue = store._queues.get(T, 0)
+    assert isinstance(queue, ExtendedConsumeQueue)
+    ext, address = queue._ext, queue.unit(3)[2]
+    segment = ext.files.segments[0].segment
+    segment.__class__, segment._files = BadSegment, BadPage("consumequeue_ext/", 0)
+    with pytest.raises(DiskError, match="cannot read position 0"):
+        ext.read(address)
+    with pytest.raises(DiskError, match="cannot read position 0"):
+        ext.find_end()
+    segment._files.position = -1
+    assert ext.read(address) is not None
     store.shutdown()
