@@ -270,3 +270,20 @@ class MissingProgramError(RucolaError):
 
     def __str__(self) -> str:
         return f"{self.program} is needed, found {self.found}: {self.advice}"
+
+
+class MissingExtraError(RucolaError):
+    """Packages that this part needs are not installed.
+
+    Args:
+        user: the command or class that needs them.
+        modules: the missing modules.
+        extra: the extra of ``rucola`` that installs them.
+    """
+
+    def __init__(self, user: str, modules: tuple[str, ...], extra: str) -> None:
+        super().__init__(user, modules, extra)
+        self.user, self.modules, self.extra = user, modules, extra
+
+    def __str__(self) -> str:
+        return f"{self.user} needs {', '.join(self.modules)}: pip install 'rucola[{self.extra}]'"

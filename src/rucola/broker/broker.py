@@ -41,6 +41,7 @@ from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.extras import SERVER, require
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.machine import process_id
@@ -64,6 +65,9 @@ class Broker:
 
     Attributes:
         services: its parts.
+
+    Raises:
+        MissingExtraError: the extra ``server`` is not installed.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Broker:
         files: Files | None = None,
         clock: Clock | None = None,
     ) -> None:
+        require(SERVER, "a broker")
         self.config = config
         files, clock = files or Files(), clock or SystemClock()
         self._dispatching = Dispatching(store_config.sync_flush)

@@ -16,6 +16,7 @@ from typing import NoReturn
 from rucola.cli.closed_output import drop_output
 from rucola.cli.exit_codes import ExitCode, exit_code
 from rucola.errors import RucolaError
+from rucola.runtime import extras
 from rucola.runtime.logs import LOG_FORMATS, LOG_LEVELS
 
 BROKERS_MAX = 64
@@ -71,6 +72,7 @@ def _check_text(arguments: list[str]) -> None:
 
 
 def _use_tool(name: str, *arguments: str) -> int:
+    extras.require(extras.CLI, f"rucola {name}")
     import typer
 
     run_tool: Callable[[list[str]], int]
@@ -109,13 +111,15 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from rucola.cli import start
-
     if options.command == "completion":
+        extras.require(extras.CLI, "rucola completion")
         from rucola.cli.completion import script
 
         print(script(options.shell), end="")  # noqa: T201 - this is the output
         return ExitCode.CLEAN
+    extras.require(extras.SERVER, f"rucola {options.command}")
+    from rucola.cli import start
+
     if options.command == "up":
         return start.up(options)
     if options.command == "namesrv":

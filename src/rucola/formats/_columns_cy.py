@@ -9,7 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memchr, memcmp, memcpy

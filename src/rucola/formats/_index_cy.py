@@ -7,7 +7,10 @@ first; counts and slots read from the file are held against the geometry before 
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 from rucola.formats._message_cy import hash_utf8
 

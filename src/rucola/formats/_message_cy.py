@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memchr, memcmp, memcpy

@@ -8,7 +8,10 @@ off: spans are held against the buffer before they are read, lengths inside a ba
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 if cython.compiled:
     from cython.cimports.libc.string import memchr

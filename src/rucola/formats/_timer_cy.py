@@ -7,7 +7,10 @@ positive numbers.
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 TIMER_UNIT_BYTES = cython.declare(cython.int, 52)
 TIMER_SLOT_BYTES = cython.declare(cython.int, 32)

@@ -8,7 +8,10 @@ Columns are restated as C constants.
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 _WIDTH = cython.declare(cython.int, 40)
 _OPAQUE = cython.declare(cython.int, 2)

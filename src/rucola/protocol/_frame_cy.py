@@ -11,7 +11,10 @@ The kernel works on raw pointers without bounds checks. Every function takes the
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 _WIDTH = cython.declare(cython.int, 40)
 _KIND = cython.declare(cython.int, 0)

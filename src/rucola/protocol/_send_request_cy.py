@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize

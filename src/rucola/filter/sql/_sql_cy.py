@@ -9,7 +9,10 @@ message's bytes, or, from ``POOL`` on, in the pool of literals. Doubles live in 
 
 from __future__ import annotations
 
-import cython
+try:
+    import cython
+except ModuleNotFoundError:  # interpreted, and Cython is not installed
+    from rucola.common import cython_fallback as cython
 
 from rucola.filter.sql.numbers import parse_double, parse_integer
 

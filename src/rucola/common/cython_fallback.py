@@ -1,0 +1,60 @@
+"""The names of the module ``cython`` that an interpreted kernel uses, for installations without Cython.
+
+A compiled kernel needs neither module: the compiler resolves these names. In an interpreted kernel a type only converts
+values, an array is a list, and a decorator returns its function unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+compiled = False
+
+
+class CType:
+    """A C type. A call converts a value; ``cython.int[256]`` is the type of an array with 256 elements."""
+
+    def __init__(self, convert: Callable[[Any], Any], size: int = 0) -> None:
+        self.convert = convert
+        self.size = size
+
+    def __getitem__(self, size: int) -> CType:
+        return CType(self.convert, size)
+
+    def __call__(self, value: Any) -> Any:
+        return self.convert(value)
+
+
+def declare(kind: CType, value: Any = None) -> Any:
+    """``value``, or an array of zeros for an array type."""
+    return [kind(0)] * kind.size if kind.size else value
+
+
+def cast(kind: CType, value: Any) -> Any:
+    """``value`` converted to ``kind``."""
+    return kind(value)
+
+
+def cfunc(function: F) -> F:
+    """``function`` itself."""
+    return function
+
+
+def exceptval(*_values: object, **_options: object) -> Callable[[F], F]:
+    """A decorator that changes nothing."""
+    return cfunc
+
+
+inline = nogil = cfunc
+Py_ssize_t = uint = longlong = ulonglong = uchar = CType(int)
+bint = CType(bool)
+double = CType(float)
+
+
+def __getattr__(name: str) -> CType:
+    if name == "int":  # defined here it would hide Python's own
+        return uint
+    raise AttributeError(f"module 'rucola.common.cython_fallback' has no attribute {name!r}")
