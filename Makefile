@@ -8,7 +8,7 @@
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
-# make docs    rewrites what is generated: the import graph, the sync face, the access table
+# make docs    rewrites what is generated: import graph, sync face, access table, tables of options, formats, metrics, events
 
 PYTHON ?= python3
 VENV := .venv
@@ -66,7 +66,9 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/import_graph.py --check
 	$(BIN)/python tools/async_to_sync.py --check
 	$(BIN)/python tools/acl_table.py --check
+	$(BIN)/python tools/generated_docs.py --check
 	$(BIN)/python tools/check_citations.py --check
+	$(BIN)/python tools/check_docs.py --check
 
 check: lint test
 
@@ -120,6 +122,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python tools/import_graph.py
 	@$(BIN)/python tools/async_to_sync.py
 	@$(BIN)/python tools/acl_table.py
+	@$(BIN)/python tools/generated_docs.py
 
 clean:
 	rm -rf $(VENV) build .demo .bench .lab .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info

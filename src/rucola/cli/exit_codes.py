@@ -19,12 +19,19 @@ class ExitCode(IntEnum):
     """What a command tells the shell."""
 
     CLEAN = 0
+    """The command did its work, or a signal stopped the server."""
     FAILED = 1
+    """The command failed; standard error says why."""
     USAGE = 2
+    """The command line or the configuration is wrong. The message names key, value and what is allowed."""
     PORT_IN_USE = 3
+    """Another process listens on the port."""
     STORE_LOCKED = 4
+    """Another process uses the store directory."""
     STORE_DAMAGED = 5
+    """The store is damaged. The message names the file and the position."""
     DISK = 6
+    """The disk is full or fails."""
 
 
 _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (

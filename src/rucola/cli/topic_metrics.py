@@ -29,7 +29,7 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
     listed = nlargest(topics_max, counts.items(), key=lambda entry: entry[1])
     family = CounterMetricFamily(
         "rocketmq_messages_in",
-        "Messages stored since the start.",
+        "Messages stored since the start, by topic.",
         labels=(*_NODE, "topic", "is_system"),
     )
     node = _node(broker)
@@ -38,7 +38,7 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
         family.add_metric((*node, topic, _bool(is_system_topic(topic))), count)
     yield family
     yield GaugeMetricFamily(
-        "rucola_topics_not_listed", "Topics with messages that are not listed here.", len(counts) - len(listed)
+        "rucola_topics_not_listed", "Topics with messages that /metrics leaves out.", len(counts) - len(listed)
     )
 
 
@@ -47,13 +47,13 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
     node, services = _node(broker), broker.services
     connections = GaugeMetricFamily(
         "rocketmq_consumer_connections",
-        "Connected consumers.",
+        "Connected consumers, by group.",
         labels=(*_NODE, "consumer_group", "consume_mode"),
     )
     labels = (*_NODE, "consumer_group", "topic", "is_retry")
-    lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages not consumed yet.", labels=labels)
+    lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages that the group has not consumed yet.", labels=labels)
     inflight = GaugeMetricFamily(
-        "rocketmq_consumer_inflight_messages", "Messages handed out and not consumed yet.", labels=labels
+        "rocketmq_consumer_inflight_messages", "Messages delivered to the group and not consumed yet.", labels=labels
     )
     groups = services.consumers.groups()
     left_out = pairs = 0
@@ -71,10 +71,10 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
             inflight.add_metric((*node, group.group, topic, retry), handed_out)
     yield from (connections, lag, inflight)
     yield GaugeMetricFamily(
-        "rucola_subscriptions_not_listed", "Subscriptions of listed groups that are not listed here.", left_out
+        "rucola_subscriptions_not_listed", "Subscriptions of listed groups that /metrics leaves out.", left_out
     )
     yield GaugeMetricFamily(
-        "rucola_groups_not_listed", "Connected groups that are not listed here.", max(len(groups) - pairs_max, 0)
+        "rucola_groups_not_listed", "Connected groups that /metrics leaves out.", max(len(groups) - pairs_max, 0)
     )
 
 
@@ -85,10 +85,10 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
         ("rocketmq_broker_permission", "4 readable, 2 writable, 6 both.", broker.config.broker_permission),
         ("rocketmq_topic_number", "Topics.", len(broker.topics.table)),
         ("rocketmq_consumer_group_number", "Configured consumer groups.", len(broker.groups.table)),
-        ("rocketmq_half_messages", "Half messages without an outcome.", len(broker.services.halves.pending)),
+        ("rocketmq_half_messages", "Transactional messages without a commit or rollback yet.", len(broker.services.halves.pending)),
         ("rocketmq_storage_size", "Bytes of the commit log.", store.max_offset - store.min_offset),
-        ("rocketmq_storage_flush_behind_bytes", "Stored, not synced.", max(store.max_offset - store.flushed_offset, 0)),
-        ("rocketmq_storage_dispatch_behind_bytes", "Stored, not visible to consumers.", store.dispatch_behind_bytes),
+        ("rocketmq_storage_flush_behind_bytes", "Bytes of the commit log that are not on the disk yet.", max(store.max_offset - store.flushed_offset, 0)),
+        ("rocketmq_storage_dispatch_behind_bytes", "Bytes of the commit log that consumers cannot see yet.", store.dispatch_behind_bytes),
     ):
         family = GaugeMetricFamily(name, text, labels=_NODE)
         family.add_metric(node, value)

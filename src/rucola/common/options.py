@@ -244,7 +244,8 @@ def options_table(config_class: type) -> str:
     """The documentation of a class's options as a Markdown table."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for entry in options_of(config_class):
-        lines.append(f"| `{entry.key}` | `{entry.show(entry.default)}` | {entry.allowed()} | {entry.text} |")
+        default = entry.show(entry.default)
+        lines.append(f"| `{entry.key}` | {f'`{default}`' if default else 'empty'} | {entry.allowed()} | {entry.text} |")
     return "\n".join(lines) + "\n"
 
 

@@ -27,14 +27,14 @@ BATCH_UNIT_BYTES: Final = 46
 BATCH_UNIT: Final = Layout(
     "batch consume queue unit",
     BATCH_UNIT_BYTES,
-    Field("physical_offset", "q"),
-    Field("size", "i"),
-    Field("tags_code", "q"),
-    Field("store_timestamp_ms", "q"),
-    Field("base_offset", "q"),
-    Field("batch_size", "h"),
-    Field("compacted_offset", "i"),
-    Field("reserved", "i"),
+    Field("physical_offset", "q", "Offset of the record in the commit log."),
+    Field("size", "i", "Bytes of the record."),
+    Field("tags_code", "q", "Hash of the tags, 0 without tags."),
+    Field("store_timestamp_ms", "q", "Store time of the record, ms since 1970."),
+    Field("base_offset", "q", "Queue offset of the first message in the record."),
+    Field("batch_size", "h", "Messages in the record."),
+    Field("compacted_offset", "i", "Always -1."),
+    Field("reserved", "i", "Always 0."),
 )
 BATCH_SIZE_MAX: Final = 32767
 """Most messages of one record: the field has 16 bits with a sign."""

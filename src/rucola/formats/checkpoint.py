@@ -14,11 +14,11 @@ CHECKPOINT_BYTES: Final = 4096
 CHECKPOINT: Final = Layout(
     "checkpoint",
     40,
-    Field("physic_msg_timestamp_ms", "q"),
-    Field("logics_msg_timestamp_ms", "q"),
-    Field("index_msg_timestamp_ms", "q"),
-    Field("master_flushed_offset", "q"),
-    Field("confirm_physical_offset", "q"),
+    Field("physic_msg_timestamp_ms", "q", "Store time up to which the commit log is on the disk."),
+    Field("logics_msg_timestamp_ms", "q", "Store time of the last unit written to any consume queue."),
+    Field("index_msg_timestamp_ms", "q", "End time of the last full index file on the disk."),
+    Field("master_flushed_offset", "q", "On a slave: how far the master had flushed."),
+    Field("confirm_physical_offset", "q", "Confirmed end of the log."),
 )
 _RECOVERY_MARGIN_MS: Final = 3000
 

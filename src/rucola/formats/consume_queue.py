@@ -37,9 +37,9 @@ UNIT_BYTES: Final = 20
 UNIT: Final = Layout(
     "consume queue unit",
     UNIT_BYTES,
-    Field("physical_offset", "q"),
-    Field("size", "i"),
-    Field("tags_code", "q"),
+    Field("physical_offset", "q", "Offset of the record in the commit log."),
+    Field("size", "i", "Bytes of the record."),
+    Field("tags_code", "q", "Hash of the tags, 0 without tags. On the schedule topic: the due time in ms."),
 )
 PRE_FILL_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 

@@ -23,10 +23,10 @@ from rucola.formats.layout import Field, Layout
 EXT_UNIT: Final = Layout(
     "consume queue extension unit",
     20,
-    Field("size", "h"),
-    Field("tags_code", "q"),
-    Field("store_timestamp_ms", "q"),
-    Field("bit_map_length", "h"),
+    Field("size", "h", "Bytes of this unit; -1 ends the segment."),
+    Field("tags_code", "q", "Hash of the tags, 0 without tags."),
+    Field("store_timestamp_ms", "q", "Store time of the record, ms since 1970."),
+    Field("bit_map_length", "h", "Bytes of the bloom filter bits that follow, 0 without."),
 )
 EXT_UNIT_BYTES_MAX: Final = 32767
 END_MARK: Final = b"\xff\xff"

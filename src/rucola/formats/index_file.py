@@ -44,21 +44,25 @@ __all__ = [
 INDEX_HEADER: Final = Layout(
     "index file header",
     40,
-    Field("begin_timestamp_ms", "q"),
-    Field("end_timestamp_ms", "q"),
-    Field("begin_physical_offset", "q"),
-    Field("end_physical_offset", "q"),
-    Field("hash_slot_count", "i"),
-    Field("index_count", "i"),
+    Field("begin_timestamp_ms", "q", "Store time of the first record in the file, ms since 1970."),
+    Field("end_timestamp_ms", "q", "Store time of the last record in the file."),
+    Field("begin_physical_offset", "q", "Offset of the first record."),
+    Field("end_physical_offset", "q", "Offset of the last record."),
+    Field("hash_slot_count", "i", "Slots that hold an entry."),
+    Field("index_count", "i", "Number of the next entry; 1 in an empty file."),
 )
-INDEX_SLOT: Final = Layout("index file slot", 4, Field("entry", "i"))
+INDEX_SLOT: Final = Layout(
+    "index file slot", 4, Field("entry", "i", "Newest entry with this hash modulo the number of slots; 0 = none.")
+)
 INDEX_ENTRY: Final = Layout(
     "index file entry",
     20,
-    Field("key_hash", "i"),
-    Field("physical_offset", "q"),
-    Field("seconds", "i"),  # from begin_timestamp_ms to the record's store time
-    Field("previous", "i"),  # entry of the same slot, 0 for none
+    Field("key_hash", "i", "Hash of `topic#key`."),
+    Field("physical_offset", "q", "Offset of the record in the commit log."),
+    Field(
+        "seconds", "i", "Seconds from `begin_timestamp_ms` to the store time of the record."
+    ),  # from begin_timestamp_ms to the record's store time
+    Field("previous", "i", "Previous entry of the same slot; 0 = none."),  # entry of the same slot, 0 for none
 )
 
 

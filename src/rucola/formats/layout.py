@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """One field: its name, and its type as a ``struct`` code (``b``, ``h``, ``i``, ``q``)."""
+    """One field: its name, its type as a ``struct`` code (``b``, ``h``, ``i``, ``q``), and what it means.
+
+    ``docs/formats`` is generated from these.
+    """
 
     name: str
     code: str
+    meaning: str
 
 
 class Layout:

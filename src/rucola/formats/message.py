@@ -73,32 +73,37 @@ MAGIC_BLANK: Final = -875286124
 RECORD_HEAD: Final = Layout(
     "commit log record, head",
     48,
-    Field("total_size", "i"),
-    Field("magic", "i"),
-    Field("body_crc", "i"),
-    Field("queue_id", "i"),
-    Field("flag", "i"),
-    Field("queue_offset", "q"),
-    Field("physical_offset", "q"),
-    Field("sys_flag", "i"),
-    Field("born_timestamp_ms", "q"),
+    Field("total_size", "i", "Bytes of the whole record."),
+    Field("magic", "i", "Version of the record: `MAGIC_V1` or `MAGIC_V2`."),
+    Field("body_crc", "i", "CRC-32 of the body, without its top bit."),
+    Field("queue_id", "i", "Queue of the topic."),
+    Field("flag", "i", "Flag that the producer set."),
+    Field("queue_offset", "q", "Place of the message in its queue."),
+    Field("physical_offset", "q", "Offset of this record in the commit log."),
+    Field("sys_flag", "i", "Bits: compressed body, transaction state, IPv6 hosts."),
+    Field("born_timestamp_ms", "q", "Time at the producer, ms since 1970."),
 )
 RECORD_MIDDLE: Final = Layout(
     "commit log record, behind the hosts",
     16,
-    Field("reconsume_times", "i"),
-    Field("prepared_transaction_offset", "q"),
-    Field("body_length", "i"),
+    Field("reconsume_times", "i", "How often a consumer returned the message."),
+    Field("prepared_transaction_offset", "q", "Physical offset of the half message that this record ends; else 0."),
+    Field("body_length", "i", "Bytes of the body."),
 )
-BLANK: Final = Layout("end-of-file record", 8, Field("space_left", "i"), Field("magic", "i"))
+BLANK: Final = Layout(
+    "end-of-file record",
+    8,
+    Field("space_left", "i", "Bytes from here to the end of the segment."),
+    Field("magic", "i", "`MAGIC_BLANK`."),
+)
 BATCH_MEMBER_HEAD: Final = Layout(
     "member of a batch on the wire, before its body",
     20,
-    Field("total_size", "i"),
-    Field("magic", "i"),  # 0
-    Field("body_crc", "i"),  # 0
-    Field("flag", "i"),
-    Field("body_length", "i"),
+    Field("total_size", "i", "Bytes of the member."),
+    Field("magic", "i", "0."),  # 0
+    Field("body_crc", "i", "0."),  # 0
+    Field("flag", "i", "Flag that the producer set."),
+    Field("body_length", "i", "Bytes of the body."),
 )
 
 CHECK_BODY_CRC: Final = 1

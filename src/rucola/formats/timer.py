@@ -29,19 +29,23 @@ __all__ = ["chain_units", "is_beyond", "scan_units"]
 TIMER_UNIT: Final = Layout(
     "timer log unit",
     52,
-    Field("size", "i"),
-    Field("previous_position", "q"),
-    Field("magic", "i"),
-    Field("write_time_ms", "q"),
-    Field("delay_ms", "i"),
-    Field("physical_offset", "q"),
-    Field("record_size", "i"),
-    Field("real_topic_hash", "i"),
-    Field("reserved", "q"),
+    Field("size", "i", "Bytes of the unit, 52."),
+    Field("previous_position", "q", "Position of the previous unit of the same due time; -1 = none."),
+    Field("magic", "i", "Bits: 1 = plain, 2 = rolled, 4 = recall of another message."),
+    Field("write_time_ms", "q", "Time from which the delay counts, ms since 1970."),
+    Field("delay_ms", "i", "Delay after `write_time_ms`."),
+    Field("physical_offset", "q", "Offset of the waiting record in the commit log."),
+    Field("record_size", "i", "Bytes of that record."),
+    Field("real_topic_hash", "i", "Hash of the topic to which the message goes."),
+    Field("reserved", "q", "Always 0."),
 )
 TIMER_UNIT_BYTES: Final = TIMER_UNIT.size
 TIMER_BLANK: Final = Layout(
-    "timer log blank", 16, Field("space_left", "i"), Field("reserved", "q"), Field("magic", "i")
+    "timer log blank",
+    16,
+    Field("space_left", "i", "Bytes from here to the end of the segment."),
+    Field("reserved", "q", "Always 0."),
+    Field("magic", "i", "`TIMER_BLANK_MAGIC`."),
 )
 TIMER_BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 MAGIC_PLAIN: Final = 1
@@ -60,11 +64,11 @@ UNIT_COLUMNS: Final = 4
 TIMER_SLOT: Final = Layout(
     "timer wheel slot",
     32,
-    Field("step", "q"),
-    Field("first_position", "q"),
-    Field("last_position", "q"),
-    Field("count", "i"),
-    Field("magic", "i"),
+    Field("step", "q", "Due time, divided by `timerPrecisionMs`."),
+    Field("first_position", "q", "Position of the oldest unit in the timer log."),
+    Field("last_position", "q", "Position of the newest unit."),
+    Field("count", "i", "Units of this due time, less recalls."),
+    Field("magic", "i", "As in a unit."),
 )
 WHEEL_SLOTS: Final = 2 * 7 * 86_400
 
@@ -72,13 +76,13 @@ TIMER_CHECKPOINT_BYTES: Final = 4096
 TIMER_CHECKPOINT: Final = Layout(
     "timer checkpoint",
     56,
-    Field("last_read_time_ms", "q"),
-    Field("last_timer_log_flush_position", "q"),
-    Field("last_timer_queue_offset", "q"),
-    Field("master_timer_queue_offset", "q"),
-    Field("state_version", "q"),
-    Field("timestamp_ms", "q"),
-    Field("counter", "q"),
+    Field("last_read_time_ms", "q", "All earlier time steps were delivered."),
+    Field("last_timer_log_flush_position", "q", "The timer log is on the disk up to here."),
+    Field("last_timer_queue_offset", "q", "Messages of the timer topic before this queue offset are in the timer log."),
+    Field("master_timer_queue_offset", "q", "The same on the master; a master writes its own."),
+    Field("state_version", "q", "State version of the data version."),
+    Field("timestamp_ms", "q", "Time of the data version."),
+    Field("counter", "q", "Counter of the data version."),
 )
 
 

@@ -238,13 +238,13 @@ class TestIdsAndNames:
 
 class TestLayout:
     def test_fields(self) -> None:
-        layout = Layout("test", 14, Field("a", "i"), Field("b", "q"), Field("c", "h"))
+        layout = Layout("test", 14, Field("a", "i", ""), Field("b", "q", ""), Field("c", "h", ""))
         assert [layout.position(name) for name in "abc"] == [0, 4, 12]
         assert layout.unpack(b"?" + layout.pack(-1, 2**40, 7), 1) == (-1, 2**40, 7)
 
     def test_a_wrong_size_is_found_at_once(self) -> None:
         with pytest.raises(AssertionError, match="8 bytes, 9"):
-            Layout("test", 9, Field("a", "q"))
+            Layout("test", 9, Field("a", "q", ""))
 
 
 class TestCheckpoint:

@@ -3,20 +3,8 @@
 The reference does not know the file and leaves it alone. It makes recovery start from offsets instead of comparing
 times, and divides the log: a bad record below ``flushed_offset`` is damage, one above it is the torn tail of a crash.
 
-Two slots of 512 bytes take turns, so that one of them is whole at any moment. A slot, big-endian:
-
-========  ====  ===============================================================================
-position  type  field
-========  ====  ===============================================================================
-0         8 B   ``RUCOLAW1``
-8         i64   sequence: the slot with the higher one counts
-16        i64   flushed_offset: the log is on the disk up to here; the end of a record
-24        i64   queues_offset: consume queues and index are on the disk for all records below
-32        i64   end_offset: end of the log at a clean stop, -1 while the store is in use
-40        i32   later_files: files of all queues at a clean stop, without the first of each
-44        i32   queue_count: queues with a file at a clean stop
-48        i32   CRC-32 of the bytes before, as a signed integer
-========  ====  ===============================================================================
+Two slots of 512 bytes take turns, so that one of them is whole at any moment. A slot begins with ``WATERMARK_SLOT``;
+the CRC-32 of those 48 bytes follows.
 """
 
 from __future__ import annotations
@@ -26,15 +14,28 @@ from dataclasses import dataclass
 from struct import Struct
 
 from rucola.formats.checksum import crc32
+from rucola.formats.layout import Field, Layout
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
-_BODY = Struct(">8sqqqqii")
 _CRC = Struct(">I")
 _MAGIC = b"RUCOLAW1"
 _SLOT_BYTES = 512
 FILE_NAME = "rucola-watermark"
+
+WATERMARK_SLOT = Layout(
+    "watermark slot",
+    48,
+    Field("magic", "8s", "`RUCOLAW1`."),
+    Field("sequence", "q", "The slot with the higher number counts."),
+    Field("flushed_offset", "q", "The commit log is on the disk up to this offset, the end of a record."),
+    Field("queues_offset", "q", "Consume queues and index are on the disk for all records below this offset."),
+    Field("end_offset", "q", "End of the log at a clean stop; -1 while the store is in use."),
+    Field("later_files", "i", "Files of all queues at a clean stop, without the first file of each queue."),
+    Field("queue_count", "i", "Queues that had a file at a clean stop."),
+)
+_BODY = WATERMARK_SLOT.struct
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""Checks the pages for readers: ``python tools/check_docs.py --check``.
+
+A page stays within its budget of words, and every page has one. Prose lines have at most 120 characters. The first
+entry of the changelog has at most 20 lines. Tables, code and generated text are neither counted nor measured; links
+and citations are the business of ``check_citations``, options without a page that of ``generated_docs``. Whatever is
+wrong is named with file and line, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUDGETS = {
+    "README.md": 700,
+    "docs/ARCHITECTURE.md": 1500,
+    "docs/client.md": 1100,
+    "docs/configuration.md": 400,
+    "docs/contributing.md": 1500,
+    "docs/decisions/*.md": 450,
+    "docs/figures.md": 200,
+    "docs/formats/*.md": 400,
+    "docs/lab/questions.md": 400,
+    "docs/log-events.md": 250,
+    "docs/metrics.md": 300,
+    "docs/modules.md": 3000,
+    "docs/operations.md": 1000,
+    "docs/performance.md": 1500,
+    "docs/recovery.md": 1300,
+    "docs/reference/known_defects.md": 1100,
+    "docs/reference/protocol.md": 20_500,
+    "docs/reference/reliability.md": 2000,
+    "docs/reference/store.md": 16_800,
+    "docs/security.md": 3000,
+    "docs/spark.md": 1600,
+    "docs/start.md": 600,
+    "docs/store-doctor.md": 900,
+    "docs/testing.md": 450,
+}
+"""Words of each page."""
+GENERATED = {"docs/lab/README.md"}
+"""Pages that are written by a program as a whole."""
+LINE_MAX = 120
+CHANGES_MAX = 20
+_FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(
+    r"^<!-- (?:generated|import graph|access table|options|figures|soak|claims).*?^<!-- .*?end.*? -->$",
+    re.DOTALL | re.MULTILINE,
+)
+
+Problem = tuple[str, int, str]
+"""Page, line, what is wrong."""
+
+
+def prose(text: str) -> str:
+    """``text`` without code and generated parts; their lines stay, empty, so that lines keep their numbers."""
+    for pattern in (_FENCE, _BLOCK):
+        text = pattern.sub(lambda found: "\n" * found.group().count("\n"), text)
+    return text
+
+
+def problems(root: Path) -> Iterator[Problem]:
+    """What is wrong with the pages of a repository."""
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        page = path.relative_to(root).as_posix()
+        if page in GENERATED or not path.exists():
+            continue
+        text = prose(path.read_text(encoding="utf-8"))
+        budget = next((words for pattern, words in BUDGETS.items() if path.match(pattern)), None)
+        if budget is None:
+            yield page, 1, "has no budget of words in tools/check_docs.py"
+        elif (words := len(text.split())) > budget:
+            yield page, 1, f"has {words} words, {budget} are allowed"
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > LINE_MAX and not line.lstrip().startswith("|") and " " in line.strip():
+                yield page, number, f"has {len(line)} characters, {LINE_MAX} are allowed"
+    changes = root / "CHANGELOG.md"
+    if changes.exists():
+        entry = re.split(r"^## ", changes.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
+        if (lines := len(entry.strip().splitlines()) - 1) > CHANGES_MAX:
+            yield "CHANGELOG.md", 1, f"its first entry has {lines} lines, {CHANGES_MAX} are allowed"
+
+
+def main(arguments: list[str]) -> int:
+    """Name everything that is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="as the other tools have it; nothing is ever written")
+    parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")
+    found = list(problems(parser.parse_args(arguments).root.resolve()))
+    for page, line, what in found:
+        print(f"{page}:{line}: {what}", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,247 @@
+"""Writes the tables of the documentation that follow from the code: ``python tools/generated_docs.py [--check]``.
+
+A page below ``docs/`` holds a table between two marks; the first one says what belongs there::
+
+    <!-- generated: options rucola.store.config:MessageStoreConfig -->
+    <!-- end of generated -->
+
+``KINDS`` has the words that may follow ``generated:``. With ``--check`` nothing is written, and the exit status is 1
+when a table is not the code's, or when a declaration of the code is on no page: an option class, a file layout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from struct import calcsize
+from typing import Any, TypeGuard
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "rucola"
+BLOCK = re.compile(r"(<!-- generated: (\S+) ?(.*?) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+_TYPES = {"b": "int8", "h": "int16", "i": "int32", "q": "int64"}
+_CLIENTS = ("client", "sync")
+
+sys.path.insert(0, str(ROOT / "src"))
+
+
+def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [titles, tuple("---" for _ in titles), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def named(name: str) -> Any:
+    """What ``module:attribute`` is."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def options(name: str) -> str:
+    """Options of a configuration file."""
+    from rucola.common.options import options_table
+
+    return options_table(named(name))
+
+
+def arguments(name: str) -> str:
+    """Options of a Python class: how the argument is called, without those of the base class."""
+    from rucola.common.options import options_of
+
+    kind = named(name)
+    inherited = {(entry.key, entry.default) for base in kind.__mro__[1:-1] for entry in options_of(base)}
+    rows = [
+        (f"`{entry.name}`", f"`{entry.key}`", shown(entry.show(entry.default)), entry.allowed(), entry.text)
+        for entry in options_of(kind)
+        if (entry.key, entry.default) not in inherited
+    ]
+    return table(("argument", "RocketMQ's key", "default", "allowed", "meaning"), rows)
+
+
+def shown(text: str) -> str:
+    """A default value."""
+    return f"`{text}`" if text else "empty"
+
+
+def idle_keys(_: str) -> str:
+    """Keys of RocketMQ's ``broker.conf`` that have no effect, by reason."""
+    from rucola.broker.config import BrokerConfig
+    from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
+    from rucola.common.options import unknown_keys
+    from rucola.store.config import MessageStoreConfig
+
+    keys = unknown_keys(REFERENCE_KEYS - FORMER_KEYS.keys(), BrokerConfig, MessageStoreConfig)
+    reasons: dict[str, list[str]] = {}
+    for key in keys:
+        reasons.setdefault(without_effect([key]).rpartition(" (")[0], []).append(f"`{key}`")
+    return table(("what it means here", "keys"), [(reason, " ".join(found)) for reason, found in reasons.items()])
+
+
+def layout(name: str) -> str:
+    """The fields of a ``Layout``."""
+    declared = named(name)
+    rows = [
+        (str(declared.position(field.name)), str(calcsize(f">{field.code}")), _type(field.code), f"`{field.name}`")
+        + (field.meaning,)
+        for field in declared.fields
+    ]
+    head = f"**{declared.what[0].upper()}{declared.what[1:]}**, {declared.size} bytes (`{name.partition(':')[2]}`)\n\n"
+    return head + table(("position", "bytes", "type", "field", "meaning"), rows)
+
+
+def _type(code: str) -> str:
+    return _TYPES.get(code, "bytes")
+
+
+def exit_codes(_: str) -> str:
+    """Exit codes of the commands that serve, and whether systemd starts the broker again."""
+    from rucola.cli.exit_codes import ExitCode
+
+    unit = (ROOT / "packaging" / "systemd" / "rucola-broker.service").read_text()
+    final = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)[0].split()
+    texts = attribute_texts(ExitCode)
+    rows = [
+        (str(int(code)), texts[code.name], "no" if code == ExitCode.CLEAN or str(int(code)) in final else "yes")
+        for code in ExitCode
+    ]
+    return table(("exit code", "meaning", "systemd restarts"), rows)
+
+
+def attribute_texts(kind: type) -> dict[str, str]:
+    """The docstrings below the members of a class."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    texts, name = {}, ""
+    for node in body.body if isinstance(body, ast.ClassDef) else []:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+        elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            texts[name] = str(node.value.value)
+    return texts
+
+
+def metrics(_: str) -> str:
+    """All figures at ``/metrics``, found where they are made: a name, then its text."""
+    rows = []
+    for module in ("metrics", "topic_metrics"):
+        tree = ast.parse((SOURCE / "cli" / f"{module}.py").read_text())
+        for node in ast.walk(tree):
+            parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
+            texts = [part.value for part in parts[:2] if isinstance(part, ast.Constant)]
+            if len(texts) == 2 and re.fullmatch("(rucola|rocketmq)_[a-z_]+", str(texts[0])):
+                counter = isinstance(node, ast.Call) and "Counter" in ast.unparse(node.func)
+                rows.append((f"`{texts[0]}{'_total' * counter}`", "counter" if counter else "gauge", str(texts[1])))
+    return table(("metric", "kind", "meaning"), sorted(rows))
+
+
+def events(part: str) -> str:
+    """Log events of ``servers`` or ``clients``, by level."""
+    found: dict[tuple[int, str, str], set[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        package = path.relative_to(SOURCE).parts[0]
+        if package in ("testing", "lab", "spark") or (package in _CLIENTS) != (part == "clients"):
+            continue
+        for level, text, fields in _events_of(ast.parse(path.read_text())):
+            place = path.relative_to(SOURCE)
+            key = (_LEVELS.index(level), text, f"[`{place}`](../src/rucola/{place})")
+            found.setdefault(key, set()).update(fields)
+    rows = [
+        (_LEVELS[level].lower(), text, ", ".join(f"`{field}`" for field in sorted(fields)), place)
+        for (level, text, place), fields in sorted(found.items())
+    ]
+    return table(("level", "event", "fields", "source"), rows)
+
+
+_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "varies")
+
+
+def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "event":
+            level = node.args[1].attr if isinstance(node.args[1], ast.Attribute) else "varies"
+            fields = [keyword.arg for keyword in node.keywords if keyword.arg]
+            for constant in ast.walk(node.args[2]):
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                    yield level, constant.value, fields
+
+
+def command(name: str) -> str:
+    """Options of ``rucola up`` and the other commands that serve."""
+    from rucola.cli.main import command_line
+
+    subparsers = next(action for action in command_line()._actions if isinstance(action.choices, dict))
+    choices: Any = subparsers.choices
+    rows = [
+        (f"`{', '.join(action.option_strings)}{f' {action.metavar}' if action.metavar else ''}`", str(action.help))
+        for action in choices[name]._actions
+        if action.option_strings and action.help != argparse.SUPPRESS
+    ]
+    return table(("option", "meaning"), rows)
+
+
+KINDS: dict[str, Callable[[str], str]] = {
+    "arguments": arguments,
+    "command": command,
+    "events": events,
+    "exit-codes": exit_codes,
+    "idle-keys": idle_keys,
+    "layout": layout,
+    "metrics": metrics,
+    "options": options,
+}
+
+
+def rendered(text: str) -> str:
+    """A page with all of its tables written anew."""
+    return BLOCK.sub(lambda block: f"{block[1]}\n{KINDS[block[2]](block[3])}\n{block[4]}", text)
+
+
+def undocumented(pages: str) -> Iterator[str]:
+    """Option classes and layouts of the code that no page shows."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        for kind, name in _declared(ast.parse(path.read_text())):
+            if not re.search(rf"generated: \w+ {re.escape(module)}:{name} -->", pages):
+                yield f"{kind} {module}:{name}"
+
+
+def _declared(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and any(_is_call(line, "option") for line in node.body):
+            yield "options", node.name
+        elif _is_call(node, "Layout"):
+            yield "layout", ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+
+
+def _is_call(node: ast.stmt, name: str) -> TypeGuard[ast.Assign | ast.AnnAssign]:
+    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == name
+
+
+def main(arguments: list[str]) -> int:
+    """Write the tables, or with ``--check`` say which are not current and what has none."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, fail when a table is not current")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the pages")
+    given = parser.parse_args(arguments)
+    problems, texts = [], []
+    for page in sorted(given.docs.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        texts.append(text)
+        if (current := rendered(text)) != text:
+            problems.append(f"{page.relative_to(given.docs.parent)}: a table is not the code's: run make docs")
+            if not given.check:
+                page.write_text(current, encoding="utf-8")
+    missing = [f"{what} is on no page below docs/" for what in undocumented("\n".join(texts))]
+    for line in (problems if given.check else []) + missing:
+        print(line, file=sys.stderr)
+    return 1 if missing or (problems and given.check) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
