@@ -1,4 +1,4 @@
-"""Draws the import graph of the packages, as the code has it, into docs/ARCHITECTURE.md.
+"""Draws the import graph of the packages, as the code has it, into docs/modules.md.
 
 python tools/import_graph.py           rewrites the picture
 python tools/import_graph.py --check   exit 1 when the picture is not that of the code
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grimp
 
-PAGE = Path(__file__).parent.parent / "docs" / "ARCHITECTURE.md"
+PAGE = Path(__file__).parent.parent / "docs" / "modules.md"
 BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
     (7, ["cli"]),
@@ -77,7 +77,7 @@ def main() -> None:
     wanted = f"{head}{BEGIN}\n{picture()}\n{END}{tail}"
     if "--check" in sys.argv[1:]:
         if wanted != text:
-            sys.exit("import_graph: docs/ARCHITECTURE.md does not show the imports of the code; run: make docs")
+            sys.exit("import_graph: docs/modules.md does not show the imports of the code; run: make docs")
     elif wanted != text:
         PAGE.write_text(wanted)
 
