@@ -16,7 +16,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from struct import calcsize
@@ -31,7 +31,7 @@ _CLIENTS = ("client", "sync")
 sys.path.insert(0, str(ROOT / "src"))
 
 
-def table(titles: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [titles, tuple("---" for _ in titles), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
@@ -86,11 +86,10 @@ def idle_keys(_: str) -> str:
 def layout(name: str) -> str:
     """The fields of a ``Layout``."""
     declared = named(name)
-    rows = [
-        (str(declared.position(field.name)), str(calcsize(f">{field.code}")), _type(field.code), f"`{field.name}`")
-        + (field.meaning,)
-        for field in declared.fields
-    ]
+    rows = []
+    for field in declared.fields:
+        size = str(calcsize(f">{field.code}"))
+        rows.append((str(declared.position(field.name)), size, _type(field.code), f"`{field.name}`", field.meaning))
     head = f"**{declared.what[0].upper()}{declared.what[1:]}**, {declared.size} bytes (`{name.partition(':')[2]}`)\n\n"
     return head + table(("position", "bytes", "type", "field", "meaning"), rows)
 
@@ -132,10 +131,10 @@ def metrics(_: str) -> str:
         tree = ast.parse((SOURCE / "cli" / f"{module}.py").read_text())
         for node in ast.walk(tree):
             parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
-            texts = [part.value for part in parts[:2] if isinstance(part, ast.Constant)]
-            if len(texts) == 2 and re.fullmatch("(rucola|rocketmq)_[a-z_]+", str(texts[0])):
+            texts = [str(part.value) for part in parts[:2] if isinstance(part, ast.Constant)]
+            if len(texts) == 2 and re.fullmatch("(rucola|rocketmq)_[a-z_]+", texts[0]):
                 counter = isinstance(node, ast.Call) and "Counter" in ast.unparse(node.func)
-                rows.append((f"`{texts[0]}{'_total' * counter}`", "counter" if counter else "gauge", str(texts[1])))
+                rows.append((f"`{texts[0]}{'_total' * counter}`", "counter" if counter else "gauge", texts[1]))
     return table(("metric", "kind", "meaning"), sorted(rows))
 
 

@@ -29,15 +29,21 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "rucola_messages_got", "Messages delivered to consumers since the start.", store.stats.got_messages
         )
-        yield CounterMetricFamily("rucola_bytes_got", "Bytes of messages delivered to consumers since the start.", store.stats.got_bytes)
+        yield CounterMetricFamily(
+            "rucola_bytes_got", "Bytes of messages delivered to consumers since the start.", store.stats.got_bytes
+        )
         yield CounterMetricFamily(
             "rucola_damaged_messages", "Reads that met a damaged message.", store.stats.damaged_messages
         )
         yield CounterMetricFamily(
-            "rucola_segments_expired", "Segments of the commit log removed, for whatever reason.", store.stats.expired_segments
+            "rucola_segments_expired",
+            "Segments of the commit log removed, for whatever reason.",
+            store.stats.expired_segments,
         )
         yield CounterMetricFamily(
-            "rucola_segments_forced", "Segments removed before fileReservedTime, because the disk was full.", store.stats.forced_segments
+            "rucola_segments_forced",
+            "Segments removed before fileReservedTime, because the disk was full.",
+            store.stats.forced_segments,
         )
         yield CounterMetricFamily(
             "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
@@ -54,10 +60,14 @@ class BrokerCollector(Collector):
             accounts, guard = access.accounts, access.guard
             yield CounterMetricFamily("rucola_acl_refused", "Requests refused by access control.", guard.refused)
             yield CounterMetricFamily(
-                "rucola_acl_unknown_senders", "Requests refused because they had no valid signature.", guard.unknown_senders
+                "rucola_acl_unknown_senders",
+                "Requests refused because they had no valid signature.",
+                guard.unknown_senders,
             )
             yield CounterMetricFamily(
-                "rucola_acl_reload_failures", "Changed ACL files that were broken and therefore ignored.", accounts.failures
+                "rucola_acl_reload_failures",
+                "Changed ACL files that were broken and therefore ignored.",
+                accounts.failures,
             )
             yield GaugeMetricFamily(
                 "rucola_acl_stale",
@@ -67,16 +77,36 @@ class BrokerCollector(Collector):
         for name, text, value in (
             ("rucola_ready", "1 while the broker takes and delivers messages.", int(broker.ready)),
             ("rucola_commitlog_max_offset_bytes", "End of the commit log, in bytes.", store.max_offset),
-            ("rucola_commitlog_min_offset_bytes", "Start of the commit log: the oldest message that is kept.", store.min_offset),
-            ("rucola_commitlog_flushed_offset_bytes", "The commit log is on the disk up to this offset.", store.flushed_offset),
-            ("rucola_dispatch_behind_bytes", "Bytes of the commit log that consumers cannot see yet.", store.dispatch_behind_bytes),
-            ("rucola_index_behind_bytes", "Bytes of the commit log whose keys are not in the index yet.", store.index_behind_bytes),
+            (
+                "rucola_commitlog_min_offset_bytes",
+                "Start of the commit log: the oldest message that is kept.",
+                store.min_offset,
+            ),
+            (
+                "rucola_commitlog_flushed_offset_bytes",
+                "The commit log is on the disk up to this offset.",
+                store.flushed_offset,
+            ),
+            (
+                "rucola_dispatch_behind_bytes",
+                "Bytes of the commit log that consumers cannot see yet.",
+                store.dispatch_behind_bytes,
+            ),
+            (
+                "rucola_index_behind_bytes",
+                "Bytes of the commit log whose keys are not in the index yet.",
+                store.index_behind_bytes,
+            ),
             (
                 "rucola_queue_sync_failed",
                 "1 after a failed sync of queues or index: nothing expires until a restart.",
                 int(store.queue_sync_failed),
             ),
-            ("rucola_commitlog_gaps", "Damaged parts of the commit log that the broker serves around.", len(store.gaps)),
+            (
+                "rucola_commitlog_gaps",
+                "Damaged parts of the commit log that the broker serves around.",
+                len(store.gaps),
+            ),
             ("rucola_topics", "Topics.", len(broker.topics.table)),
             ("rucola_consumer_groups", "Configured consumer groups.", len(broker.groups.table)),
             ("rucola_connections", "Open client connections.", broker.connections),

@@ -51,7 +51,9 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
         labels=(*_NODE, "consumer_group", "consume_mode"),
     )
     labels = (*_NODE, "consumer_group", "topic", "is_retry")
-    lag = GaugeMetricFamily("rocketmq_consumer_lag_messages", "Messages that the group has not consumed yet.", labels=labels)
+    lag = GaugeMetricFamily(
+        "rocketmq_consumer_lag_messages", "Messages that the group has not consumed yet.", labels=labels
+    )
     inflight = GaugeMetricFamily(
         "rocketmq_consumer_inflight_messages", "Messages delivered to the group and not consumed yet.", labels=labels
     )
@@ -85,10 +87,22 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
         ("rocketmq_broker_permission", "4 readable, 2 writable, 6 both.", broker.config.broker_permission),
         ("rocketmq_topic_number", "Topics.", len(broker.topics.table)),
         ("rocketmq_consumer_group_number", "Configured consumer groups.", len(broker.groups.table)),
-        ("rocketmq_half_messages", "Transactional messages without a commit or rollback yet.", len(broker.services.halves.pending)),
+        (
+            "rocketmq_half_messages",
+            "Transactional messages without a commit or rollback yet.",
+            len(broker.services.halves.pending),
+        ),
         ("rocketmq_storage_size", "Bytes of the commit log.", store.max_offset - store.min_offset),
-        ("rocketmq_storage_flush_behind_bytes", "Bytes of the commit log that are not on the disk yet.", max(store.max_offset - store.flushed_offset, 0)),
-        ("rocketmq_storage_dispatch_behind_bytes", "Bytes of the commit log that consumers cannot see yet.", store.dispatch_behind_bytes),
+        (
+            "rocketmq_storage_flush_behind_bytes",
+            "Bytes of the commit log that are not on the disk yet.",
+            max(store.max_offset - store.flushed_offset, 0),
+        ),
+        (
+            "rocketmq_storage_dispatch_behind_bytes",
+            "Bytes of the commit log that consumers cannot see yet.",
+            store.dispatch_behind_bytes,
+        ),
     ):
         family = GaugeMetricFamily(name, text, labels=_NODE)
         family.add_metric(node, value)
