@@ -165,7 +165,7 @@ class BrokerError(RucolaError):
         super().__init__(code, remark, address, code_name, broker_name)
         self.code, self.remark, self.address = code, remark, address
         self.code_name, self.broker_name = code_name, broker_name
-        self.retriable = code in self.RETRIABLE_CODES
+        self.retriable = code in self.RETRIABLE_CODES and not _refuses_account(code, remark)
 
     def __str__(self) -> str:
         code = f"code {self.code} {self.code_name}".rstrip()
@@ -174,6 +174,21 @@ class BrokerError(RucolaError):
         place = f"{self.broker_name} ({self.address})" if self.broker_name else self.address
         advice = "another try may succeed" if self.retriable else "another try will not help"
         return f"{place} answered {code}: {self.remark} ({advice})"
+
+
+def _refuses_account(code: int, remark: str) -> bool:
+    """Whether a server refused the sender and not the place.
+
+    NO_PERMISSION (16) also says that a broker, a topic or a group is closed for now, where another broker may be open.
+    RocketMQ before 5.3 refuses accounts with SYSTEM_ERROR (1) and the name of an exception.
+    """
+    if code == 16:
+        return not any(text in remark for text in _CLOSED_PLACES)
+    return code == 1 and any(text in remark for text in _ACCOUNT_EXCEPTIONS)
+
+
+_CLOSED_PLACES = ("is forbidden", "subscription group no permission")
+_ACCOUNT_EXCEPTIONS = ("AclException", "AuthenticationException", "AuthorizationException")
 
 
 class ClientError(RucolaError):

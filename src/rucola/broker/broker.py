@@ -62,6 +62,7 @@ class Broker:
     Args:
         config: names, address, name servers.
         store_config: the store.
+        peers_clock: what the clocks of clients are taken to show; None: what ``clock`` shows.
 
     Attributes:
         services: its parts.
@@ -76,6 +77,7 @@ class Broker:
         store_config: MessageStoreConfig,
         files: Files | None = None,
         clock: Clock | None = None,
+        peers_clock: Clock | None = None,
     ) -> None:
         require(SERVER, "a broker")
         self.config = config
@@ -89,7 +91,7 @@ class Broker:
             on_flushed=self._dispatching.flushed_in_thread,
             is_batch_topic=self._is_batch_topic,
         )
-        services = self.services = BrokerServices(config, self.store, files, clock)
+        services = self.services = BrokerServices(config, self.store, files, clock, peers_clock or clock)
         self.topics, self.groups, self.offsets = services.topics, services.groups, services.offsets
         self._server = RemotingServer(
             self,
@@ -142,6 +144,20 @@ class Broker:
     def drop_connections(self) -> None:
         """Close the port and cut every connection at once, as the end of the process would; ``shutdown`` follows."""
         self._server.drop()
+
+    async def catch_up(self) -> None:
+        """The wall clock was moved on: what is due by it is done now, not with the next look. For tests.
+
+        Delayed and timed messages are in their topics when this returns, unacknowledged ones in their retry topics,
+        and producers were asked about their transactions. Files that are too old go soon.
+        """
+        services = self.services
+        self.store.clock_moved()
+        await self._delivery.catch_up()
+        await services.timers.catch_up()
+        await self._checks.catch_up()
+        await services.pops.catch_up()
+        self.store.dispatch()
 
     async def start(self) -> None:
         """Serve.

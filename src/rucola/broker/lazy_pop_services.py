@@ -59,6 +59,11 @@ class LazyPopServices:
         if self.started is not None:
             self.started.start()
 
+    async def catch_up(self) -> None:
+        """Let come again what is due by a clock that was moved on."""
+        if self.started is not None:
+            await self.started.catch_up()
+
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
         """Messages came into a queue."""
         if self.started is not None:

@@ -49,6 +49,12 @@ class PacedWork:
         """There is something to do, now."""
         self._schedule(0)
 
+    async def catch_up(self) -> None:
+        """Do all there is to do now; what a step cannot do at once it goes on with as ever."""
+        while self._works and await self._cold_reads.done(self._step) == 0:
+            await asyncio.sleep(0)
+        self.soon()
+
     def stop(self) -> None:
         """Call nothing more."""
         self._works = False

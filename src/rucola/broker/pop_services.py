@@ -127,6 +127,13 @@ class PopServices:
             after_error_s=_AFTER_ERROR_S,
         )
 
+    async def catch_up(self) -> None:
+        """Let come again what is due by a clock that was moved on."""
+        if self._reviving is not None:
+            self._revive.look_again()
+            await self._reviving.catch_up()
+        self._locks.clock_moved()
+
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
         """Nothing was ever popped from these queues: their topic or group was deleted, one of that name begins anew."""
         self._popped.forget_all(concerned)

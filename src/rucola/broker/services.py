@@ -70,11 +70,14 @@ class BrokerServices:
     transactions: TransactionalMessageService
     waiters: FlushWaiters | None = None
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, files: Files, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: MessageStore, files: Files, clock: Clock, peers_clock: Clock
+    ) -> None:
         self.config = config
         self.store = store
         self.files = files
         self.clock = clock
+        self.peers_clock = peers_clock
         self.random_below = random.randrange
         self.supervisor = Supervisor()
         self.imports = BackgroundImports()

@@ -21,7 +21,7 @@ import orjson
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, new_table
 from rucola.errors import FormatError
 from rucola.protocol._frame_cy import scan_frames
-from rucola.protocol.command import FRAME_BYTES_MAX, JSON, RemotingCommand, decode_header
+from rucola.protocol.command import FLAG_RESPONSE, FRAME_BYTES_MAX, JSON, RemotingCommand, decode_header
 
 _FIRST_BYTES = 16 * 1024
 _FIRST_ROWS = 64
@@ -41,6 +41,7 @@ _HEADER_POS = int(FrameColumn.HEADER_POS)
 _HEADER_LEN = int(FrameColumn.HEADER_LEN)
 _BODY_POS = int(FrameColumn.BODY_POS)
 _BODY_LEN = int(FrameColumn.BODY_LEN)
+_SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
 _TEXT_POS = int(FrameColumn.PROPERTIES_POS)
 _TEXT_LEN = int(FrameColumn.PROPERTIES_LEN)
 
@@ -84,6 +85,14 @@ class FrameBatch:
             self.table[base + _SERIALIZE],
             bytes(self.view[body : body + self.table[base + _BODY_LEN]]),
         )
+
+    def pass_over(self, row: int) -> None:
+        """Turn frame ``row`` into one that nobody serves: as if it were an answer, and no run of sends goes across."""
+        base = row * ROW_WIDTH
+        self.table[base + _FLAG] |= FLAG_RESPONSE
+        self.table[base + _SAME_TOPIC] = 0
+        if row + 1 < self.count:
+            self.table[base + ROW_WIDTH + _SAME_TOPIC] = 0
 
     def body(self, row: int) -> memoryview:
         """The body of frame ``row``, not copied."""

@@ -100,10 +100,23 @@ class PeriodicWork:
         self._after_error_s = after_error_s
         self._interruptible = interruptible
         self._stopped = False
+        self._busy = False
         self._task: asyncio.Future[Pause] | None = None
         supervisor.failures[name] += 0
         self._call: asyncio.Handle | None
         self._schedule(first_s)
+
+    async def catch_up(self) -> None:
+        """Turns without a pause until one asks for a pause; returns when it has ended."""
+        self._busy = True
+        while self._busy and not self._stopped:
+            if self._task is None:
+                if self._call is not None:
+                    self._call.cancel()
+                self._turn()
+            if self._task is not None:
+                await asyncio.wait([self._task])
+            await asyncio.sleep(0)
 
     async def stop(self) -> None:
         """No turn comes any more; returns when the one under way has ended."""
@@ -118,6 +131,7 @@ class PeriodicWork:
     def _schedule(self, pause_s: Pause) -> None:
         if self._stopped:
             return
+        self._busy = pause_s == 0
         if pause_s is None:
             try:
                 pause_s = self._pause_s()

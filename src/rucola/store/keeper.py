@@ -78,6 +78,10 @@ class StoreKeeper:
         self._record(self._reached())
         self._worker.start()
 
+    def look_soon(self) -> None:
+        """For any thread: a pass begins now."""
+        self._worker.wake()
+
     def stop(self) -> bool:
         """Ends the thread and brings everything to the disk; whether that is so for the whole log.
 

@@ -362,8 +362,14 @@ class MessageStore:
         self._log.queue.set_read_ahead(ahead)
 
     def expire_now(self) -> None:
-        """Lets the keeper remove what is older than ``fileReservedTime`` within a second, whatever the hour."""
+        """Lets the keeper remove what is older than ``fileReservedTime`` now, whatever the hour."""
         self._retention.look_soon()
+        self._keeper.look_soon()
+
+    def clock_moved(self) -> None:
+        """The wall clock was moved on deliberately: the keeper removes now what is too old by it."""
+        self._retention.clock_moved()
+        self._keeper.look_soon()
 
     # -- state --------------------------------------------------------------------------------------------------------
 

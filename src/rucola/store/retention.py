@@ -105,6 +105,7 @@ class Retention:
         self._interval_s = config.clean_resource_interval_ms / 1000
         self._next_look = 0.0
         self._asked = False
+        self._moved = False
         self._clocks = (0, 0.0)
         self._trusted_from = 0.0
         self._expire_to = 0
@@ -142,7 +143,7 @@ class Retention:
         try:
             forced, due = self._judge_space()
             if due or asked or self._is_hour():
-                self._choose(safe_offset, forced, now)
+                self._choose(safe_offset, forced, asked, now)
             self._find_long_queues()
         except DiskError as error:
             event(_log, logging.ERROR, "nothing is removed, a file cannot be looked at", error=error)
@@ -152,6 +153,10 @@ class Retention:
     def look_soon(self) -> None:
         """For any thread: the next call of ``look`` is a look, for what is too old as well."""
         self._asked = True
+
+    def clock_moved(self) -> None:
+        """For any thread: the wall clock was moved on deliberately, so files expire by it, with the next look."""
+        self._moved = self._asked = True
 
     def remove(self) -> None:
         """Removes the files that the loop has taken out of its lists, in that order; tried again after a failure."""
@@ -188,7 +193,8 @@ class Retention:
         wall_ms, (last_wall_ms, last) = self._clock.wall_ms(), self._clocks
         gained_ms = wall_ms - last_wall_ms - int((now - last) * 1000)
         self._clocks = wall_ms, now
-        if gained_ms > _JUMP_MS:
+        moved, self._moved = self._moved, False
+        if gained_ms > _JUMP_MS and not moved:
             self._trusted_from = now + _JUMP_PAUSE_S
             event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
@@ -217,7 +223,7 @@ class Retention:
         hour = int(local_time_digits(self._clock.wall_ms())[8:10])
         return any(int(when) == hour for when in self._config.delete_when.split(";"))
 
-    def _choose(self, safe_offset: int, forced: bool, now: float) -> None:
+    def _choose(self, safe_offset: int, forced: bool, asked: bool, now: float) -> None:
         """Decides up to where the log goes: from the oldest segment to the first that stays; never the newest."""
         config = self._config
         forced = forced and config.clean_file_forcibly_enable
@@ -229,9 +235,10 @@ class Retention:
             if not forced and (age_ms < reserved_ms or now < self._trusted_from):
                 break
             if file.end > safe_offset:
-                if forced and not ages_ms:
+                if (forced or asked) and not ages_ms:
                     self.wants_sync = True
                     self._next_look = now
+                    self._asked = asked
                 break
             ages_ms[file.start] = age_ms
             expire_to = file.end

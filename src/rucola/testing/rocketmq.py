@@ -7,13 +7,15 @@ methods may be called from every other thread and wait for their outcome there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
 from rucola.client.loop_thread import LoopThread
 from rucola.common.key_builder import dlq_topic
 from rucola.common.message import MessageExt
+from rucola.testing.faults import Faults
 from rucola.testing.servers import Servers
+from rucola.testing.virtual_clock import VirtualClock
 
 T = TypeVar("T")
 TIMEOUT_S = 10.0
@@ -25,6 +27,10 @@ class RocketMQ:
     Args:
         options: of the broker, as in ``broker.conf``.
 
+    Attributes:
+        clock: the time of the servers and of all clients in this process.
+        faults: what becomes of requests, connections and the disk.
+
     Raises:
         ConfigError: one of them is not allowed.
     """
@@ -32,20 +38,31 @@ class RocketMQ:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         self._servers = Servers(options or {})
         self._thread: LoopThread
+        self.clock = VirtualClock(self._catch_up)
+        self.faults = Faults(
+            self._servers.rules,
+            lambda begins: self._thread.call(self._servers.blackhole, begins),
+            self._servers.slow_disk,
+            lambda begins: self._run(self._servers.full_disk(begins)),
+        )
 
     def __enter__(self) -> Self:
         self._thread = LoopThread("rucola-testing")
+        self.clock.open()
         try:
             self._thread.run(self._servers.open())
         except BaseException:
+            self.clock.close()
             self._thread.close()
             raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         try:
+            self.faults.clear()
             self._thread.run(self._servers.close())
         finally:
+            self.clock.close()
             self._thread.close()
 
     # where
@@ -149,6 +166,41 @@ class RocketMQ:
         """
         return self._wait("wait_for_messages", self._servers.wait_for_messages(topic, count, timeout))
 
+    def wait_for_topic(self, topic: str, timeout: float = TIMEOUT_S) -> None:
+        """Return as soon as the broker has a topic.
+
+        Raises:
+            AssertionError: it has not after ``timeout`` seconds.
+            RuntimeError: called on an event loop, whose clients would wait as well.
+        """
+        self._wait("wait_for_topic", self._servers.wait_for_topic(topic, timeout))
+
+    def consumers(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[str]:
+        """Client ids of the connected consumers of a group, as soon as there are ``count`` or more.
+
+        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        """
+        return self._look("consumers", f"consumers of group {group}", self._servers.consumers, group, count, timeout)
+
+    def delayed(self, topic: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
+        """Messages that wait for their time before they come into ``topic``, as soon as there are ``count`` or more.
+
+        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        """
+        return self._look(
+            "delayed", f"messages that wait to come into topic {topic}", self._servers.delayed, topic, count, timeout
+        )
+
+    def retries(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
+        """Messages on which a group failed and that come again, as soon as there are ``count`` or more.
+
+        A message counts from its failure until the broker knows that the group consumed it, or it is a dead letter.
+        What a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
+
+        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        """
+        return self._look("retries", f"retries of group {group}", self._servers.retries, group, count, timeout)
+
     def wait_for_progress(self, group: str, topic: str, timeout: float = TIMEOUT_S) -> None:
         """Return as soon as a group has consumed all messages of a topic.
 
@@ -168,6 +220,16 @@ class RocketMQ:
         """
         topic = dlq_topic(group)
         return self.wait_for_messages(topic, count, timeout) if count else self.messages(topic)
+
+    def _catch_up(self) -> None:
+        self._run(self._servers.catch_up())
+
+    def _look(
+        self, name: str, what: str, look: Callable[[str], list[T]], of: str, count: int, timeout: float
+    ) -> list[T]:
+        if not count:
+            return self._thread.call(look, of)
+        return self._wait(name, self._servers.wait_for(what, lambda: look(of), count, timeout))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.run(work)

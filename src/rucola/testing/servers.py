@@ -16,14 +16,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from rucola.broker import Broker
 from rucola.broker.config import broker_options
 from rucola.client.admin import ORDER_TOPIC_CONFIG, AdminClient
+from rucola.common.key_builder import SCHEDULE_TOPIC, TIMER_TOPIC, retry_topic
 from rucola.common.message import MessageExt
+from rucola.common.message_const import REAL_QID, REAL_TOPIC, TIMER_DEL_UNIQKEY, TIMER_OUT_MS, UNIQ_KEY
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.topic_config import TopicConfig
 from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.store.results import StoreState
+from rucola.testing.faults import FaultRules
+from rucola.testing.faulty_broker import FaultyBroker, FaultyFiles
 
 T = TypeVar("T")
 _SMALL = {
@@ -34,6 +38,7 @@ _SMALL = {
 }
 """A store of tests is thrown away before it grows."""
 _READ_BYTES_MAX = 1 << 20
+_LOOK_S = 0.01
 
 
 class Servers:
@@ -45,12 +50,15 @@ class Servers:
     Attributes:
         store: the directory.
         address: of the broker.
+        rules: what becomes of requests.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="rucola-testing-"))
         self.store = self._directory / "store"
         self.address = ""
+        self.rules = FaultRules()
+        self._files = FaultyFiles()
         try:
             values = {**_SMALL, "listenPort": "0", **options, "storePathRootDir": str(self.store)}
             self._config, self._store_config = broker_options(values)
@@ -59,7 +67,7 @@ class Servers:
             raise
         self.namesrv = NameServer(NamesrvConfig(listen_port=0))
         self._admin: AdminClient
-        self._broker: Broker | None = None
+        self._broker: FaultyBroker | None = None
         self._changed: asyncio.Event
 
     async def open(self) -> None:
@@ -90,9 +98,8 @@ class Servers:
         """Start the broker, from the second time on at the port of the first."""
         if self._broker is not None:
             raise RuntimeError("the broker runs")
-        broker = Broker(replace(self._config, namesrv_addr=self.namesrv.address), self._store_config)
-        broker.on_dispatch(self._tell)
-        broker.offsets.on_commit(self._tell)
+        config = replace(self._config, namesrv_addr=self.namesrv.address)
+        broker = FaultyBroker(config, self._store_config, self._files, self.rules, self._tell)
         await broker.start()
         self._broker = broker
         self.address = broker.address
@@ -116,10 +123,35 @@ class Servers:
         shutil.rmtree(self.store)
         copy.rename(self.store)
 
-    def _running(self) -> Broker:
+    def _running(self) -> FaultyBroker:
         if self._broker is None:
             raise RuntimeError("the broker does not run")
         return self._broker
+
+    async def catch_up(self) -> None:
+        """The wall clock was moved on: do what is due, if the broker runs."""
+        if self._broker is not None:
+            await self._broker.catch_up()
+            self._tell()
+
+    # faults
+
+    def blackhole(self, begins: bool) -> None:
+        """Nothing passes between the broker and anybody, or everything again."""
+        if self._broker is not None:
+            self._broker.blackhole(begins)
+
+    def slow_disk(self, seconds: float) -> None:
+        """Each sync takes so much longer."""
+        self._files.sync_s = seconds
+
+    async def full_disk(self, begins: bool) -> None:
+        """There is no space, or there is again; returns when the store has seen it."""
+        self._files.full = begins
+        state = StoreState.DISK_FULL if begins else StoreState.RUNNING
+        while self._broker is not None and self._broker.store.state is not state:
+            self._broker.store.expire_now()
+            await asyncio.sleep(_LOOK_S)
 
     # topics and groups
 
@@ -146,12 +178,77 @@ class Servers:
         name = topic.encode()
         found: list[MessageExt] = []
         for queue_id in store.queue_ids(name):
-            queue_offset = store.min_queue_offset(name, queue_id)
-            while queue_offset < store.max_queue_offset(name, queue_id):
-                result = store.get_message(name, queue_id, queue_offset, 32, _READ_BYTES_MAX)
-                found += decode_messages(b"".join(result.views))
-                queue_offset = max(result.next_offset, queue_offset + 1)
+            found += self._read(topic, queue_id, store.min_queue_offset(name, queue_id))
         return sorted(found, key=lambda message: message.physical_offset)
+
+    def _read(self, topic: str, queue_id: int, queue_offset: int) -> list[MessageExt]:
+        """The messages of a queue from ``queue_offset`` on."""
+        store, name = self._running().store, topic.encode()
+        found: list[MessageExt] = []
+        while queue_offset < store.max_queue_offset(name, queue_id):
+            result = store.get_message(name, queue_id, queue_offset, 32, _READ_BYTES_MAX)
+            found += decode_messages(b"".join(result.views))
+            queue_offset = max(result.next_offset, queue_offset + 1)
+        return found
+
+    def delayed(self, topic: str) -> list[MessageExt]:
+        """Messages that wait for their time before they come into ``topic``, in the order of the log."""
+        store, schedule = self._running().store, self._running().services.schedule
+        store.dispatch()
+        waiting = []
+        for level in range(1, schedule.level_count + 1):
+            waiting += self._read(SCHEDULE_TOPIC, level - 1, schedule.progress(level))
+        waiting += self._timed()
+        found = [_as_delivered(message) for message in waiting if message.properties.get(REAL_TOPIC) == topic]
+        return sorted(found, key=lambda message: message.physical_offset)
+
+    def _timed(self) -> list[MessageExt]:
+        """Messages that wait for the time they name, without those withdrawn."""
+        broker = self._running()
+        until_ms = broker.services.timers.service.delivered_until_ms()
+        read = self._read(TIMER_TOPIC, 0, broker.store.min_queue_offset(TIMER_TOPIC.encode(), 0))
+        waiting: dict[str, MessageExt] = {}
+        for message in read:
+            properties = message.properties
+            if int(properties.get(TIMER_OUT_MS, "0")) < until_ms:
+                continue
+            if TIMER_DEL_UNIQKEY in properties:
+                waiting.pop(properties[TIMER_DEL_UNIQKEY], None)
+            else:  # one that waits for long is there once more later
+                waiting[f"{properties.get(REAL_TOPIC)}+{properties.get(UNIQ_KEY, message.physical_offset)}"] = message
+        return list(waiting.values())
+
+    def retries(self, group: str) -> list[MessageExt]:
+        """Messages on which a group failed, and that wait to come again or were not consumed since."""
+        broker, topic = self._running(), retry_topic(group)
+        waiting = self.delayed(topic)
+        for queue_id in broker.store.queue_ids(topic.encode()):
+            waiting += self._read(topic, queue_id, broker.offsets.query(group, topic, queue_id) or 0)
+        waiting.sort(key=lambda message: message.physical_offset)
+        newest = {message.properties.get(UNIQ_KEY, str(message.physical_offset)): message for message in waiting}
+        return list(newest.values())
+
+    def consumers(self, group: str) -> list[str]:
+        """Client ids of the connected consumers of a group."""
+        info = self._running().services.consumers.group(group)
+        return [] if info is None else sorted(info.client_ids())
+
+    async def wait_for(self, what: str, look: Callable[[], list[T]], count: int, timeout_s: float) -> list[T]:
+        """What ``look`` finds, once it is ``count`` or more."""
+
+        def reached() -> list[T] | None:
+            found = look()
+            return found if len(found) >= count else None
+
+        return await self._until(reached, lambda: f"{what}: {len(look())}, not {count}", timeout_s)
+
+    async def wait_for_topic(self, topic: str, timeout_s: float) -> None:
+        """Until there is such a topic."""
+
+        def state() -> str:
+            return f"there is no topic {topic}{self._others(topic)}"
+
+        await self._until(lambda: topic in self._running().topics.table or None, state, timeout_s)
 
     async def wait_for_messages(self, topic: str, count: int, timeout_s: float) -> list[MessageExt]:
         """``messages`` once there are ``count``."""
@@ -218,6 +315,13 @@ class Servers:
             return ""
         stored = sorted({name.decode("utf-8", "replace") for name, _ in self._running().store.queue_names()})
         return f": there is no such topic; topics with messages: {', '.join(stored) or 'none'}"
+
+
+def _as_delivered(message: MessageExt) -> MessageExt:
+    """A message that waits, under the topic and queue that it will come into."""
+    message.topic = message.properties[REAL_TOPIC]
+    message.queue_id = int(message.properties[REAL_QID])
+    return message
 
 
 def _copy_store(store: Path, copy: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[3]
 _SESSION = """
 from rucola import MessageSelector
+from rucola.sync import PullConsumer
 
 _brokers = set()
 
@@ -44,10 +45,10 @@ def _installed(directory: Path) -> Path:
 
 def test_example_of_the_page_runs_where_the_package_is_installed(tmp_path: Path) -> None:
     page = (_ROOT / "docs" / "testing.md").read_text()
-    example, options = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    *examples, options = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     suite = tmp_path / "suite"
     suite.mkdir()
-    (suite / "test_orders.py").write_text(example + _SESSION)
+    (suite / "test_orders.py").write_text("\n\n".join(examples) + _SESSION)
     (suite / "conftest.py").write_text("import pytest\n\n" + options)
     paths = [str(_installed(tmp_path / "site")), str(_ROOT / "src")]
     ran = subprocess.run(
@@ -59,7 +60,7 @@ def test_example_of_the_page_runs_where_the_package_is_installed(tmp_path: Path)
         timeout=100,
         check=False,
     )
-    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "6 passed" in ran.stdout, ran.stdout + ran.stderr
     assert ran.returncode == 0
 
 

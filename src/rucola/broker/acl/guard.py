@@ -47,7 +47,6 @@ _log = logging.getLogger(__name__)
 _KIND = int(FrameColumn.KIND)
 _CODE = int(FrameColumn.CODE)
 _FLAG = int(FrameColumn.FLAG)
-_SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
 _TOPIC_POS = int(FrameColumn.TOPIC_POS)
 _TOPIC_LEN = int(FrameColumn.TOPIC_LEN)
 _GROUP_POS = int(FrameColumn.GROUP_POS)
@@ -147,13 +146,13 @@ class AccessGuard:
                 reason = self.judge(channel, command)
             except NotInMemoryError as missing:
                 self._judge_later(channel, command, missing.cold)
-                _mark_done(table, row, batch.count)
+                batch.pass_over(row)
                 continue
             if not reason and table[base + _KIND] != _PLAIN and not _same(batch, table, base, command):
                 reason = "access denied: the header can be read in two ways"
             if reason:
                 self._answer(channel, command, reason)
-                _mark_done(table, row, batch.count)
+                batch.pass_over(row)
             else:
                 name = command.ext_fields[ACCESS_KEY]
         if name:  # of several accounts in one read the last one answers for all
@@ -261,15 +260,6 @@ class AccessGuard:
                 reason=reason[:_REMARK_CHARACTERS_MAX],
                 refused=self.refused,
             )
-
-
-def _mark_done(table: array[int], row: int, count: int) -> None:
-    """Turn a row into one that nobody serves."""
-    base = row * ROW_WIDTH
-    table[base + _FLAG] |= FLAG_RESPONSE  # as if it were an answer to us
-    table[base + _SAME_TOPIC] = 0
-    if row + 1 < count:
-        table[base + ROW_WIDTH + _SAME_TOPIC] = 0  # no run goes across it
 
 
 def _signature_matches(account: Sender, command: RemotingCommand) -> bool:

@@ -47,8 +47,12 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Any, set[str]] = {}
         """Names of the groups of each connection."""
-        self._on_change = on_change
+        self._listeners = [on_change]
         self.changes = 0
+
+    def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
+        """Call ``listener``, too, whenever the clients or topics of a group changed."""
+        self._listeners.append(listener)
 
     def group(self, group: str) -> ConsumerGroup | None:
         """The group, None when no client of it is alive."""
@@ -109,7 +113,7 @@ class ConsumerManager:
             info.changes += 1
             self.changes += 1
         if changed:
-            self._on_change(info)
+            self._tell(info)
         return changed
 
     def unregister(self, group: str, channel: Any) -> None:
@@ -124,7 +128,7 @@ class ConsumerManager:
         if not info.clients:
             del self._groups[group]
             self.changes += 1
-        self._on_change(info)
+        self._tell(info)
 
     def channel_closed(self, channel: Any) -> None:
         """The connection is gone: it leaves every group."""
@@ -139,6 +143,10 @@ class ConsumerManager:
             for client in info.clients.values()
             if client.last_update_s < limit_s
         ]
+
+    def _tell(self, info: ConsumerGroup) -> None:
+        for listener in self._listeners:
+            listener(info)
 
 
 def _replace_subscriptions(table: dict[str, SubscriptionData], subscriptions: Iterable[SubscriptionData]) -> bool:

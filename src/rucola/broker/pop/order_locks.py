@@ -37,6 +37,11 @@ class OrderLocks:
     def __len__(self) -> int:
         return len(self._timers)
 
+    def clock_moved(self) -> None:
+        """The wall clock was set: every time that somebody waits for is looked at again."""
+        for queue in list(self._timers):
+            self.changed(queue)
+
     def changed(self, queue: PoppedQueue) -> None:
         """The queue was popped, or something of its last pop changed, or somebody begins to wait for it."""
         timer = self._timers.pop(queue, None)

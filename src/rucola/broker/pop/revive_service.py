@@ -141,6 +141,10 @@ class ReviveService:
         self.settle()
         return bool(unread)
 
+    def look_again(self) -> None:
+        """The clock was moved on: decide by the time it shows now."""
+        self._mark = None
+
     def settle(self) -> None:
         """Note the progress whose copies are on the disk."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:

@@ -55,11 +55,12 @@ class PopMessageProcessor:
         self._cold_reads = services.cold_reads
         self._revive_queues = itertools.cycle(range(revive_queues))
         self._wall_ms = services.clock.wall_ms
+        self._peers_ms = services.peers_clock.wall_ms
         self._random_below = services.random_below
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200050; None when the request waits."""
-        note_born_time(command, self._wall_ms())
+        note_born_time(command, self._peers_ms())
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header)
@@ -95,14 +96,14 @@ class PopMessageProcessor:
         else:
             if self._wait(channel, command, pop):
                 return None
-            full = header.poll_time > 0 and self._deadline_ms(header) > self._wall_ms() and not self._hold.stopped
+            full = header.poll_time > 0 and self._deadline_ms(header) > self._peers_ms() and not self._hold.stopped
             code, remark = (ResponseCode.POLLING_FULL if full else ResponseCode.POLLING_TIMEOUT), "NO_MESSAGE_IN_QUEUE"
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
         """Refuse what may not be popped, in the reference's order."""
         broker = f"the broker[{self._config.client_host}]"
-        if self._wall_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
+        if self._peers_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
         if not self._config.broker_permission & PermName.READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"{broker} pop message is forbidden")
@@ -133,7 +134,7 @@ class PopMessageProcessor:
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
         """Let the request wait; False when it may not."""
-        header, now_ms = pop.header, self._wall_ms()
+        header, now_ms = pop.header, self._peers_ms()
         deadline_ms = min(self._deadline_ms(header), now_ms + header.poll_time)
         if deadline_ms <= now_ms:
             return False

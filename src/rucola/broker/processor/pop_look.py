@@ -52,7 +52,7 @@ class PopLookProcessor:
         self._locks = locks
         self._walk = walk
         self._cold_reads = services.cold_reads
-        self._wall_ms = services.clock.wall_ms
+        self._peers_ms = services.peers_clock.wall_ms
         self._random_below = services.random_below
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
@@ -66,7 +66,7 @@ class PopLookProcessor:
 
     def notification(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
         """200054: whether a pop would find something; None when the request waits for that."""
-        note_born_time(command, self._wall_ms())
+        note_born_time(command, self._peers_ms())
         header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
         self._check(channel, header.topic, header.queue_id, header.consumer_group)
         found = any(self._gives(header, *place) for place in self._places(header))
@@ -136,7 +136,7 @@ class PopLookProcessor:
 
     def _wait(self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader) -> tuple[bool, bool]:
         """Let the question wait; whether it does, and whether too many do."""
-        now_ms = self._wall_ms()
+        now_ms = self._peers_ms()
         deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)
         if deadline_ms <= now_ms:
             return False, False

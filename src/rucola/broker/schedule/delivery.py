@@ -41,6 +41,10 @@ class DelayedDelivery:
         """A message came into the schedule topic; it may be the first that is due."""
         self._work.soon()
 
+    async def catch_up(self) -> None:
+        """Deliver what is due by a clock that was moved on."""
+        await self._work.catch_up()
+
     async def stop(self) -> None:
         """Deliver nothing more."""
         self._work.stop()

@@ -84,6 +84,11 @@ class TimerDelivery:
         if self._work is not None:
             self._work.soon()
 
+    async def catch_up(self) -> None:
+        """Deliver what is due by a clock that was moved on."""
+        if self._work is not None:
+            await self._work.catch_up()
+
     def checkpoint(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """60: asked by a slave."""
         return command.answer(ResponseCode.SUCCESS, body=self._timers.checkpoint.encode_fields())

@@ -1,0 +1,247 @@
+"""Faults that a test asks for: what becomes of requests, of connections and of the disk.
+
+A fault begins with the call and ends with its ``with`` block, with ``end`` or after ``times`` requests. Where several
+concern a request, the oldest decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import Self
+
+from rucola.protocol.codes import RequestCode, ResponseCode
+
+TIMEOUT_S = 10.0
+
+REQUESTS: dict[str, frozenset[int]] = {
+    "send": frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)),
+    "pull": frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)),
+    "pop": frozenset((RequestCode.POP_MESSAGE,)),
+    "ack": frozenset((RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)),
+    "change invisible time": frozenset((RequestCode.CHANGE_MESSAGE_INVISIBLETIME,)),
+    "commit": frozenset((RequestCode.UPDATE_CONSUMER_OFFSET,)),
+    "send back": frozenset((RequestCode.CONSUMER_SEND_MSG_BACK,)),
+    "end transaction": frozenset((RequestCode.END_TRANSACTION,)),
+    "heartbeat": frozenset((RequestCode.HEART_BEAT,)),
+    "lock": frozenset((RequestCode.LOCK_BATCH_MQ,)),
+}
+"""Names of requests for faults."""
+
+
+class Effect(Enum):
+    """What becomes of a request."""
+
+    DROP = "drop"
+    DROP_ANSWER = "drop answer"
+    DELAY = "delay"
+    REFUSE = "refuse"
+
+
+class Fault:
+    """One fault, from the call that made it on. Any thread may call its methods.
+
+    Attributes:
+        effect, codes, seconds, code, remark: what it does, to which requests (None: to all).
+    """
+
+    def __init__(
+        self,
+        end: Callable[[Fault], None],
+        effect: Effect | None = None,
+        codes: frozenset[int] | None = None,
+        *,
+        times: int | None = None,
+        seconds: float = 0.0,
+        code: int = 0,
+        remark: str = "",
+    ) -> None:
+        self.effect = effect
+        self.codes = codes
+        self.seconds = seconds
+        self.code = code
+        self.remark = remark
+        self._end = end
+        self._left = times
+        self._hits = 0
+        self._hit = threading.Condition()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.end()
+
+    @property
+    def hits(self) -> int:
+        """Requests that it met so far."""
+        return self._hits
+
+    def wait(self, hits: int = 1, timeout: float = TIMEOUT_S) -> None:
+        """Return as soon as it has met so many requests.
+
+        Raises:
+            AssertionError: it has not after ``timeout`` seconds.
+        """
+        with self._hit:
+            if not self._hit.wait_for(lambda: self._hits >= hits, timeout):
+                raise AssertionError(f"after {timeout:g} s the fault has met {self._hits} requests, not {hits}")
+
+    def end(self) -> None:
+        """Everything is as ever again. May be called twice."""
+        end, self._end = self._end, _nothing
+        end(self)
+
+    def meets(self, code: int) -> bool:
+        """Whether a request is its; counted then. For the thread of the servers."""
+        if self._left == 0 or (self.codes is not None and code not in self.codes):
+            return False
+        if self._left is not None:
+            self._left -= 1
+        with self._hit:
+            self._hits += 1
+            self._hit.notify_all()
+        return True
+
+
+class FaultRules:
+    """The faults of requests, oldest first. Read by the thread of the servers, changed by any."""
+
+    def __init__(self) -> None:
+        self.faults: tuple[Fault, ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, fault: Fault) -> Fault:
+        """It begins."""
+        with self._lock:
+            self.faults = (*self.faults, fault)
+        return fault
+
+    def remove(self, fault: Fault) -> None:
+        """It ends; nothing happens when it has."""
+        with self._lock:
+            self.faults = tuple(each for each in self.faults if each is not fault)
+
+    def of(self, code: int) -> Fault | None:
+        """The fault that decides on a request."""
+        return next((fault for fault in self.faults if fault.meets(code)), None)
+
+
+def request_codes(requests: str | int | None) -> frozenset[int] | None:
+    """The codes that a test names: one of ``REQUESTS``, a code, or None for all.
+
+    Raises:
+        ValueError: no such name.
+    """
+    if requests is None:
+        return None
+    if isinstance(requests, int):
+        return frozenset((requests,))
+    if requests not in REQUESTS:
+        raise ValueError(f"requests are {', '.join(map(repr, REQUESTS))} or a code, not {requests!r}")
+    return REQUESTS[requests]
+
+
+class Faults:
+    """``rocketmq.faults``.
+
+    Args:
+        rules: of requests.
+        blackhole, slow_disk, full_disk: begin with a value, and end with 0, a fault of connections or of the disk.
+    """
+
+    def __init__(
+        self,
+        rules: FaultRules,
+        blackhole: Callable[[bool], None],
+        slow_disk: Callable[[float], None],
+        full_disk: Callable[[bool], None],
+    ) -> None:
+        self._rules = rules
+        self._blackhole = blackhole
+        self._slow_disk = slow_disk
+        self._full_disk = full_disk
+        self._begun: list[Fault] = []
+
+    def drop(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
+        """Requests are lost on their way to the broker; their senders wait in vain.
+
+        Args:
+            requests: a name of ``REQUESTS``, a request code, or None for all.
+            times: so many of them; None: all until the fault ends. So it is with the next three.
+
+        Raises:
+            ValueError: no such name. So it is with the next three.
+        """
+        return self._requests(Effect.DROP, requests, times)
+
+    def drop_answers(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
+        """The broker does what is asked and its answers are lost: a message is stored, its producer tries again."""
+        return self._requests(Effect.DROP_ANSWER, requests, times)
+
+    def delay(self, seconds: float, requests: str | int | None = None, *, times: int | None = None) -> Fault:
+        """Requests reach the broker so much later."""
+        return self._requests(Effect.DELAY, requests, times, seconds=seconds)
+
+    def refuse(
+        self,
+        requests: str | int | None = None,
+        *,
+        code: int = ResponseCode.SYSTEM_BUSY,
+        remark: str = "refused by a test",
+        times: int | None = None,
+    ) -> Fault:
+        """The broker answers with an error, and does nothing."""
+        return self._requests(Effect.REFUSE, requests, times, code=code, remark=remark)
+
+    def blackhole(self) -> Fault:
+        """Nothing passes between the broker and anybody, and no connection ends; new ones are taken and hear nothing.
+
+        At the end of the fault the connections that it met are cut.
+        """
+        self._blackhole(True)
+        return self._other(lambda: self._blackhole(False))
+
+    def slow_disk(self, seconds: float) -> Fault:
+        """Each sync takes so much longer. Producers wait for it where ``flushDiskType`` is ``SYNC_FLUSH``."""
+        self._slow_disk(seconds)
+        return self._other(lambda: self._slow_disk(0.0))
+
+    def full_disk(self) -> Fault:
+        """There is no space: the broker refuses messages, and delivers those it has. Returns when that is so.
+
+        At the end of the fault it returns when the broker takes messages again.
+        """
+        self._full_disk(True)
+        return self._other(lambda: self._full_disk(False))
+
+    def clear(self) -> None:
+        """End all faults."""
+        begun, self._begun = self._begun, []
+        for fault in begun:
+            fault.end()
+
+    def _requests(
+        self,
+        effect: Effect,
+        requests: str | int | None,
+        times: int | None,
+        *,
+        seconds: float = 0.0,
+        code: int = 0,
+        remark: str = "",
+    ) -> Fault:
+        codes = request_codes(requests)
+        fault = Fault(self._rules.remove, effect, codes, times=times, seconds=seconds, code=code, remark=remark)
+        self._begun.append(fault)
+        return self._rules.add(fault)
+
+    def _other(self, end: Callable[[], None]) -> Fault:
+        fault = Fault(lambda _: end())
+        self._begun.append(fault)
+        return fault
+
+
+def _nothing(_fault: Fault) -> None:
+    """It has ended."""

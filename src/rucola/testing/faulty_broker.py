@@ -1,0 +1,174 @@
+"""A broker that does what the faults of a test say, and tells when something may have changed. Its loop only."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rucola.broker import Broker
+from rucola.broker.config import BrokerConfig
+from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.remoting.server import Channel
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.testing.faults import Effect, Fault, FaultRules
+from rucola.testing.virtual_clock import UnmovedClock
+
+_CODE, _FLAG = int(FrameColumn.CODE), int(FrameColumn.FLAG)
+
+
+class FaultyFiles(Files):
+    """Files on a disk that can be slow or full.
+
+    Attributes:
+        sync_s: what each sync takes longer.
+        full: there is no space.
+    """
+
+    def __init__(self) -> None:
+        self.sync_s = 0.0
+        self.full = False
+        self.data_sync = self._sync
+
+    def allocate(self, descriptor: int, position: int, length: int) -> None:
+        """As ``Files.allocate``; raises that there is no space."""
+        if self.full:
+            raise OSError(errno.ENOSPC, "a test says that the disk is full")
+        super().allocate(descriptor, position, length)
+
+    def disk_usage(self, path: str) -> tuple[int, int]:
+        """As ``Files.disk_usage``."""
+        used, usable = super().disk_usage(path)
+        return (used + usable, 0) if self.full else (used, usable)
+
+    def _sync(self, descriptor: int) -> None:
+        if self.sync_s:
+            time.sleep(self.sync_s)
+        Files.data_sync(descriptor)
+
+
+class FaultyBroker(Broker):
+    """See the module.
+
+    Args:
+        rules: what becomes of requests.
+        on_change: called after every read of a connection, with messages in their queues, commits, and changed groups.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        files: FaultyFiles,
+        rules: FaultRules,
+        on_change: Callable[[], None],
+    ) -> None:
+        super().__init__(config, store_config, files, SystemClock(), peers_clock=UnmovedClock())
+        self._rules = rules
+        self._tell = on_change
+        self._blackholed = False
+        self._met: set[Channel] = set()
+        self.on_dispatch(on_change)
+        self.offsets.on_commit(on_change)
+        self.services.consumers.on_change(lambda _group: on_change())
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        """Serve those frames of a read that no fault concerns."""
+        if self._blackholed:
+            self._met.add(channel)
+            return
+        if self._rules.faults:
+            self._apply_faults(channel, batch)
+        super().frames_received(channel, batch)
+        self._tell()
+
+    def blackhole(self, begins: bool) -> None:
+        """Let nothing pass in either direction; cut the connections that this concerned when it ends."""
+        if begins and not self._blackholed:
+            for channel in self._server.channels:
+                self._met.add(channel)
+                if channel._transport is not None:
+                    channel._transport = _Nowhere(channel._transport)
+        self._blackholed = begins
+        if not begins:
+            met, self._met = self._met, set()
+            for channel in met:
+                channel.abort()
+
+    def _apply_faults(self, channel: Channel, batch: FrameBatch) -> None:
+        table = batch.table
+        for row in range(batch.count):
+            base = row * ROW_WIDTH
+            if table[base + _FLAG] & FLAG_RESPONSE:
+                continue
+            fault = self._rules.of(table[base + _CODE])
+            if fault is not None:
+                command = batch.command(row)
+                batch.pass_over(row)
+                self._meet(channel, command, fault)
+
+    def _meet(self, channel: Channel, command: RemotingCommand, fault: Fault) -> None:
+        if fault.effect is Effect.REFUSE:
+            if not command.is_oneway:
+                channel.send(command.answer(fault.code, fault.remark).encode())
+        elif fault.effect is Effect.DROP_ANSWER:
+            command.flag |= FLAG_ONEWAY
+            self._serve(channel, command)
+        elif fault.effect is Effect.DELAY:
+            asyncio.get_running_loop().call_later(fault.seconds, self._serve, channel, command)
+
+    def _serve(self, channel: Channel, command: RemotingCommand) -> None:
+        """Serve a request as one that came alone."""
+        if channel.closed:
+            return
+        frame = command.encode()
+        reader = FrameReader(len(frame))
+        buffer = reader.buffer()
+        at = 0
+        while at < len(frame):
+            size = min(len(buffer), len(frame) - at)
+            buffer[:size] = frame[at : at + size]
+            at += size
+            batch = reader.received(size)
+            if batch is not None:
+                super().frames_received(channel, batch)
+                self._tell()
+                return
+            buffer = reader.buffer()
+
+
+class _Nowhere(asyncio.Transport):
+    """A transport whose writes go nowhere; the rest is done by the real one."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._real = transport
+
+    def write(self, data: Any) -> None:
+        """Lost."""
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Lost."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self._real.is_closing()
+
+    def pause_reading(self) -> None:
+        self._real.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._real.resume_reading()
+
+    def close(self) -> None:
+        self._real.close()
+
+    def abort(self) -> None:
+        self._real.abort()

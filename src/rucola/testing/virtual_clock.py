@@ -1,0 +1,111 @@
+"""The wall clock of tests: that of the system, and ahead of it by what tests advanced it.
+
+A process has one wall clock, so all of its ``RocketMQ``s and all clients in it share what was advanced. It goes back to
+the system's when the last ``RocketMQ`` is closed. Monotonic time is never moved: connections, heartbeats and timeouts
+last as long as ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from rucola.runtime.clock import SystemClock
+
+_wall_ms_of_system = SystemClock.wall_ms
+
+
+class UnmovedClock(SystemClock):
+    """The clocks of the operating system, whatever tests do to ``SystemClock``."""
+
+    wall_ms = _wall_ms_of_system
+
+
+class VirtualClock:
+    """``rocketmq.clock``. Any thread may call its methods.
+
+    Args:
+        catch_up: does what is due now; called after each change, also one by another clock of this process.
+    """
+
+    def __init__(self, catch_up: Callable[[], None]) -> None:
+        self._catch_up = catch_up
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far the wall clock of this process is ahead of the system's."""
+        return timedelta(milliseconds=_process.ahead_ms)
+
+    def now(self) -> datetime:
+        """The time that brokers and clients of this process have, in UTC."""
+        return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
+
+    def advance(
+        self,
+        by: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
+        """Move time on, and return when the broker has done what is due by then.
+
+        Delayed messages and retries are in their topics, popped messages whose time is over in their retry topics, and
+        producers were asked about transactions that are old enough. Files that are too old are removed.
+
+        Raises:
+            ValueError: time would go back.
+        """
+        step = (by or timedelta()) + timedelta(
+            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+        )
+        if step < timedelta():
+            raise ValueError(f"time does not go back, not by {-step}")
+        _process.advance(round(step.total_seconds() * 1000))
+
+    def open(self) -> None:
+        """Take part in the time of this process."""
+        _process.open(self._catch_up)
+
+    def close(self) -> None:
+        """Do so no longer."""
+        _process.close(self._catch_up)
+
+
+class _ProcessTime:
+    """What this process's wall clock is ahead of the system's. It is in the place of the system's while one is open."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+        self._open: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def open(self, catch_up: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._open:
+                SystemClock.wall_ms = _wall_ms_ahead  # type: ignore[method-assign, assignment]
+            self._open.append(catch_up)
+
+    def close(self, catch_up: Callable[[], None]) -> None:
+        with self._lock:
+            self._open.remove(catch_up)
+            if not self._open:
+                SystemClock.wall_ms = _wall_ms_of_system  # type: ignore[method-assign]
+                self.ahead_ms = 0
+
+    def advance(self, milliseconds: int) -> None:
+        with self._lock:
+            self.ahead_ms += milliseconds
+            concerned = list(self._open)
+        for catch_up in concerned:
+            catch_up()
+
+
+_process = _ProcessTime()
+
+
+def _wall_ms_ahead(clock: SystemClock) -> int:
+    return _wall_ms_of_system(clock) + _process.ahead_ms

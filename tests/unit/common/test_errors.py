@@ -1,0 +1,31 @@
+"""What errors say of another try."""
+
+from __future__ import annotations
+
+import pytest
+
+from rucola.errors import BrokerError
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "helps"),
+    [
+        (16, "the broker[127.0.0.1] sending message is forbidden", True),
+        (16, "the topic[orders] pulling message is forbidden", True),
+        (16, "Sending message to topic[orders] is forbidden.", True),
+        (16, "subscription group no permission, readers", True),
+        (16, "access denied: no valid signature of an account", False),
+        (16, "check signature failed.", False),
+        (16, "User:waiter has no permission to access Topic:orders from 127.0.0.1, the policy of no match", False),
+        (1, "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=waiter, acl", False),
+        (1, "create mapped file failed", True),
+        (2, "[TIMEOUT_CLEAN_QUEUE]broker busy", True),
+        (13, "message illegal", False),
+    ],
+)
+def test_another_try_helps_where_a_place_is_closed_and_not_where_a_sender_is_refused(
+    code: int, remark: str, helps: bool
+) -> None:
+    error = BrokerError(code, remark, "127.0.0.1:10911")
+    assert error.retriable is helps
+    assert ("another try may succeed" in str(error)) is helps
