@@ -232,6 +232,28 @@ class SendManyError(RucolaError):
         return f"{len(self.errors)} of {len(self.outcomes)} messages failed; the first, number {number}: {error}"
 
 
+class RefusedRowError(RucolaError):
+    """Rows of a Spark query make no messages, or brokers do not take them.
+
+    Args:
+        count: how many of those that were sent together.
+        topic: of the first.
+        msg_id: of the first, empty when it has none.
+        reason: why the first is refused.
+    """
+
+    def __init__(self, count: int, topic: str, msg_id: str, reason: str) -> None:
+        super().__init__(count, topic, msg_id, reason)
+        self.count, self.topic, self.msg_id, self.reason = count, topic, msg_id, reason
+
+    def __str__(self) -> str:
+        which = f" (id {self.msg_id})" if self.msg_id else ""
+        return (
+            f"{self.count} rows cannot be sent, the first{which} to topic {self.topic}: {self.reason}; "
+            "deadLetterTopic or deadLetterPath sets such rows aside"
+        )
+
+
 class ConfigError(RucolaError):
     """An option has a value that is not allowed, or is not known."""
 

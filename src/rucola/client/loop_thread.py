@@ -50,6 +50,19 @@ class LoopThread:
             future.cancel()
             raise
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin ``work``; gives a future that any thread may wait for.
+
+        Raises:
+            ClientError: the process is a fork of the one that the thread runs in.
+        """
+        try:
+            self._check_process()
+        except ClientError:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Wait for the result of a function that must run on the loop."""
 

@@ -6,21 +6,30 @@ nearest known one, so that a typo never turns into a silent default. ``parse_opt
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.spark.access import Access, Secret, shown
+from rucola.spark.access import Access
 from rucola.spark.expression import Expression, ExpressionKind, parse_expression
 from rucola.spark.offsets import QueueOffsets, parse_document
+from rucola.spark.option_values import (
+    ACCESS_NAMES,
+    ACCESS_OPTIONS,
+    Option,
+    access,
+    choice,
+    flag,
+    known_values,
+    number,
+    optional_number,
+)
 
 MEBIBYTE = 1 << 20
 DEFAULT_GROUP = "TOOLS_CONSUMER"
@@ -30,15 +39,6 @@ DEFAULT_BROKER_NAME = "broker-a"
 
 
 _PREFIXES = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option as the documentation shows it."""
-
-    name: str
-    default: str
-    meaning: str
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -109,20 +109,11 @@ OPTIONS: tuple[Option, ...] = (
         DEFAULT_GROUP,
         "group named in pull requests; no progress is stored under it; every broker has the default",
     ),
-    Option("accessKey", "", "account that signs every request, with `secretKey`; with `nameServer`, as all of these"),
-    Option("secretKey", "", "its secret"),
-    Option("securityToken", "", "sent along and signed"),
-    Option("useTLS", "false", "encrypt connections; the servers' certificates are verified then"),
-    Option(
-        "caCertificate",
-        "",
-        "PEM file, on the driver and every executor, of who may sign those; default is the system's",
-    ),
+    *ACCESS_OPTIONS,
     Option("pullBatchSize", "1024", "messages asked for in one pull, 1 to 65536; the broker sends fewer if it wants"),
     Option("pullTimeoutMs", "3000", "time for one answer"),
     Option("retryTimeoutMs", "120000", "how long a failing broker is asked again before the query fails"),
 )
-KNOWN_NAMES = {option.name.lower(): option.name for option in OPTIONS} | {"path": "storePath"}
 ELSEWHERE = {
     "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
     "kafka.group.id": "consumerGroup",
@@ -242,60 +233,42 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: a name is unknown, a value is out of range, or two options exclude each other.
     """
-    values = _known_values(given)
+    values = known_values(given, DEFAULTS, {"path": "storePath"}, ELSEWHERE)
     if bool(values["nameServer"]) == bool(values["storePath"]):
         both = values["nameServer"] and values["storePath"]
         raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of the two")
     values["storePath"] = _local_path(values["storePath"])
     subscription = _subscription(values)
-    style = _choice(values, "schemaStyle", SchemaStyle)
-    if _flag(values, "includeHeaders") and style is not SchemaStyle.KAFKA:
+    style = choice(values, "schemaStyle", SchemaStyle)
+    if flag(values, "includeHeaders") and style is not SchemaStyle.KAFKA:
         raise ConfigError("includeHeaders", "true", "with schemaStyle=kafka only; else there is column properties")
     return SourceOptions(
         name_server=values["nameServer"],
         store_path=values["storePath"],
         broker_name=values["brokerName"],
         subscription=subscription,
-        expression=parse_expression(values["subExpression"], _choice(values, "expressionType", ExpressionKind)),
+        expression=parse_expression(values["subExpression"], choice(values, "expressionType", ExpressionKind)),
         starting=_starting(values),
-        starting_missing_time=_choice(values, "startingOffsetsByTimestampStrategy", MissingTime),
+        starting_missing_time=choice(values, "startingOffsetsByTimestampStrategy", MissingTime),
         ending=_ending(values),
-        fail_on_data_loss=_flag(values, "failOnDataLoss"),
-        offsets_per_trigger_max=_optional_number(values, "maxOffsetsPerTrigger"),
-        bytes_per_trigger_max=_optional_number(values, "maxBytesPerTrigger"),
-        partitions_min=_optional_number(values, "minPartitions"),
-        records_per_partition_max=_optional_number(values, "maxRecordsPerPartition"),
-        bytes_per_partition_max=_number(values, "maxBytesPerPartition", 1, 1 << 62),
-        scan_order=_choice(values, "scanOrder", ScanOrder),
-        body=_choice(values, "body", BodyForm),
+        fail_on_data_loss=flag(values, "failOnDataLoss"),
+        offsets_per_trigger_max=optional_number(values, "maxOffsetsPerTrigger"),
+        bytes_per_trigger_max=optional_number(values, "maxBytesPerTrigger"),
+        partitions_min=optional_number(values, "minPartitions"),
+        records_per_partition_max=optional_number(values, "maxRecordsPerPartition"),
+        bytes_per_partition_max=number(values, "maxBytesPerPartition", 1, 1 << 62),
+        scan_order=choice(values, "scanOrder", ScanOrder),
+        body=choice(values, "body", BodyForm),
         columns=tuple(name.strip() for name in values["columns"].split(",") if name.strip()),
-        properties_as_map=_flag(values, "propertiesAsMap"),
+        properties_as_map=flag(values, "propertiesAsMap"),
         schema_style=style,
-        include_headers=_flag(values, "includeHeaders"),
+        include_headers=flag(values, "includeHeaders"),
         consumer_group=values["consumerGroup"],
         access=_access(values),
-        pull_batch_size=_number(values, "pullBatchSize", 1, 65536),
-        pull_timeout_ms=_number(values, "pullTimeoutMs", 1, 1 << 31),
-        retry_timeout_ms=_number(values, "retryTimeoutMs", 0, 1 << 31),
+        pull_batch_size=number(values, "pullBatchSize", 1, 65536),
+        pull_timeout_ms=number(values, "pullTimeoutMs", 1, 1 << 31),
+        retry_timeout_ms=number(values, "retryTimeoutMs", 0, 1 << 31),
     )
-
-
-def _known_values(given: Mapping[str, str]) -> dict[str, str]:
-    """Every option by its own name, defaults filled in."""
-    values = dict(DEFAULTS)
-    seen: dict[str, str] = {}
-    for key, value in given.items():
-        name = KNOWN_NAMES.get(key.lower())
-        if name is None and key.lower() in ELSEWHERE:
-            raise ConfigError(key, shown(key, value), f"known options only; here it is {ELSEWHERE[key.lower()]}")
-        if name is None:
-            nearest = difflib.get_close_matches(key.lower(), list(KNOWN_NAMES), n=1, cutoff=0.0)[0]
-            raise ConfigError(key, shown(key, value), f"known options only; the nearest is {KNOWN_NAMES[nearest]}")
-        if name in seen and seen[name] != value:
-            raise ConfigError(name, shown(name, value), f"one value (it is also given as {shown(name, seen[name])!r})")
-        seen[name] = value
-        values[name] = value.strip()
-    return values
 
 
 def _local_path(text: str) -> str:
@@ -348,17 +321,10 @@ def _assigned_queues(text: str) -> tuple[MessageQueue, ...]:
 
 
 def _access(values: dict[str, str]) -> Access:
-    given = [name for name in ("accessKey", "secretKey", "securityToken", "caCertificate") if values[name]]
-    use_tls = _flag(values, "useTLS")
-    if values["storePath"] and (given or use_tls):
+    given = [name for name in ACCESS_NAMES if values[name]]
+    if values["storePath"] and (given or flag(values, "useTLS")):
         raise ConfigError(", ".join(given or ["useTLS"]), "given", "with nameServer only: a directory asks nobody")
-    return Access(
-        values["accessKey"],
-        Secret(values["secretKey"]),
-        Secret(values["securityToken"]),
-        use_tls,
-        values["caCertificate"],
-    )
+    return access(values)
 
 
 def _starting(values: dict[str, str]) -> Position | None:
@@ -374,7 +340,7 @@ def _position(values: dict[str, str], side: str, names: tuple[str, ...]) -> Posi
     """A side of the range; one time beats times per queue, and these beat offsets, as in Spark's Kafka source."""
     timestamp, by_queue, offsets = (values[side + end] for end in ("Timestamp", "OffsetsByTimestamp", "Offsets"))
     if timestamp:
-        return Position(timestamp_ms=_number(values, side + "Timestamp", 0, 1 << 62))
+        return Position(timestamp_ms=number(values, side + "Timestamp", 0, 1 << 62))
     if by_queue:
         return Position(timestamps=parse_document(by_queue, f"{side}OffsetsByTimestamp", value_min=0))
     if offsets.lower() in names or not offsets:
@@ -382,31 +348,3 @@ def _position(values: dict[str, str], side: str, names: tuple[str, ...]) -> Posi
     if not offsets.startswith("{"):
         raise ConfigError(f"{side}Offsets", offsets, ", ".join(names) + " or a JSON document")
     return Position(offsets=parse_document(offsets, f"{side}Offsets", value_min=-2 if side == "starting" else -1))
-
-
-def _flag(values: dict[str, str], name: str) -> bool:
-    value = values[name].lower()
-    if value not in ("true", "false"):
-        raise ConfigError(name, values[name], "true or false")
-    return value == "true"
-
-
-def _number(values: dict[str, str], name: str, least: int, most: int) -> int:
-    text = values[name]
-    if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
-        raise ConfigError(name, text, f"a whole number from {least} to {most}")
-    return int(text)
-
-
-def _optional_number(values: dict[str, str], name: str) -> int | None:
-    return _number(values, name, 1, 1 << 62) if values[name] else None
-
-
-E = TypeVar("E", bound=StrEnum)
-
-
-def _choice(values: dict[str, str], name: str, kind: type[E]) -> E:
-    try:
-        return kind(values[name].lower())
-    except ValueError as error:
-        raise ConfigError(name, values[name], " or ".join(kind)) from error

@@ -7,17 +7,26 @@ with this class does the same for one session.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from rucola.errors import ConfigError
 from rucola.spark.batch import RocketMQReader
 from rucola.spark.options import parse_options
 from rucola.spark.schema import check_schema, chosen_columns, to_ddl
+from rucola.spark.sink import RocketMQStreamWriter, RocketMQWriter
+from rucola.spark.sink_options import parse_sink_options, sink_layout
 from rucola.spark.stream import RocketMQStreamReader
 
 
 class RocketMQDataSource(DataSource):
-    """Topics of a RocketMQ cluster, or of a store directory, as rows."""
+    """Topics of a RocketMQ cluster, or of a store directory, as rows; and rows as messages of a topic."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,3 +48,17 @@ class RocketMQDataSource(DataSource):
         options = parse_options(self.options)
         check_schema(options, schema)
         return RocketMQStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The batch face of the sink."""
+        if overwrite:
+            raise ConfigError("mode", "overwrite", 'mode("append"): what a topic holds cannot be replaced')
+        options = parse_sink_options(self.options)
+        return RocketMQWriter(options, sink_layout(options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """The stream face of the sink."""
+        if overwrite:
+            raise ConfigError("outputMode", "complete", "append or update: what a topic holds cannot be replaced")
+        options = parse_sink_options(self.options)
+        return RocketMQStreamWriter(options, sink_layout(options, schema))

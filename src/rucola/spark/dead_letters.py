@@ -1,0 +1,55 @@
+"""Rows that could not be sent, as Parquet files of which Spark makes a DataFrame again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+if TYPE_CHECKING:
+    from rucola.spark.sink_rows import Chunk
+    from rucola.spark.sink_send import Refused
+
+ID, TOPIC, REASON = "_msgId", "_topic", "_error"
+"""Columns beside those of the row."""
+
+
+class DeadLetterFile:
+    """The file of one attempt of a task; it is made when there is something for it, and is there when it is complete.
+
+    Args:
+        path: the directory, or its URI; empty for none.
+        job: names query and micro-batch, empty in a batch.
+        partition_id: of the task.
+        attempt_id: of the attempt; unique in an application.
+    """
+
+    def __init__(self, path: str, job: str, partition_id: int, attempt_id: int) -> None:
+        self._path = path
+        self._name = f"refused-{job or 'batch'}-{partition_id:05d}-{attempt_id}.parquet"
+        self._tables: list[pa.Table] = []
+
+    def put(self, chunk: Chunk, refused: Refused) -> None:
+        """Takes the refused rows of ``chunk``."""
+        numbers = sorted(refused)
+        table = pa.Table.from_batches([chunk.rows]).take(pa.array(numbers))
+        messages = [chunk.messages[number] for number in numbers]
+        table = table.append_column(ID, pa.array([one.uniq_key for one in messages], pa.string()))
+        table = table.append_column(TOPIC, pa.array([one.topic for one in messages], pa.string()))
+        self._tables.append(table.append_column(REASON, pa.array([str(refused[n]) for n in numbers], pa.string())))
+
+    def close(self) -> None:
+        """Writes the file: under a name that Spark passes over, and then under its own."""
+        if not self._tables:
+            return
+        if "://" in self._path:
+            files, directory = fs.FileSystem.from_uri(self._path)
+        else:
+            files, directory = fs.LocalFileSystem(), self._path
+        files.create_dir(directory, recursive=True)
+        hidden, final = f"{directory}/.{self._name}", f"{directory}/{self._name}"
+        with files.open_output_stream(hidden) as stream:
+            pq.write_table(pa.concat_tables(self._tables), stream)
+        files.move(hidden, final)

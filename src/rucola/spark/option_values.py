@@ -1,0 +1,113 @@
+"""Options as Spark hands them over, names in any case and values as text, turned into checked values.
+
+A name that is not known is refused with the nearest known one, so that a typo never turns into a silent default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from rucola.errors import ConfigError
+from rucola.spark.access import Access, Secret, shown
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as the documentation shows it."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+ACCESS_OPTIONS: tuple[Option, ...] = (
+    Option("accessKey", "", "account that signs every request, with `secretKey`; with `nameServer`, as all of these"),
+    Option("secretKey", "", "its secret"),
+    Option("securityToken", "", "sent along and signed"),
+    Option("useTLS", "false", "encrypt connections; the servers' certificates are verified then"),
+    Option(
+        "caCertificate",
+        "",
+        "PEM file, on the driver and every executor, of who may sign those; default is the system's",
+    ),
+)
+ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
+
+
+def known_values(
+    given: Mapping[str, str], defaults: Mapping[str, str], aliases: Mapping[str, str], elsewhere: Mapping[str, str]
+) -> dict[str, str]:
+    """Every option by its own name, defaults filled in.
+
+    Args:
+        given: what the user wrote.
+        defaults: every known option.
+        aliases: further names, in lower case, and which option they mean.
+        elsewhere: names of other sources and sinks, in lower case, and what to say of them.
+
+    Raises:
+        ConfigError: a name is not known, or comes twice with different values.
+    """
+    known = {name.lower(): name for name in defaults} | dict(aliases)
+    values = dict(defaults)
+    seen: dict[str, str] = {}
+    for key, value in given.items():
+        name = known.get(key.lower())
+        if name is None and key.lower() in elsewhere:
+            raise ConfigError(key, shown(key, value), f"known options only; here it is {elsewhere[key.lower()]}")
+        if name is None:
+            nearest = difflib.get_close_matches(key.lower(), list(known), n=1, cutoff=0.0)[0]
+            raise ConfigError(key, shown(key, value), f"known options only; the nearest is {known[nearest]}")
+        if name in seen and seen[name] != value:
+            raise ConfigError(name, shown(name, value), f"one value (it is also given as {shown(name, seen[name])!r})")
+        seen[name] = value
+        values[name] = value.strip()
+    return values
+
+
+def access(values: Mapping[str, str]) -> Access:
+    """Account and encryption."""
+    return Access(
+        values["accessKey"],
+        Secret(values["secretKey"]),
+        Secret(values["securityToken"]),
+        flag(values, "useTLS"),
+        values["caCertificate"],
+    )
+
+
+def flag(values: Mapping[str, str], name: str) -> bool:
+    """True or false."""
+    value = values[name].lower()
+    if value not in ("true", "false"):
+        raise ConfigError(name, values[name], "true or false")
+    return value == "true"
+
+
+def number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
+    """A whole number from ``least`` to ``most``."""
+    text = values[name]
+    if not re.fullmatch(r"[0-9]{1,19}", text) or not least <= int(text) <= most:
+        raise ConfigError(name, text, f"a whole number from {least} to {most}")
+    return int(text)
+
+
+def optional_number(values: Mapping[str, str], name: str) -> int | None:
+    """A number from 1, or None when the option is not given."""
+    return number(values, name, 1, 1 << 62) if values[name] else None
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def choice(values: Mapping[str, str], name: str, kind: type[E]) -> E:
+    """One of the values of ``kind``."""
+    try:
+        return kind(values[name].lower())
+    except ValueError as error:
+        raise ConfigError(name, values[name], " or ".join(kind)) from error

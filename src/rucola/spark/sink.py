@@ -1,0 +1,84 @@
+"""The writing faces: batch and stream. Spark makes them on the driver and sends copies to the tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from rucola.spark.sink_options import SinkLayout, SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Properties that Spark gives the tasks of a streaming query."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class TaskWritten(WriterCommitMessage):
+    """What a task did."""
+
+    rows: int
+    refused: int
+
+
+class RocketMQWriter(DataSourceArrowWriter):
+    """Sends the rows of a batch. All is done when the tasks are: a commit adds nothing, an abort takes nothing back."""
+
+    def __init__(self, options: SinkOptions, layout: SinkLayout) -> None:
+        self.options = options
+        self.layout = layout
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Sends the rows of one task and waits until brokers have them."""
+        return _written(self.options, self.layout, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tells how much was refused."""
+        _tell(messages, "the batch")
+
+
+class RocketMQStreamWriter(DataSourceStreamArrowWriter):
+    """Sends the rows of each micro-batch, like ``RocketMQWriter``."""
+
+    def __init__(self, options: SinkOptions, layout: SinkLayout) -> None:
+        self.options = options
+        self.layout = layout
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Sends the rows of one task and waits until brokers have them."""
+        return _written(self.options, self.layout, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Tells how much was refused."""
+        _tell(messages, f"micro-batch {batchId}")
+
+
+def _written(options: SinkOptions, layout: SinkLayout, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
+    from pyspark import TaskContext
+
+    from rucola.spark.sink_task import TaskPlace, write_rows
+
+    context = TaskContext.get()
+    place = TaskPlace()
+    if context is not None:
+        place = TaskPlace(
+            context.getLocalProperty(QUERY_ID) or "",
+            context.getLocalProperty(BATCH_ID) or "",
+            context.partitionId(),
+            context.taskAttemptId(),
+        )
+    return TaskWritten(*write_rows(options, layout, iterator, place))
+
+
+def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    done = [message for message in messages if isinstance(message, TaskWritten)]
+    rows, refused = sum(one.rows for one in done), sum(one.refused for one in done)
+    if refused:
+        log.warning("%d of %d rows of %s are dead letters", refused, rows, what)

@@ -1,0 +1,230 @@
+"""The options of ``df.write.format("rocketmq")``, and which column of a row is what of a message. Pure functions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rucola.client.send_result import SendStatus
+from rucola.errors import ClientError, ConfigError
+from rucola.spark.access import Access
+from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, known_values, number
+from rucola.spark.schema import ROCKETMQ_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+MEBIBYTE = 1 << 20
+
+SINK_OPTIONS: tuple[Option, ...] = (
+    Option("nameServer", "", "name servers, `host:port` separated by `;`"),
+    Option("topic", "", "where all rows go; without it the rows need a column `topic`"),
+    Option(
+        "idColumn",
+        "",
+        "column whose value makes the id of a message: equal values, equal ids; by default the source position does",
+    ),
+    Option(
+        "idScope",
+        "",
+        "text that goes into every id, so that two pipelines give one row two ids; "
+        "with the source position it defaults to the id of the streaming query",
+    ),
+    Option("queueColumn", "", "column with the queue to send to; default is `queueId`, unless rows have a position"),
+    Option("deadLetterTopic", "", "rows that cannot be sent go there; by default they fail the query"),
+    Option("deadLetterPath", "", "rows that cannot be sent go there as Parquet; a directory or the URI of one"),
+    Option(
+        "acceptedStatus",
+        "SEND_OK",
+        "answers that count as sent, separated by commas; others are sent again: "
+        "`FLUSH_DISK_TIMEOUT`, `FLUSH_SLAVE_TIMEOUT`, `SLAVE_NOT_AVAILABLE`",
+    ),
+    Option("producerGroup", "rucola-spark", "group named in send requests"),
+    *ACCESS_OPTIONS,
+    Option("batchBytes", str(256 << 10), "bytes of messages in one request, at most"),
+    Option("maxBytesInFlight", str(32 * MEBIBYTE), "bytes that one task has on their way before it waits for answers"),
+    Option("maxMessageSize", str(4 * MEBIBYTE), "largest body; larger ones cannot be sent"),
+    Option("compressMsgBodyOverHowmuch", "4096", "larger bodies are compressed, and each goes in a request of its own"),
+    Option("sendTimeoutMs", "3000", "time for one request, its own retries included"),
+    Option("retryTimeoutMs", "120000", "how long failing requests are made again before the task fails"),
+)
+DEFAULTS = {option.name: option.default for option in SINK_OPTIONS}
+ALIASES: dict[str, str] = {"namesrvaddr": "nameServer"}
+ELSEWHERE = {
+    "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
+    "subscribe": "topic",
+    "path": "topic: save() and start() take no path",
+    "storepath": "nameServer: messages are sent to brokers, not put into a directory",
+}
+OF_SPARK = frozenset({"checkpointlocation"})
+"""Spark hands these to every streaming sink."""
+
+_TEXT = ("string",)
+_BYTES = ("string", "binary")
+_WHOLE = ("int", "bigint", "smallint", "tinyint")
+COLUMN_TYPES: dict[str, tuple[str, ...]] = {
+    "topic": _TEXT,
+    "body": _BYTES,
+    "tags": _TEXT,
+    "keys": ("string", "binary", "array<string>"),
+    "properties": ("string", "map<string,string>"),
+    "shardingKey": _TEXT,
+    "flag": _WHOLE,
+    "delayLevel": _WHOLE,
+    "delayMs": _WHOLE,
+    "deliverAt": ("timestamp",),
+    "queueId": _WHOLE,
+    "brokerName": _TEXT,
+    "queueOffset": ("bigint",),
+}
+"""What the sink takes, and which Spark types."""
+KAFKA_NAMES = {"value": "body", "key": "keys"}
+LEFT_OUT = frozenset(column.name.lower() for column in ROCKETMQ_COLUMNS)
+"""Columns of the source that say nothing to a broker; rows may have them."""
+POSITION = ("topic", "brokerName", "queueId", "queueOffset")
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Checked options of one sink; picklable, because it travels to the tasks."""
+
+    name_server: str
+    topic: str
+    id_column: str
+    id_scope: str
+    queue_column: str
+    dead_letter_topic: str
+    dead_letter_path: str
+    accepted: frozenset[SendStatus]
+    producer_group: str
+    access: Access
+    batch_bytes_max: int
+    in_flight_bytes_max: int
+    message_bytes_max: int
+    compress_over_bytes: int
+    send_timeout_ms: int
+    retry_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class SinkLayout:
+    """Which field of a row is what.
+
+    Attributes:
+        fields: number of the field by the name in ``COLUMN_TYPES``.
+        names: all fields, in order.
+        has_position: rows say where in a topic they come from, and so have an id.
+        id_field: number of the field that makes the id; None without ``idColumn``.
+        queue_field: number of the field with the queue to send to; None where the producer chooses.
+    """
+
+    fields: dict[str, int]
+    names: tuple[str, ...]
+    has_position: bool
+    id_field: int | None
+    queue_field: int | None
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """The options of one ``write``.
+
+    Raises:
+        ConfigError: a name is unknown, a value is out of range, or two options exclude each other.
+    """
+    own = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
+    values = known_values(own, DEFAULTS, ALIASES, ELSEWHERE)
+    if not values["nameServer"]:
+        raise ConfigError("nameServer", "", "the name servers of the cluster, host:port separated by ;")
+    if values["deadLetterTopic"] and values["deadLetterPath"]:
+        raise ConfigError("deadLetterTopic, deadLetterPath", "both", "one of the two, or neither")
+    for name in ("topic", "deadLetterTopic"):
+        if values[name]:
+            from rucola.client.instance import check_topic  # loads the client; planning of reads has no need of it
+
+            try:
+                check_topic(values[name])
+            except ClientError as error:
+                raise ConfigError(name, values[name], str(error)) from error
+    return SinkOptions(
+        name_server=values["nameServer"],
+        topic=values["topic"],
+        id_column=values["idColumn"],
+        id_scope=values["idScope"],
+        queue_column=values["queueColumn"],
+        dead_letter_topic=values["deadLetterTopic"],
+        dead_letter_path=values["deadLetterPath"],
+        accepted=_accepted(values["acceptedStatus"]),
+        producer_group=values["producerGroup"],
+        access=access(values),
+        batch_bytes_max=number(values, "batchBytes", 1, 4 * MEBIBYTE),
+        in_flight_bytes_max=number(values, "maxBytesInFlight", 1, 1 << 40),
+        message_bytes_max=number(values, "maxMessageSize", 1, (1 << 31) - 1),
+        compress_over_bytes=number(values, "compressMsgBodyOverHowmuch", 0, (1 << 31) - 1),
+        send_timeout_ms=number(values, "sendTimeoutMs", 1, 1 << 31),
+        retry_timeout_ms=number(values, "retryTimeoutMs", 0, 1 << 31),
+    )
+
+
+def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:
+    """What the fields of ``schema`` are.
+
+    Raises:
+        ConfigError: a column is missing, unknown or of a wrong type, or an option names one that is not there.
+    """
+    names = schema.fieldNames()
+    numbers = {name.lower(): at for at, name in enumerate(names)}
+    if len(numbers) < len(names):
+        raise ConfigError("columns", ", ".join(names), "each name once, whatever its case")
+    known = {name.lower(): name for name in COLUMN_TYPES} | KAFKA_NAMES
+    chosen = {option: _named(options, option, numbers) for option in ("idColumn", "queueColumn")}
+    fields: dict[str, int] = {}
+    for at, field in enumerate(schema.fields):
+        name = known.get(field.name.lower())
+        kind = field.dataType.simpleString()
+        if name is None:
+            if at not in chosen.values() and field.name.lower() not in LEFT_OUT:
+                raise _unknown(field.name, list(known.values()))
+        elif name in fields:
+            raise ConfigError("columns", field.name, f"one column for {name}")
+        elif kind not in COLUMN_TYPES[name] and not (at in chosen.values() and name not in ("body", "topic")):
+            raise ConfigError("columns", f"{field.name} {kind}", f"{field.name} {' or '.join(COLUMN_TYPES[name])}")
+        else:
+            fields[name] = at
+    if "body" not in fields:
+        raise ConfigError("columns", ", ".join(names), "a column body (or value), string or binary")
+    if "topic" not in fields and not options.topic:
+        raise ConfigError("topic", "", "a topic, or a column topic")
+    has_position = all(name in fields for name in POSITION)
+    if "queueOffset" in fields and not has_position and chosen["idColumn"] is None:
+        missing = ", ".join(name for name in POSITION if name not in fields)
+        raise ConfigError("columns", "queueOffset", f"with {missing} too, which make a source position; or idColumn")
+    queue_field = chosen["queueColumn"]
+    if queue_field is None and "queueOffset" not in fields:
+        queue_field = fields.get("queueId")
+    if queue_field is not None and schema.fields[queue_field].dataType.simpleString() not in _WHOLE:
+        raise ConfigError("queueColumn", options.queue_column, "a column of whole numbers")
+    return SinkLayout(fields, tuple(names), has_position, chosen["idColumn"], queue_field)
+
+
+def _accepted(text: str) -> frozenset[SendStatus]:
+    names = {name.strip().upper() for name in text.split(",") if name.strip()}
+    try:
+        return frozenset(SendStatus(name) for name in names | {"SEND_OK"})
+    except ValueError as error:
+        raise ConfigError("acceptedStatus", text, ", ".join(status.value for status in SendStatus)) from error
+
+
+def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int | None:
+    """Number of the column that an option names; None when it is not given."""
+    name = options.id_column if option == "idColumn" else options.queue_column
+    if name and name.lower() not in numbers:
+        raise ConfigError(option, name, "a column of the rows: " + ", ".join(numbers))
+    return numbers[name.lower()] if name else None
+
+
+def _unknown(name: str, known: list[str]) -> ConfigError:
+    nearest = difflib.get_close_matches(name.lower(), [one.lower() for one in known], n=1, cutoff=0.0)[0]
+    nearest = next(one for one in known if one.lower() == nearest)
+    return ConfigError("columns", name, f"columns of a message only, the nearest is {nearest}; select them first")

@@ -1,0 +1,223 @@
+"""Rows as messages, in a task. Imports no Spark; it needs PyArrow and is imported inside ``write()``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+
+from rucola.common import message_const
+from rucola.common.message import Message
+from rucola.errors import ClientError, ConfigError, RucolaError
+from rucola.spark.repeats import position_id, value_id
+from rucola.spark.sink_options import POSITION, SinkLayout, SinkOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNK_ROWS = 4096
+CHUNK_BYTES = 4 << 20
+"""About what is sent in one go."""
+NOT_CARRIED = message_const.DELAYING | {
+    message_const.WAIT,
+    message_const.UNIQ_KEY,
+    message_const.MSG_REGION,
+    message_const.TRACE_ON,
+    message_const.CLUSTER,
+    message_const.RETRY_TOPIC,
+    message_const.ORIGIN_MESSAGE_ID,
+    message_const.RECONSUME_TIME,
+    message_const.MAX_RECONSUME_TIMES,
+    message_const.CONSUME_START_TIME,
+    message_const.REAL_TOPIC,
+    message_const.REAL_QID,
+    message_const.TRAN_MSG,
+    message_const.PGROUP,
+    message_const.TRANSACTION_ID,
+    message_const.MIN_OFFSET,
+    message_const.MAX_OFFSET,
+    message_const.TIMER_OUT_MS,
+    message_const.TIMER_ENQUEUE_MS,
+    message_const.TIMER_DEQUEUE_MS,
+    message_const.TIMER_ROLL_TIMES,
+    message_const.TIMER_DEL_UNIQKEY,
+    message_const.POP_CK,
+    message_const.FIRST_POP_TIME,
+    message_const.REPLY_TO_CLIENT,
+    message_const.PUSH_REPLY_TIME,
+    message_const.CORRELATION_ID,
+    message_const.TTL,
+    message_const.MSG_TYPE,
+    message_const.ARRIVE_TIME,
+    message_const.INNER_NUM,
+    message_const.INNER_BASE,
+    message_const.INNER_MULTI_DISPATCH,
+    message_const.INNER_MULTI_QUEUE_OFFSET,
+    message_const.DUP_INFO,
+    message_const.CRC32,
+}
+"""Properties that brokers and clients write; those of a message that was read are not those of the one to send."""
+
+
+@dataclass
+class Chunk:
+    """Messages that are sent in one go, each beside the row it is made of.
+
+    Attributes:
+        rows: the rows, for the dead letters.
+        messages: one for each row; of a row that makes none it is without a body.
+        queues: by number of the row: broker name, empty for any, and queue id, where a column chooses.
+        invalid: by number of the row: why it makes no message.
+        size: bytes of the bodies.
+    """
+
+    rows: pa.RecordBatch
+    messages: list[Message]
+    queues: dict[int, tuple[str, int]] = field(default_factory=dict)
+    invalid: dict[int, RucolaError] = field(default_factory=dict)
+    size: int = 0
+
+
+class RowReader:
+    """Makes messages of the rows of one task.
+
+    Args:
+        options: of the sink.
+        layout: what the fields are.
+        query_id: of the streaming query, empty in a batch.
+    """
+
+    def __init__(self, options: SinkOptions, layout: SinkLayout, query_id: str) -> None:
+        self._topic = options.topic
+        self._layout = layout
+        by_position = layout.has_position and layout.id_field is None
+        self._scope = options.id_scope or (query_id if by_position else "")
+        self._has_id = by_position or layout.id_field is not None
+
+    def chunks(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+        """The rows of ``batch``, in order.
+
+        Raises:
+            ConfigError: two rows have one source position: as repeats, all but one would be dropped.
+        """
+        start = 0
+        mean = max(1, batch.get_total_buffer_size() // max(1, batch.num_rows))
+        step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // mean))
+        while start < batch.num_rows:
+            yield self._chunk(batch.slice(start, step))
+            start += step
+
+    def _chunk(self, rows: pa.RecordBatch) -> Chunk:
+        bodies = self._bytes(rows, "body")
+        topics: Sequence[str | None]
+        topics = [self._topic] * rows.num_rows if self._topic else self._values(rows, "topic")
+        chunk = Chunk(rows, [], size=sum(map(len, filter(None, bodies))))
+        properties = self._properties(rows, chunk)
+        if self._has_id:
+            self._put_ids(rows, properties, chunk)
+        flags = self._values(rows, "flag") if "flag" in self._layout.fields else None
+        for number, body in enumerate(bodies):
+            topic = topics[number]
+            if not body or not topic:
+                what = "the topic is null or empty" if body else "the body is null or empty"
+                chunk.invalid.setdefault(number, ClientError(what))
+            message = Message(topic or "", body or b"", flag=(flags[number] or 0) if flags else 0)
+            message.properties = properties[number]
+            chunk.messages.append(message)
+        if self._layout.queue_field is not None:
+            self._put_queues(rows, chunk)
+        return chunk
+
+    def _properties(self, rows: pa.RecordBatch, chunk: Chunk) -> list[dict[str, str]]:
+        """The properties of each row, its tags, keys, sharding key and delay among them."""
+        fields = self._layout.fields
+        made: list[dict[str, str]] = [{} for _ in range(rows.num_rows)]
+        if "properties" in fields:
+            for number, value in enumerate(self._values(rows, "properties")):
+                try:
+                    made[number] = _carried(value)
+                except (ValueError, AttributeError):
+                    chunk.invalid[number] = ClientError("the properties are no JSON object of texts")
+        for name, key, text in _PROPERTY_COLUMNS:
+            if name in fields:
+                for own, value in zip(made, self._values(rows, name), strict=True):
+                    if value is not None and not (key in message_const.DELAYING and value == 0):
+                        own[key] = text(value)
+        for number, own in enumerate(made):
+            if len(own) > 1 and len(message_const.DELAYING.intersection(own)) > 1:
+                chunk.invalid[number] = ClientError("a row has one of delayLevel, delayMs and deliverAt")
+        return made
+
+    def _put_ids(self, rows: pa.RecordBatch, properties: list[dict[str, str]], chunk: Chunk) -> None:
+        scope = self._scope
+        ids: list[str] = []
+        if self._layout.id_field is not None:
+            values = rows.column(self._layout.id_field).to_pylist()
+            for number, value in enumerate(values):
+                if value is None:
+                    chunk.invalid[number] = ClientError("the id is null")
+                ids.append(value_id(scope, value))
+        else:
+            places = zip(*(self._values(rows, name) for name in POSITION), strict=True)
+            for number, (topic, broker, queue, offset) in enumerate(places):
+                if topic is None or broker is None or queue is None or offset is None:
+                    chunk.invalid[number] = ClientError("the source position is not complete")
+                ids.append(position_id(scope, topic or "", broker or "", queue or 0, offset or 0))
+            if len(set(ids)) < len(ids) - len(chunk.invalid):
+                raise ConfigError("idColumn", "", "a column that tells rows apart: several are made of one message")
+        for own, msg_id in zip(properties, ids, strict=True):
+            own[message_const.UNIQ_KEY] = msg_id
+
+    def _put_queues(self, rows: pa.RecordBatch, chunk: Chunk) -> None:
+        assert self._layout.queue_field is not None
+        names: Sequence[str | None] = [None] * rows.num_rows
+        if "brokerName" in self._layout.fields and "queueOffset" not in self._layout.fields:
+            names = self._values(rows, "brokerName")
+        for number, queue_id in enumerate(rows.column(self._layout.queue_field).to_pylist()):
+            if queue_id is not None:
+                chunk.queues[number] = (names[number] or "", queue_id)
+
+    def _values(self, rows: pa.RecordBatch, name: str) -> list[Any]:
+        values: list[Any] = rows.column(self._layout.fields[name]).to_pylist()
+        return values
+
+    def _bytes(self, rows: pa.RecordBatch, name: str) -> list[bytes | None]:
+        column = rows.column(self._layout.fields[name])
+        values: list[bytes | None] = column.cast(pa.binary()).to_pylist()
+        return values
+
+
+def _carried(value: str | list[tuple[str, str | None]] | None) -> dict[str, str]:
+    """The properties in the text of a JSON object, or in a map, that go with a message."""
+    if not value:
+        return {}
+    pairs = orjson.loads(value).items() if isinstance(value, str) else value
+    return {
+        name: text if isinstance(text, str) else orjson.dumps(text).decode()
+        for name, text in pairs
+        if name not in NOT_CARRIED and text is not None
+    }
+
+
+def _keys(value: object) -> str:
+    if isinstance(value, list):
+        return message_const.KEY_SEPARATOR.join(key for key in value if key is not None)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _milliseconds(value: datetime) -> str:
+    return str(round(value.timestamp() * 1000))
+
+
+_PROPERTY_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("tags", message_const.TAGS, str),
+    ("keys", message_const.KEYS, _keys),
+    ("shardingKey", message_const.SHARDING_KEY, str),
+    ("delayLevel", message_const.DELAY, str),
+    ("delayMs", message_const.TIMER_DELAY_MS, str),
+    ("deliverAt", message_const.TIMER_DELIVER_MS, _milliseconds),
+)

@@ -1,0 +1,352 @@
+"""Messages of a task on their way to the brokers: each answer is looked at, failures are sent again, refusals told.
+
+Rows that need no certain queue go together, in batches and to the queues in turn. Rows with a queue or a sharding key
+go to it in their order, one batch after the other. Delayed messages go one by one, as RocketMQ takes them in no batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+
+from rucola.client.config import ProducerConfig
+from rucola.client.message_encoder import MessageEncoder
+from rucola.client.producer import Producer
+from rucola.client.queue_selector import by_sharding_key
+from rucola.client.send_result import SendResult, SendStatus
+from rucola.client.unique_id import UniqueIds
+from rucola.common import message_const
+from rucola.common.message import Message
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import BrokerError, ClientError, ConfigError, RucolaError, SendManyError
+from rucola.protocol.codes import ResponseCode
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.spark.sink_options import SinkOptions
+
+PAUSE_FIRST_S = 0.05
+PAUSE_MAX_S = 1.0
+BATCH_MESSAGES_MAX = 1_000
+REFUSALS = frozenset({int(ResponseCode.NO_PERMISSION), int(ResponseCode.TOPIC_NOT_EXIST)})
+"""Answers that may pass, and that are about the message when they do not."""
+_STATUS_CODES = {
+    SendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    SendStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    SendStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+Outcome = SendResult | RucolaError
+Refused = dict[int, RucolaError]
+Attempt = Callable[[list[int]], Awaitable[list[Outcome]]]
+"""Sends messages, given by their numbers, and gives the outcome of each."""
+
+log = logging.getLogger(__name__)
+
+
+def producer_config(options: SinkOptions) -> ProducerConfig:
+    """The settings of a task's producer.
+
+    Raises:
+        ConfigError: one of them cannot be.
+    """
+    access = options.access
+    return ProducerConfig(
+        send_msg_timeout_ms=options.send_timeout_ms,
+        mq_client_api_timeout_ms=options.send_timeout_ms,
+        max_message_size=options.message_bytes_max,
+        compress_msg_body_over_howmuch=options.compress_over_bytes,
+        send_many_batch_bytes=options.batch_bytes_max,
+        access_key=access.access_key,
+        secret_key=access.secret_key.reveal(),
+        security_token=access.security_token.reveal(),
+        use_tls=access.use_tls,
+        tls_trust_cert_path=access.ca_certificate,
+    )
+
+
+class RowSender:
+    """Sends the messages of one task. Life cycle: ``async with``, on one event loop.
+
+    Args:
+        options: of the sink.
+        clock: measures the patience.
+
+    Raises:
+        ConfigError: a name server is none, or the CA certificate cannot be read.
+    """
+
+    def __init__(self, options: SinkOptions, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._patience_s = options.retry_timeout_ms / 1000
+        self._accepted = options.accepted
+        self._batch_bytes_max = options.batch_bytes_max
+        self._config = producer_config(options)
+        try:
+            self._producer = Producer(options.producer_group, options.name_server, self._config, clock=self._clock)
+        except ConfigError as error:
+            if error.key != "tlsClientTrustCertPath":
+                raise
+            raise ConfigError("caCertificate", error.value, error.allowed) from error
+        self._encoder = MessageEncoder(self._config, UniqueIds(bytes(4), 0, os.urandom(4), self._clock))
+        self._missing: dict[str, RucolaError] = {}
+        self._missing_queues: dict[tuple[str, str, int], RucolaError] = {}
+
+    async def __aenter__(self) -> RowSender:
+        await self._producer.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._producer.shutdown()
+
+    async def send(self, messages: Sequence[Message], queues: Mapping[int, tuple[str, int]] | None = None) -> Refused:
+        """Sends the messages; when it returns, each is stored or refused.
+
+        Args:
+            messages: what to send.
+            queues: by number of the message: broker name, empty for the first that has the queue, and queue id.
+
+        Returns:
+            By number of the message: why it cannot be sent, whoever tries.
+
+        Raises:
+            RucolaError: brokers failed for as long as the patience lasts; others of the messages may be stored.
+        """
+        refused: Refused = {}
+        routes = {topic: await self._route(topic) for topic in {message.topic for message in messages}}
+        free: list[int] = []
+        alone: list[tuple[int, MessageQueue]] = []
+        lanes: dict[MessageQueue, list[int]] = {}
+        for number, message in enumerate(messages):
+            wanted = queues.get(number) if queues else None
+            route = routes[message.topic]
+            if isinstance(route, RucolaError):
+                refused[number] = route
+            elif wanted is None and message_const.SHARDING_KEY not in message.properties:
+                free.append(number)
+            else:
+                queue = by_sharding_key(route, message) if wanted is None else await self._queue(message.topic, *wanted)
+                if isinstance(queue, RucolaError):
+                    refused[number] = queue
+                elif message_const.DELAYING.isdisjoint(message.properties):
+                    lanes.setdefault(queue, []).append(number)
+                else:
+                    alone.append((number, queue))
+        works = [self._send_lane(messages, numbers, queue) for queue, numbers in lanes.items()]
+        works += [self._send_free(messages, free)] if free else []
+        works += [self._send_alone(messages, alone)] if alone else []
+        for more in await _all(works):
+            refused |= more
+        return refused
+
+    async def _route(self, topic: str) -> list[MessageQueue] | RucolaError:
+        """The queues of a topic; why it is refused when no broker has it after all the patience."""
+        patience = _Patience(self._clock, self._patience_s)
+        while topic not in self._missing:
+            try:
+                if queues := await self._producer.message_queues(topic):
+                    return queues
+                error: RucolaError = ClientError(f"topic {topic} has no queue that can be written")
+            except RucolaError as caught:
+                error = caught
+            if isinstance(error, ClientError) and (patience.is_over or not self._can_be_topic(topic)):
+                self._missing[topic] = error
+            elif patience.is_over:
+                raise error
+            else:
+                await patience.wait(error)
+        return self._missing[topic]
+
+    async def _queue(self, topic: str, broker_name: str, queue_id: int) -> MessageQueue | RucolaError:
+        """The queue of a topic that a row names; why it is refused when there is none after all the patience."""
+        place = topic, broker_name, queue_id
+        patience = _Patience(self._clock, self._patience_s)
+        while place not in self._missing_queues:
+            for queue in await self._producer.message_queues(topic):
+                if queue.queue_id == queue_id and broker_name in ("", queue.broker_name):
+                    return queue
+            whose = f" of broker {broker_name}" if broker_name else ""
+            error = ClientError(f"topic {topic} has no queue {queue_id}{whose} that can be written")
+            if patience.is_over:
+                self._missing_queues[place] = error
+            else:
+                await patience.wait(error)
+        return self._missing_queues[place]
+
+    async def _send_free(self, messages: Sequence[Message], numbers: list[int]) -> Refused:
+        """Messages for any queue."""
+
+        async def attempt(waiting: list[int]) -> list[Outcome]:
+            try:
+                return list(await self._producer.send_many([messages[number] for number in waiting]))
+            except SendManyError as error:
+                return list(error.outcomes)  # type: ignore[arg-type]
+
+        return await self._until_settled(messages, numbers, attempt)
+
+    async def _send_alone(self, messages: Sequence[Message], wanted: list[tuple[int, MessageQueue]]) -> Refused:
+        """Messages for one queue each that no batch takes."""
+        queues = dict(wanted)
+
+        async def attempt(waiting: list[int]) -> list[Outcome]:
+            futures: list[asyncio.Future[SendResult] | RucolaError] = []
+            for number in waiting:
+                await self._producer.ready()
+                try:
+                    futures.append(self._producer.submit(messages[number], queues[number]))
+                except RucolaError as error:
+                    futures.append(error)
+            return [one if isinstance(one, RucolaError) else await _outcome(one) for one in futures]
+
+        return await self._until_settled(messages, list(queues), attempt)
+
+    async def _send_lane(self, messages: Sequence[Message], numbers: list[int], queue: MessageQueue) -> Refused:
+        """Messages for one queue, in their order: a batch is sent when that before it is stored."""
+
+        async def attempt(waiting: list[int]) -> list[Outcome]:
+            batch = [messages[number] for number in waiting]
+            try:
+                if len(batch) == 1:
+                    return [await self._producer.send(batch[0], queue)]
+                result = await self._producer.send_batch(batch, queue)
+            except RucolaError as error:
+                return [copy.copy(error) for _ in waiting]
+            return [result] * len(waiting)
+
+        refused: Refused = {}
+        for part in self._batches(messages, numbers):
+            refused |= await self._until_settled(messages, part, attempt)
+        return refused
+
+    def _batches(self, messages: Sequence[Message], numbers: list[int]) -> list[list[int]]:
+        """The messages cut into batches; sizes are estimates from above."""
+        parts: list[list[int]] = []
+        size, storing = self._batch_bytes_max + 1, True
+        for number in numbers:
+            message = messages[number]
+            own = len(message.body) + 64 + 4 * sum(len(name) + len(value) for name, value in message.properties.items())
+            full = size + own > self._batch_bytes_max or len(parts[-1]) >= BATCH_MESSAGES_MAX
+            if full or message.wait_store_ok != storing:
+                parts.append([])
+                size, storing = 0, message.wait_store_ok
+            parts[-1].append(number)
+            size += own
+        return parts
+
+    async def _until_settled(self, messages: Sequence[Message], numbers: list[int], attempt: Attempt) -> Refused:
+        """Makes attempts until each message is stored or refused.
+
+        A batch is refused as a whole, whichever of its messages is the reason: those of a refused batch go one by one,
+        in order, and then each gets the answer that is its own.
+        """
+        refused: Refused = {}
+        suspects = await self._settle(messages, numbers, attempt, refused, alone=len(numbers) == 1)
+        for number in suspects:
+            await self._settle(messages, [number], attempt, refused, alone=True)
+        return refused
+
+    async def _settle(
+        self, messages: Sequence[Message], numbers: list[int], attempt: Attempt, refused: Refused, *, alone: bool
+    ) -> list[int]:
+        """Puts into ``refused`` what is; gives the messages that have to be tried one by one."""
+        waiting, suspects = numbers, []
+        patience = _Patience(self._clock, self._patience_s)
+        while waiting:
+            failed: dict[int, RucolaError] = {}
+            for number, outcome in zip(waiting, await attempt(waiting), strict=True):
+                error = self._error_of(outcome)
+                if error is None:
+                    continue
+                fault = self._fault_of(messages[number]) if isinstance(error, ClientError) else None
+                if fault is not None:
+                    refused[number] = fault
+                elif error.retriable or isinstance(error, ClientError) or _is_status(error):
+                    failed[number] = error
+                elif not isinstance(error, BrokerError):
+                    raise error
+                elif alone:
+                    refused[number] = error
+                else:
+                    suspects.append(number)
+            if not failed:
+                break
+            error = next(iter(failed.values()))
+            if len(failed) < len(waiting):
+                patience = _Patience(self._clock, self._patience_s)
+            elif patience.is_over:
+                if not all(isinstance(one, BrokerError) and one.code in REFUSALS for one in failed.values()):
+                    raise error
+                refused |= failed
+                break
+            await patience.wait(error)
+            waiting = list(failed)
+        return sorted(suspects)
+
+    def _error_of(self, outcome: Outcome) -> RucolaError | None:
+        """What keeps ``outcome`` from being a success."""
+        if not isinstance(outcome, SendResult):
+            return outcome
+        if outcome.status in self._accepted:
+            return None
+        queue = outcome.message_queue
+        remark = f"stored, but {outcome.status.value}; option acceptedStatus can allow that"
+        return BrokerError(
+            int(_STATUS_CODES[outcome.status]), remark, queue.topic, outcome.status.value, queue.broker_name
+        )
+
+    def _can_be_topic(self, topic: str) -> bool:
+        try:
+            self._encoder.check_topic(topic)
+        except ClientError:
+            return False
+        return True
+
+    def _fault_of(self, message: Message) -> ClientError | None:
+        """Why no broker would get the message; None when it is sound, and the error had another reason."""
+        try:
+            self._encoder.encode(message, 0)
+        except ClientError as error:
+            return error
+        return None
+
+
+class _Patience:
+    """How long something is tried, with growing pauses."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._deadline_s = clock.monotonic() + seconds
+        self._pause_s = PAUSE_FIRST_S
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over."""
+        return self._clock.monotonic() >= self._deadline_s
+
+    async def wait(self, error: RucolaError) -> None:
+        """Pauses before the next attempt."""
+        log.info("sent again in %.2f s: %s", self._pause_s, error)
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+
+def _is_status(error: RucolaError) -> bool:
+    return isinstance(error, BrokerError) and error.code in _STATUS_CODES.values()
+
+
+async def _all(works: Sequence[Coroutine[None, None, Refused]]) -> list[Refused]:
+    """What all of them give; the first error ends the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _outcome(future: asyncio.Future[SendResult]) -> Outcome:
+    try:
+        return await future
+    except RucolaError as error:
+        return error

@@ -1,0 +1,154 @@
+"""One task of a write: its rows in, messages out, and every answer looked at before it ends."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from rucola.client.loop_thread import shared_loop
+from rucola.common import message_const
+from rucola.common.message import Message
+from rucola.errors import RefusedRowError
+from rucola.spark.dead_letters import DeadLetterFile
+from rucola.spark.sink_options import SinkLayout, SinkOptions
+from rucola.spark.sink_rows import Chunk, RowReader
+from rucola.spark.sink_send import Refused, RowSender
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REFUSED_TOPIC = "REFUSED_TOPIC"
+"""Property of a dead letter: where the row should have gone."""
+REFUSED_REASON = "REFUSED_REASON"
+"""Property of a dead letter: why it could not be sent."""
+NO_BODY = b"null"
+"""Body of the dead letter of a row without one; no message may be empty."""
+
+log = logging.getLogger(__name__)
+
+
+class Written(NamedTuple):
+    """What a task did."""
+
+    rows: int
+    refused: int
+
+
+class TaskPlace(NamedTuple):
+    """Which attempt of which task this is; names the files of dead letters."""
+
+    query_id: str = ""
+    batch_id: str = ""
+    partition_id: int = 0
+    attempt_id: int = 0
+
+
+def write_rows(
+    options: SinkOptions, layout: SinkLayout, batches: Iterator[pa.RecordBatch], place: TaskPlace
+) -> Written:
+    """Sends all rows; when it returns, each is stored by a broker or among the dead letters.
+
+    Raises:
+        RefusedRowError: a row cannot be sent, and no place for dead letters is given.
+        RucolaError: brokers failed for too long.
+    """
+    reader = RowReader(options, layout, place.query_id)
+    loop = shared_loop()
+    letters = DeadLetterFile(options.dead_letter_path, "-".join(map(str, filter(None, place[:2]))), *place[2:])
+    sender = RowSender(options)
+    loop.run(sender.__aenter__())
+    task = _Task(options, sender, letters)
+    try:
+        for batch in batches:
+            for chunk in reader.chunks(batch):
+                task.send(chunk)
+        task.settle(0)
+        letters.close()
+        return Written(task.rows, task.refused)
+    finally:
+        task.cancel()
+        loop.run(sender.__aexit__(None, None, None))
+
+
+class _Task:
+    """Chunks on their way.
+
+    Chunks with rows that have a queue or a sharding key follow each other, so that these keep their order.
+    """
+
+    def __init__(self, options: SinkOptions, sender: RowSender, letters: DeadLetterFile) -> None:
+        self._options = options
+        self._sender = sender
+        self._letters = letters
+        self._loop = shared_loop()
+        self._sent: deque[tuple[Future[Refused], Chunk]] = deque()
+        self._bytes = 0
+        self._ordered = False
+        self.rows = 0
+        self.refused = 0
+
+    def send(self, chunk: Chunk) -> None:
+        """Begins with the rows of ``chunk``, once there is room."""
+        ordered = bool(chunk.queues) or any(message_const.SHARDING_KEY in one.properties for one in chunk.messages)
+        self.settle(0 if ordered or self._ordered else max(0, self._options.in_flight_bytes_max - chunk.size))
+        self._ordered = ordered
+        self._bytes += chunk.size
+        self._sent.append((self._loop.start(self._send(chunk)), chunk))
+
+    def settle(self, bytes_max: int) -> None:
+        """Waits until no more than ``bytes_max`` are on their way, and sees to what was refused."""
+        while self._sent and (self._bytes > bytes_max or not bytes_max):
+            future, chunk = self._sent.popleft()
+            refused = future.result()
+            self._bytes -= chunk.size
+            self.rows += len(chunk.messages)
+            if refused:
+                self._put_aside(chunk, refused)
+
+    def cancel(self) -> None:
+        """Gives up what is on its way, if the task has failed."""
+        for future, _ in self._sent:
+            future.cancel()
+
+    async def _send(self, chunk: Chunk) -> Refused:
+        if not chunk.invalid:
+            return await self._sender.send(chunk.messages, chunk.queues)
+        numbers = [number for number in range(len(chunk.messages)) if number not in chunk.invalid]
+        queues = {at: chunk.queues[number] for at, number in enumerate(numbers) if number in chunk.queues}
+        refused = await self._sender.send([chunk.messages[number] for number in numbers], queues)
+        return chunk.invalid | {numbers[at]: error for at, error in refused.items()}
+
+    def _put_aside(self, chunk: Chunk, refused: Refused) -> None:
+        """Makes dead letters of the refused rows, if that is wanted."""
+        number, error = min(refused.items(), key=lambda one: one[0])
+        message = chunk.messages[number]
+        if not self._options.dead_letter_topic and not self._options.dead_letter_path:
+            raise RefusedRowError(len(refused), message.topic, message.uniq_key or "", str(error)) from error
+        self.refused += len(refused)
+        log.warning("%d rows are refused, the first for topic %s: %s", len(refused), message.topic, error)
+        if self._options.dead_letter_path:
+            self._letters.put(chunk, refused)
+            return
+        letters = [self._letter(chunk.messages[number], str(refused[number])) for number in sorted(refused)]
+        again = self._loop.run(self._sender.send(letters))
+        for number, error in again.items():
+            letter = letters[number]
+            raise RefusedRowError(len(again), letter.topic, letter.uniq_key or "", str(error)) from error
+
+    def _letter(self, message: Message, reason: str) -> Message:
+        """What goes to the topic of dead letters for a message that cannot be sent."""
+        properties = {REFUSED_TOPIC: message.topic, REFUSED_REASON: _plain(reason)}
+        for name in (message_const.UNIQ_KEY, message_const.KEYS, message_const.TAGS):
+            value = message.properties.get(name)
+            if value:
+                properties[name] = _plain(value)
+        properties = {name: value for name, value in properties.items() if value}
+        return Message(self._options.dead_letter_topic, message.body or NO_BODY, properties=properties)
+
+
+def _plain(text: str) -> str:
+    """``text`` without the two characters that separate properties."""
+    return text.replace("\x01", "\\x01").replace("\x02", "\\x02")
