@@ -101,6 +101,12 @@ def test_a_secret_is_in_no_plan_log_event_or_checkpoint(
         with pytest.raises(Exception, match="option") as caught:
             spark.read.format("rocketmq").options(**given, **wrong).load()
         shown.append(str(caught.value))
+    sink = {name: value for name, value in given.items() if name != "startingOffsets"}
+    rows.select("body").write.format("rocketmq").options(**sink).mode("append").save()
+    for wrong in ({"secretKeys": SECRET}, {"batchBytes": "x"}, {"topic": "not a topic"}):
+        with pytest.raises(Exception, match="option") as caught:
+            rows.select("body").write.format("rocketmq").options(**{**sink, **wrong}).mode("append").save()
+        shown.append(str(caught.value))
     with pytest.raises(Exception, match="not-there") as caught:
         spark.read.format("rocketmq").options(**{**given, "topic": "not-there"}).load().count()
     shown += [str(caught.value), printed.getvalue(), *capfd.readouterr()]

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import pytest
+
+from rucola.spark.option_values import Option
 from rucola.spark.options import OPTIONS
 from rucola.spark.schema import ROCKETMQ_COLUMNS
+from rucola.spark.sink_options import COLUMN_TYPES, SINK_OPTIONS
 
-PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def options_table() -> str:
+def options_table(options: tuple[Option, ...]) -> str:
     """The table as it must be in the page; paste it there after a change of the options."""
     rows = [
         f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
-        for option in OPTIONS
+        for option in options
     ]
     return "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
 
 
-def test_the_page_has_every_option() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    begin, end = "<!-- options: begin -->\n", "\n<!-- options: end -->"
-    assert page[page.index(begin) + len(begin) : page.index(end)] == options_table()
+@pytest.mark.parametrize(("name", "options"), [("spark", OPTIONS), ("spark-writing", SINK_OPTIONS)])
+def test_the_page_has_every_option(name: str, options: tuple[Option, ...]) -> None:
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- options.*: begin -->\n(.*)\n<!-- options.*: end -->", page, re.DOTALL)
+    assert found is not None
+    assert found.group(1) == options_table(options)
 
 
-def test_the_page_names_every_column() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert [column.name for column in ROCKETMQ_COLUMNS if f"`{column.name}`" not in page] == []
+@pytest.mark.parametrize(
+    ("name", "columns"), [("spark", [column.name for column in ROCKETMQ_COLUMNS]), ("spark-writing", [*COLUMN_TYPES])]
+)
+def test_the_page_names_every_column(name: str, columns: list[str]) -> None:
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert [column for column in columns if f"`{column}`" not in page] == []

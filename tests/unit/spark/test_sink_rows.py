@@ -1,0 +1,120 @@
+"""Rows as messages, and the ids by which repeats are known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+from tests.unit.spark.ddl import schema_of
+
+from rucola.errors import ConfigError
+from rucola.spark import sink_rows
+from rucola.spark.repeats import position_id, value_id
+from rucola.spark.sink_options import parse_sink_options, sink_layout
+from rucola.spark.sink_rows import Chunk, RowReader
+
+POSITION = "topic string, brokerName string, queueId int, queueOffset bigint, body binary"
+
+
+def batch(ddl: str, rows: list[tuple[Any, ...]]) -> tuple[StructType, pa.RecordBatch]:
+    schema = schema_of(ddl)
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    columns = list(zip(*rows, strict=True))
+    return schema, pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, arrow, strict=True)], schema=arrow
+    )
+
+
+def chunks_of(ddl: str, rows: list[tuple[Any, ...]], query_id: str = "", **given: str) -> list[Chunk]:
+    schema, table = batch(ddl, rows)
+    options = parse_sink_options({"nameServer": "h:1", "topic": "t", **given})
+    return list(RowReader(options, sink_layout(options, schema), query_id).chunks(table))
+
+
+def test_every_column_becomes_a_part_of_the_message() -> None:
+    ddl = (
+        "body string, tags string, keys array<string>, properties map<string,string>, shardingKey string, flag int, "
+        "delayMs bigint, queueId int, brokerName string"
+    )
+    row = ("Zürich", "T", ["a", "b"], {"x": "1", "UNIQ_KEY": "no"}, "s", 7, 1500, 3, "broker-b")
+    (chunk,) = chunks_of(ddl, [row, ("b", *[None] * 8)])
+    full, bare = chunk.messages
+    assert (full.topic, full.body, full.flag) == ("t", "Zürich".encode(), 7)
+    assert full.properties == {
+        "x": "1",
+        "TAGS": "T",
+        "KEYS": "a b",
+        "__SHARDINGKEY": "s",
+        "TIMER_DELAY_MS": "1500",
+    }
+    assert bare.properties == {}
+    assert chunk.queues == {0: ("broker-b", 3)}
+    assert chunk.invalid == {}
+
+
+def test_a_time_to_deliver_at() -> None:
+    when = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+    (chunk,) = chunks_of("body string, deliverAt timestamp", [("b", when)])
+    assert chunk.messages[0].deliver_at == when
+
+
+def test_what_brokers_wrote_into_a_message_is_not_sent_again() -> None:
+    text = '{"TAGS":"T","UNIQ_KEY":"U","MSG_REGION":"r","DELAY":"3","origin":"NYC","WAIT":"true"}'
+    (chunk,) = chunks_of("body string, properties string", [("b", text), ("b", "[1]"), ("b", "{")])
+    assert chunk.messages[0].properties == {"TAGS": "T", "origin": "NYC"}
+    assert sorted(chunk.invalid) == [1, 2]
+
+
+def test_rows_that_make_no_message() -> None:
+    rows = [("t", b""), ("t", None), (None, b"x"), ("t", b"x")]
+    (chunk,) = chunks_of("topic string, body binary", rows, topic="")
+    assert {number: str(error) for number, error in chunk.invalid.items()} == {
+        0: "the body is null or empty",
+        1: "the body is null or empty",
+        2: "the topic is null or empty",
+    }
+    (chunk,) = chunks_of("body string, delayMs int, delayLevel int", [("b", 5, 3), ("b", 5, 0), ("b", 0, 0)])
+    assert sorted(chunk.invalid) == [0]
+    assert chunk.messages[2].properties == {}
+
+
+def test_one_message_read_gives_one_id_whenever_it_is_sent() -> None:
+    rows = [("in", "broker-a", 1, number, b"x") for number in (0, 1, 1 << 17)]
+    ids = [message.uniq_key for message in chunks_of(POSITION, rows, "query")[0].messages]
+    assert ids == [message.uniq_key for message in chunks_of(POSITION, rows, "query")[0].messages]
+    assert len({*ids}) == 3
+    assert all(one is not None and len(one) == 32 and one[20:28] == "00000000" for one in ids)
+    for other in ("another", ""):
+        assert {*ids}.isdisjoint(message.uniq_key for message in chunks_of(POSITION, rows, other)[0].messages)
+    assert {*ids} == {message.uniq_key for message in chunks_of(POSITION, rows, "x", idScope="query")[0].messages}
+
+
+def test_ids_of_positions_differ_by_every_part() -> None:
+    places = [("", "a", "b", 0, 0), ("q", "a", "b", 0, 0), ("", "b", "b", 0, 0), ("", "a", "a", 0, 0)]
+    places += [("", "a", "b", 1, 0), ("", "a", "b", 0, 1), ("", "a", "b", 0, 1 << 16), ("", "a", "b", 0, (1 << 40) - 1)]
+    assert len({position_id(*place) for place in places}) == len(places)
+
+
+def test_several_rows_of_one_message_need_an_id_of_their_own() -> None:
+    rows = [("in", "broker-a", 1, 5, b"x"), ("in", "broker-a", 1, 5, b"y")]
+    with pytest.raises(ConfigError, match="tells rows apart"):
+        chunks_of(POSITION, rows)
+
+
+def test_a_column_that_makes_the_id() -> None:
+    (chunk,) = chunks_of("body string, id bigint", [("a", 1), ("b", 2), ("c", 1), ("d", None)], idColumn="id")
+    ids = [message.uniq_key for message in chunk.messages]
+    assert ids[0] == ids[2] == value_id("", 1) != ids[1]
+    assert sorted(chunk.invalid) == [3]
+    assert value_id("", "1") != value_id("s", "1")
+
+
+def test_many_rows_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_rows, "CHUNK_ROWS", 3)
+    chunks = chunks_of("body string", [(str(number),) for number in range(7)])
+    assert [len(chunk.messages) for chunk in chunks] == [3, 3, 1]
+    assert b"".join(message.body for chunk in chunks for message in chunk.messages) == b"0123456"
