@@ -1,0 +1,119 @@
+"""Attacks, one after the other or mixed, and what the others noticed of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.attack.siege.attacks import ATTACKS, Attack
+from tests.attack.siege.canary import Canary
+from tests.attack.siege.mix import mix
+from tests.attack.siege.target import Stop, Target
+
+_QUIET_S = 4.0
+_AFTER_S = 6.0
+_BEFORE_STOP_S = 2.5
+
+
+class Row(NamedTuple):
+    """What one attack did."""
+
+    name: str
+    quiet_ms: float
+    p99_ms: float
+    gap_s: float
+    lost: int
+    refused: int
+    idle_bytes: int
+    most_bytes: int
+    after_bytes: int
+    stop: Stop
+    note: str
+
+    def cells(self) -> list[str]:
+        idle, most, after = (f"{size / 1e6:.0f}" for size in (self.idle_bytes, self.most_bytes, self.after_bytes))
+        times = [f"{self.quiet_ms:.0f}", f"{self.p99_ms:.0f}", f"{self.gap_s:.2f}"]
+        stop = [f"{self.stop.answered_s:.2f}", f"{self.stop.ended_s:.2f}"]
+        return [self.name, *times, str(self.lost), str(self.refused), idle, most, after, *stop, self.note]
+
+
+HEADINGS = ["attack", "quiet p99 ms", "p99 ms", "gap s", "lost", "refused", "idle MB", "most MB", "after MB"]
+HEADINGS += ["SIGTERM s", "ended s", ""]
+
+
+async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
+    """Attack a fresh broker; then stop it in the middle of the same attack."""
+    async with Target(folder, attack.guarded) as target:
+        canary = Canary(target.addresses)
+        await canary.start()
+        await asyncio.sleep(1)
+        canary.span()
+        await asyncio.sleep(_QUIET_S)
+        quiet, idle = canary.span(), target.memory_bytes()
+        attacker = await begun(attack, target, seconds)
+        most = idle
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            await asyncio.sleep(0.1)
+            most = max(most, target.memory_bytes())
+        await ended(attacker)
+        attacked = canary.span()
+        await asyncio.sleep(_AFTER_S)
+        after = target.memory_bytes()
+        lost = await canary.finish()
+        attacker = await begun(attack, target, 30)
+        await asyncio.sleep(_BEFORE_STOP_S)
+        died = " died" if target.ended else ""
+        stop = Stop(float("nan"), float("nan")) if target.ended else await target.stop()
+        await ended(attacker)
+    note = f"{canary.refused[0][:60]}" if canary.refused else ""
+    return Row(
+        attack.name, quiet.p99_ms(), attacked.p99_ms(), attacked.gap_s, lost, len(canary.refused), idle, most, after,
+        stop, note + died,
+    )  # fmt: skip
+
+
+async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subprocess.Process:
+    """An attacker's process."""
+    words = ["-m", "tests.attack.siege.attacker", attack.name, target.addresses.to_json(), str(seconds)]
+    null = asyncio.subprocess.DEVNULL
+    return await asyncio.create_subprocess_exec(sys.executable, *words, stdout=null, stderr=null)
+
+
+async def ended(attacker: asyncio.subprocess.Process) -> None:
+    """End it if it has not ended."""
+    if attacker.returncode is None:
+        attacker.kill()
+    await attacker.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.attack.siege", description=__doc__)
+    parser.add_argument("--attack", action="append", choices=sorted(ATTACKS), metavar="NAME", help="this one only")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each attack")
+    parser.add_argument("--list", action="store_true", help="print what there is")
+    parser.add_argument("--mix", type=float, metavar="MINUTES", help="a random mix, three canaries beside it")
+    parser.add_argument("--seed", type=int, default=None, help="of the mix")
+    options = parser.parse_args()
+    if options.list:
+        for attack in ATTACKS.values():
+            print(f"{attack.name:30} {attack.group:15} {attack.about}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="siege-") as folder:
+        if options.mix is not None:
+            return asyncio.run(mix(Path(folder), options.mix * 60, options.seed, options.attack))
+        print("| " + " | ".join(HEADINGS) + " |")
+        print("|" + "---|" * len(HEADINGS), flush=True)
+        for name in options.attack or ATTACKS:
+            row = asyncio.run(tried(ATTACKS[name], Path(folder) / name, options.seconds))
+            print("| " + " | ".join(row.cells()) + " |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""An attacker's process: ``python -m tests.attack.siege.attacker NAME ADDRESSES SECONDS``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+
+from tests.attack.siege.attacks import ATTACKS
+from tests.attack.siege.target import Addresses
+
+
+async def _attack(name: str, addresses: Addresses, seconds: float) -> None:
+    work = asyncio.ensure_future(ATTACKS[name].run(addresses))
+    await asyncio.wait([work], timeout=seconds)
+    if work.done():
+        work.result()
+        print("done", flush=True)
+        return
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+def main() -> None:
+    name, addresses, seconds = sys.argv[1:]
+    os.nice(10)  # what is measured is the broker, not who gets the processor
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    asyncio.run(_attack(name, Addresses.of_json(addresses), float(seconds)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What attackers are made of: raw connections, frames without end, and a list of the attacks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tests.attack.guarded import ALICE, signed
+from tests.attack.siege.target import Addresses
+
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand, decode_frame
+from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+
+_BATCH_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One attack.
+
+    Attributes:
+        run: attacks until it is cancelled, or returns when it has done its worst.
+        guarded: whether the broker has accounts.
+        group: which part of the servers it is aimed at, for the list.
+    """
+
+    name: str
+    about: str
+    run: Callable[[Addresses], Awaitable[None]]
+    guarded: bool
+    group: str
+
+
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(
+    group: str, about: str, guarded: bool = False
+) -> Callable[[Callable[[Addresses], Awaitable[None]]], Callable[[Addresses], Awaitable[None]]]:
+    """Enter a program into the list, under its own name with ``-`` for ``_``."""
+
+    def enter(run: Callable[[Addresses], Awaitable[None]]) -> Callable[[Addresses], Awaitable[None]]:
+        name = run.__name__.replace("_", "-")
+        assert name not in ATTACKS
+        ATTACKS[name] = Attack(name, about, run, guarded, group)
+        return run
+
+    return enter
+
+
+class Peer:
+    """A connection that sends what it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+        self._taking: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def to(cls, address: str) -> Peer:
+        host, _, port = address.rpartition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    def take_answers(self) -> None:
+        """Read and forget what comes from now on."""
+        self._taking = asyncio.create_task(self._take())
+
+    async def _take(self) -> None:
+        with contextlib.suppress(OSError):
+            while await self._reader.read(1 << 18):
+                pass
+
+    async def put(self, data: bytes) -> None:
+        """Send; waits while the server does not read."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def ask(self, command: RemotingCommand) -> RemotingCommand:
+        """Send a request and take the next frame as its answer; not with ``take_answers``."""
+        await self.put(command.encode())
+        head = await self._reader.readexactly(4)
+        return decode_frame(head + await self._reader.readexactly(int.from_bytes(head, "big")))
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+async def storm(address: str, frames: Iterable[bytes], connections: int = 4, take: bool = True) -> None:
+    """Send ``frames`` over several connections as fast as they are read; connections that are closed come again."""
+    source = iter(frames)
+
+    async def one() -> None:
+        while True:
+            try:
+                peer = await Peer.to(address)
+                if take:
+                    peer.take_answers()
+                while (batch := _batch(source)) is not None:
+                    await peer.put(batch)
+                if not take:
+                    await asyncio.sleep(3600)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    await asyncio.gather(*(one() for _ in range(connections)))
+
+
+def _batch(source: Iterator[bytes]) -> bytes | None:
+    parts, size = [], 0
+    for frame in source:
+        parts.append(frame)
+        size += len(frame)
+        if size >= _BATCH_BYTES:
+            break
+    return b"".join(parts) or None
+
+
+def request(code: int, body: bytes = b"", /, **fields: object) -> bytes:
+    """One frame."""
+    return RemotingCommand(code, ext_fields=_texts(fields), body=body).encode()
+
+
+def request_of_alice(code: int, body: bytes = b"", /, **fields: object) -> bytes:
+    """One frame, signed by the account that may publish and consume topic A."""
+    return signed(RemotingCommand(code, ext_fields=_texts(fields), body=body), ALICE).encode()
+
+
+def _texts(fields: dict[str, object]) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+
+
+def send_request(topic: str, body: bytes = b"x", properties: str = "", queue_id: int = 0, **options: object) -> bytes:
+    """One send; ``batch=True`` for request 320, ``oneway=True`` for one that is not answered."""
+    batch = bool(options.get("batch"))
+    header = SendMessageRequestHeaderV2(
+        "pg", topic, "TBW102", 4, queue_id, int(options.get("sys_flag", 0)), 1_700_000_000_000, 0, properties, batch=batch
+    )  # fmt: skip
+    code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+    flag = 2 if options.get("oneway") else 0
+    return RemotingCommand(code, flag=flag, ext_fields=header.to_ext_fields(), body=body).encode()
+
+
+def properties(**values: object) -> str:
+    """Properties of a message as they go over the wire."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in values.items())

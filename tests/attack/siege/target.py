@@ -1,0 +1,119 @@
+"""The broker that is attacked: ``rucola up`` as a process of its own, its memory, and how soon it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.attack.guarded import ACCOUNTS, write_accounts
+
+CONF = """
+brokerName=siege
+enablePropertyFilter=true
+recallMessageEnable=true
+mapedFileSizeCommitLog=67108864
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the parts of a broker listen, and whether requests to it are signed."""
+
+    broker: str
+    namesrv: str
+    http: str
+    guarded: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps([self.broker, self.namesrv, self.http, self.guarded])
+
+    @classmethod
+    def of_json(cls, text: str) -> Addresses:
+        return cls(*json.loads(text))
+
+
+class Stop(NamedTuple):
+    """Seconds from SIGTERM to the log line that says so, and to the end of the process; infinite: never."""
+
+    answered_s: float
+    ended_s: float
+
+
+class Target:
+    """One broker; ``async with``."""
+
+    def __init__(self, folder: Path, guarded: bool = False) -> None:
+        self._folder = folder
+        self._guarded = guarded
+        self._said_stopping_s: float | None = None
+
+    async def __aenter__(self) -> Target:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        conf = CONF
+        if self._guarded:
+            write_accounts(self._folder / "home", ACCOUNTS)
+            conf += f"aclEnable=true\nrocketmqHome={self._folder / 'home'}\n"
+        (self._folder / "broker.conf").write_text(conf)
+        options = ["--store", str(self._folder / "store"), "-c", str(self._folder / "broker.conf"), "--json"]
+        options += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--flush", "async"]
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rucola", "up", *options, stdout=pipe, stderr=pipe
+        )
+        assert self._process.stdout is not None
+        facts = json.loads(await asyncio.wait_for(self._process.stdout.readline(), 60))
+        self.addresses = Addresses(facts["brokers"][0], facts["namesrv"], facts["http"], self._guarded)
+        self._log = asyncio.create_task(self._read_log())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._log
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.returncode is not None
+
+    def memory_bytes(self) -> int:
+        """Resident memory that is the process's own: pages of mapped files are the kernel's to take back."""
+        try:
+            text = Path(f"/proc/{self._process.pid}/status").read_text()
+        except OSError:
+            return 0
+        lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        return int(lines["RssAnon"].split()[0]) * 1024 if "RssAnon" in lines else 0
+
+    async def stop(self) -> Stop:
+        """Send SIGTERM; see what comes of it within 30 s."""
+        began = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), 30)
+        except TimeoutError:
+            return Stop(float("inf") if self._said_stopping_s is None else self._said_stopping_s - began, float("inf"))
+        ended = time.monotonic() - began
+        await self._log
+        return Stop(ended if self._said_stopping_s is None else self._said_stopping_s - began, ended)
+
+    async def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        with (self._folder / "broker.log").open("ab", buffering=0) as log:
+            async for line in self._process.stderr:
+                if b"stopping" in line and b"SIGTERM" in line:
+                    self._said_stopping_s = time.monotonic()
+                log.write(line)
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
