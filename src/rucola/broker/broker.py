@@ -295,7 +295,7 @@ class Broker:
             services.access.guard.refuse if services.access is not None else None,
         )
         if services.access is not None:
-            services.access.guard.wire(services.cold_reads, self._handler.process)
+            services.access.guard.wire(services.cold_reads, self._processors.json_bodies, self._handler.process)
 
     def _rewriter(self) -> Rewriter:
         store, services = self.store, self.services

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from rucola.errors import BrokerError, FormatError, RucolaError
+from rucola.protocol.body_limits import body_bytes_max
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.channel import Channel
+from rucola.remoting.json_bodies import SHORT_BYTES, JsonBodies, is_long
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ class ProcessorTable:
 
     Args:
         waiting_max: requests served at a time; further ones are refused. Only those count that wait for something.
+
+    Attributes:
+        json_bodies: reads long bodies.
     """
 
     def __init__(self, waiting_max: int = 10_000) -> None:
@@ -39,6 +44,7 @@ class ProcessorTable:
         self._makers: dict[int, Callable[[], Processor | Awaitable[Processor]]] = {}
         """Of processors that nobody has asked for yet."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self.json_bodies = JsonBodies()
 
     def register(self, code: int, processor: Processor) -> None:
         """Let ``processor`` serve requests with ``code``."""
@@ -66,16 +72,23 @@ class ProcessorTable:
 
     def process(self, channel: Channel, command: RemotingCommand) -> None:
         """Serve a decoded request."""
-        processor = self._processors.get(command.code)
-        if processor is None and command.code not in self._makers:
+        if command.code not in self._processors and command.code not in self._makers:
             remark = f" request type {command.code} not supported"
             _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         if len(self._tasks) >= self._waiting_max:
             _send(channel, command, command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
+        long_body = len(command.body) > SHORT_BYTES
+        if long_body and len(command.body) > (limit := body_bytes_max(command.code)):
+            remark = f"a body of at most {limit} bytes, not {len(command.body)}"
+            _send(channel, command, command.answer(ResponseCode.INVALID_PARAMETER, remark))
+            return
         try:
-            answer = processor(channel, command) if processor is not None else self._begin(channel, command)
+            if long_body and is_long(command):
+                answer: Answer | Awaitable[Answer] = self._when_read(channel, command)
+            else:
+                answer = self._serve(channel, command)
         except Exception as error:  # noqa: BLE001 - a defect in one processor must not cost the connection
             _send(channel, command, error_answer(channel, command, error))
             return
@@ -92,6 +105,15 @@ class ProcessorTable:
         task = asyncio.ensure_future(_finish(channel, command, answer))
         self._tasks.add(task)
         task.add_done_callback(finished)
+
+    def _serve(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        processor = self._processors.get(command.code)
+        return processor(channel, command) if processor is not None else self._begin(channel, command)
+
+    async def _when_read(self, channel: Channel, command: RemotingCommand) -> Answer:
+        await self.json_bodies.read(command)
+        answer = self._serve(channel, command)
+        return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
     def _begin(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Serve the first request of its code; when its processor cannot be made, the next request tries again."""
@@ -120,6 +142,7 @@ class ProcessorTable:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.json_bodies.close()
 
 
 def _forgive(command: RemotingCommand, waited_ms: int) -> None:

@@ -52,7 +52,8 @@ class Canary:
         self._span = Span()
         self._acknowledged: set[int] = set()
         self._came: set[int] = set()
-        self._sends: set[asyncio.Task[None]] = set()
+        self._sends: dict[asyncio.Task[None], float] = {}
+        """Those under way, and when they were due."""
         self._last_s = time.monotonic()
         self.refused: list[str] = []
 
@@ -68,7 +69,10 @@ class Canary:
     def span(self) -> Span:
         """What was seen since the last call; counting begins anew."""
         self._note_gap()
+        now = time.monotonic()
         seen, self._span = self._span, Span()
+        # What is not answered yet took that long already; it counts again when it is.
+        seen.sends_ms += [(now - due) * 1000 for due in self._sends.values()]
         return seen
 
     async def finish(self) -> int:
@@ -99,8 +103,8 @@ class Canary:
         due, number = time.monotonic(), 0
         while True:
             task = asyncio.create_task(self._send(number, due))
-            self._sends.add(task)
-            task.add_done_callback(self._sends.discard)
+            self._sends[task] = due
+            task.add_done_callback(self._sends.pop)
             number += 1
             due += PERIOD_S
             await asyncio.sleep(max(0.0, due - time.monotonic()))

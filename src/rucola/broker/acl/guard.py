@@ -6,6 +6,7 @@ refused are answered here and marked as done, so that the kernels behind see the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from array import array
@@ -23,6 +24,7 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind
 from rucola.common.hosts import is_loopback, split_address
 from rucola.errors import FormatError
+from rucola.protocol.body_limits import body_bytes_max
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
@@ -36,6 +38,7 @@ from rucola.protocol.signature import (
     legacy_signature,
     v2_signature,
 )
+from rucola.remoting.json_bodies import JsonBodies, is_long
 from rucola.remoting.processors import OVERLOAD
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import Clock
@@ -56,6 +59,7 @@ _PULL = int(FrameKind.PULL)
 
 UNKNOWN_SENDER = "access denied: no valid signature of an account"
 """The one answer to all that fails before the account is known for sure."""
+UNREADABLE = "access denied: the body cannot be read"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Every account may write its traces, as in the reference."""
 
@@ -72,6 +76,10 @@ class _Peer:
     host: str
     address: Segments
     private: bool
+
+
+class _BodyNotReadError(Exception):
+    """The body says what a request is about, and has to be read in a thread first."""
 
 
 class TopicOfMessage(Protocol):
@@ -121,14 +129,24 @@ class AccessGuard:
         self._nonces = NonceTable()
         self._nobody = Account("", secrets.token_bytes(32))
         self._cold_reads: ColdReads
+        self._json_bodies: JsonBodies
+        self._reading: set[asyncio.Future[None]] = set()
         self._process: Callable[[Channel, RemotingCommand], None]
         self._logged_at = -_LOG_INTERVAL_S
         self.refused = 0
         self.unknown_senders = 0
 
-    def wire(self, cold_reads: ColdReads, process: Callable[[Channel, RemotingCommand], None]) -> None:
-        """Know where requests wait that are about a message that is not in memory, and who serves them after that."""
+    def wire(
+        self,
+        cold_reads: ColdReads,
+        json_bodies: JsonBodies,
+        process: Callable[[Channel, RemotingCommand], None],
+    ) -> None:
+        """Know where requests wait that need a message that is not in memory, or whose body is long, and who serves
+        them after that.
+        """
         self._cold_reads = cold_reads
+        self._json_bodies = json_bodies
         self._process = process
 
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
@@ -148,6 +166,10 @@ class AccessGuard:
                 self._judge_later(channel, command, missing.cold)
                 batch.pass_over(row)
                 continue
+            except _BodyNotReadError:
+                self._judge_when_read(channel, command)
+                _mark_done(table, row, batch.count)
+                continue
             if not reason and table[base + _KIND] != _PLAIN and not _same(batch, table, base, command):
                 reason = "access denied: the header can be read in two ways"
             if reason:
@@ -163,6 +185,7 @@ class AccessGuard:
 
         Raises:
             NotInMemoryError: its sender is known and it comes once; the message it is about has to be fetched.
+            _BodyNotReadError: so are they; its body has to be read first.
         """
         snapshot = self._snapshot()
         peer = channel.attributes.get(_PEER) or _remember(channel)
@@ -183,21 +206,45 @@ class AccessGuard:
     def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
         """Fetch the message that ``command`` is about, then refuse or serve it; who sent it is known."""
 
-        def fetched() -> None:
-            name = command.ext_fields[ACCESS_KEY]
-            account = self._snapshot().accounts.get(name)
-            if account is None or account.disabled:
-                reason = UNKNOWN_SENDER
-            else:
-                reason = self._forbidden(account, _remember(channel), command, cold)
-            if not reason:
-                self._serve_for(name)
-                self._process(channel, command)
-            elif not channel.closed:
-                self._answer(channel, command, reason)
-
+        fetched = partial(self._judge_again, channel, command, cold)
         if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:
             channel.send(command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD).encode())
+
+    def _judge_when_read(self, channel: Channel, command: RemotingCommand) -> None:
+        """Read the body of ``command`` in a thread, then refuse or serve it; who sent it is known."""
+        size = len(command.body)
+        channel.owe(size)
+
+        def read(reading: asyncio.Future[None]) -> None:
+            self._reading.discard(reading)
+            channel.settle(size)
+            error = reading.exception() if not reading.cancelled() else None
+            if error is None:
+                self._judge_again(channel, command)
+            elif channel.closed:
+                pass
+            elif isinstance(error, FormatError):
+                self._answer(channel, command, UNREADABLE)
+            elif not command.is_oneway:
+                channel.send(command.answer(ResponseCode.SYSTEM_BUSY, str(error)).encode())
+
+        reading = asyncio.ensure_future(self._json_bodies.read(command))
+        self._reading.add(reading)
+        reading.add_done_callback(read)
+
+    def _judge_again(self, channel: Channel, command: RemotingCommand, cold: ColdRecords | None = None) -> None:
+        """Refuse or serve a request that had to wait for something before it could be judged."""
+        name = command.ext_fields[ACCESS_KEY]
+        account = self._snapshot().accounts.get(name)
+        if account is None or account.disabled:
+            reason = UNKNOWN_SENDER
+        else:
+            reason = self._forbidden(account, _remember(channel), command, cold)
+        if not reason:
+            self._serve_for(name)
+            self._process(channel, command)
+        elif not channel.closed:
+            self._answer(channel, command, reason)
 
     def _serve_for(self, name: str) -> None:
         """Requests of this account are served next."""
@@ -234,13 +281,17 @@ class AccessGuard:
             return ""
         if needs is None:
             return f"access denied: request {command.code} needs an administrator"
+        if is_long(command):
+            if len(command.body) > body_bytes_max(command.code):
+                return f"access denied: a body of at most {body_bytes_max(command.code)} bytes"
+            raise _BodyNotReadError
         try:
             for need in needs:
                 for resource in need.resources(command, topic_at):
                     if not account.allows(resource, peer.address) and not _is_trace(resource):
                         return f"access denied: no permission for {resource.kind}:{resource.name}"
         except FormatError:
-            return "access denied: the body cannot be read"
+            return UNREADABLE
         return ""
 
     def _answer(self, channel: Channel, command: RemotingCommand, reason: str) -> None:

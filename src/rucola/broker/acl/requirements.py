@@ -123,7 +123,7 @@ class InBody:
         Raises:
             FormatError: the body cannot be read, so nobody knows what it asks for.
         """
-        body = fastjson.loads(bytes(command.body))
+        body = fastjson.loads(command.body)
         if not isinstance(body, dict):
             raise FormatError("body", 0, "an object", type(body).__name__)
         yield from self.read(body)

@@ -1,0 +1,83 @@
+"""Long JSON bodies are read in a thread: 256 KiB of the slowest kind take most of a second.
+
+One thread for all connections: the interpreter runs one thread at a time, and each one more takes its part from the
+event loop's. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from rucola.errors import BrokerError
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.protocol.fastjson import ReadBody
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+SHORT_BYTES = 8 * 1024
+"""Of a body that is read at once: 20 ms of the slowest kind."""
+WAITING_BYTES_MAX = 32 * 1024 * 1024
+"""Of all bodies that wait to be read; a request beyond it is refused."""
+JSON_CODES = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.AUTH_CREATE_USER,
+        RequestCode.AUTH_UPDATE_USER,
+        RequestCode.AUTH_CREATE_ACL,
+        RequestCode.AUTH_UPDATE_ACL,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.QUERY_DATA_VERSION,
+    }
+)
+"""Requests whose body is JSON. A registration of a broker is read by the name server's own way."""
+
+
+def is_long(command: RemotingCommand) -> bool:
+    """Whether the body of ``command`` is JSON that has to be read in a thread first."""
+    return len(command.body) > SHORT_BYTES and command.code in JSON_CODES and type(command.body) is not ReadBody
+
+
+class JsonBodies:
+    """The thread and what waits for it."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._waiting_bytes = 0
+
+    async def read(self, command: RemotingCommand) -> None:
+        """Put what was read in place of the body of ``command``.
+
+        Raises:
+            BrokerError: SYSTEM_BUSY, too many bodies wait.
+            FormatError: it is no JSON.
+        """
+        size = len(command.body)
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"more than {WAITING_BYTES_MAX} bytes of bodies wait to be read")
+        if self._thread is None:
+            # Imported with the first one: many servers never get a long body.
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._thread = ThreadPoolExecutor(1, "rucola-json")
+        self._waiting_bytes += size
+        try:
+            command.body = await asyncio.get_running_loop().run_in_executor(self._thread, ReadBody.of, command.body)
+        finally:
+            self._waiting_bytes -= size
+
+    def close(self) -> None:
+        """End the thread; bodies that wait are not read."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,128 @@
+"""Long bodies: as long as a request may need, and read in a thread; others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.attack.guarded import ADMIN, ALICE, DENIED, Guarded
+from tests.brokers import Cluster, run
+
+from rucola.protocol import fastjson
+from rucola.protocol.body_limits import body_bytes_max
+from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.protocol.command import RemotingCommand
+from rucola.remoting import json_bodies
+from rucola.remoting.json_bodies import JSON_CODES, SHORT_BYTES
+
+LONG_NAMES = [f"a-producer-group-with-a-long-name-{number}" for number in range(1000)]
+HEARTBEAT = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": name} for name in LONG_NAMES]})
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the threads in which bodies were read."""
+    names: list[str] = []
+    loads = fastjson.loads
+
+    def noted(source: Any) -> Any:
+        if not isinstance(source, fastjson.ReadBody):
+            names.append(threading.current_thread().name)
+        return loads(source)
+
+    monkeypatch.setattr(fastjson, "loads", noted)
+    return names
+
+
+@pytest.mark.parametrize("code", sorted(JSON_CODES))
+def test_s15_a_body_that_is_longer_than_any_request_needs_is_not_read(
+    tmp_path: Path, code: int, readers: list[str]
+) -> None:
+    """16 MiB of JSON took 5 to 41 s."""
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            readers.clear()
+            server = cluster.namesrv.address if code in (217, 322) else cluster.broker.address
+            command = RemotingCommand(code, body=b'{"mqSet":[' + b"1," * (body_bytes_max(code) // 2) + b"1]}")
+            answer = await cluster.client.invoke(server, command, 10_000)
+            served = code < RequestCode.AUTH_CREATE_USER or code == RequestCode.BATCH_ACK_MESSAGE
+            assert answer.code == (ResponseCode.INVALID_PARAMETER if served else ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            if served:
+                assert f"at most {body_bytes_max(code)} bytes" in answer.remark
+            assert readers == []
+
+    run(scene())
+
+
+def test_a_long_body_is_read_in_a_thread_once(tmp_path: Path, readers: list[str]) -> None:
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            readers.clear()
+            assert SHORT_BYTES < len(HEARTBEAT) <= body_bytes_max(RequestCode.HEART_BEAT)
+            assert (await cluster.ask(RequestCode.HEART_BEAT, body=HEARTBEAT)).code == 0
+            assert len(cluster.broker.services.producers.groups()) == len(LONG_NAMES)
+            assert (await cluster.ask(RequestCode.HEART_BEAT, body=HEARTBEAT[:-3])).code == ResponseCode.SYSTEM_ERROR
+            assert [name.startswith("rucola-json") for name in readers] == [True, True]
+
+    run(scene())
+
+
+def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_on = threading.Event()
+    loads = fastjson.loads
+
+    def held_up(source: Any) -> Any:
+        if threading.current_thread().name.startswith("rucola-json"):
+            assert read_on.wait(30)
+        return loads(source)
+
+    monkeypatch.setattr(fastjson, "loads", held_up)
+    monkeypatch.setattr(json_bodies, "WAITING_BYTES_MAX", 2 * len(HEARTBEAT))
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            beats = [asyncio.create_task(cluster.ask(RequestCode.HEART_BEAT, body=HEARTBEAT)) for _ in range(3)]
+            await asyncio.wait(beats, return_when=asyncio.FIRST_COMPLETED)
+            refused = [beat.result().code for beat in beats if beat.done()]
+            assert refused == [ResponseCode.SYSTEM_BUSY], "two bodies wait, there is no room for a third"
+            assert (await cluster.send()).code == 0
+            read_on.set()
+            assert sorted(answer.code for answer in await asyncio.gather(*beats)) == [0, 0, ResponseCode.SYSTEM_BUSY]
+            assert (await cluster.ask(RequestCode.HEART_BEAT, body=HEARTBEAT)).code == 0, "there is room again"
+
+    try:
+        run(scene())
+    finally:
+        read_on.set()
+
+
+def test_what_accounts_may_do_with_a_long_body_is_judged_when_it_was_read(tmp_path: Path, readers: list[str]) -> None:
+    def queues(topic: str, group: str = "GA") -> bytes:
+        names = [{"topic": topic, "brokerName": "b", "queueId": number} for number in range(400)]
+        return orjson.dumps({"consumerGroup": group, "clientId": "c", "mqSet": names})
+
+    async def scene() -> None:
+        async with Guarded(tmp_path) as cluster:
+            await cluster.made("A")
+            readers.clear()
+
+            async def locked(account: tuple[str, str], body: bytes) -> RemotingCommand:
+                assert len(body) > SHORT_BYTES
+                return await cluster.as_account(account, RemotingCommand(RequestCode.LOCK_BATCH_MQ, body=body))
+
+            answer = await locked(ALICE, queues("A"))
+            assert len(orjson.loads(answer.body)["lockOKMQSet"]) == 400
+            assert (await locked(ALICE, queues("B"))).code == DENIED
+            assert (await locked(ALICE, queues("A", "GB"))).code == DENIED
+            assert (await locked(ALICE, queues("A")[:-4])).remark == "access denied: the body cannot be read"
+            assert (await locked(ADMIN, queues("B", "any"))).code == 0
+            too_long = b" " * body_bytes_max(RequestCode.LOCK_BATCH_MQ) + queues("A")
+            assert (await locked(ALICE, too_long)).code == DENIED
+            assert len(readers) == 5 and all(name.startswith("rucola-json") for name in readers)
+
+    run(scene())
