@@ -12,6 +12,8 @@ import pytest
 from tests.attack.guarded import ALICE, Guarded, signed_v2
 from tests.brokers import Cluster, run
 
+from rucola.broker import request_handler
+from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 from rucola.protocol.codes import RequestCode
@@ -41,6 +43,7 @@ def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
+FIELDS = {"topic": "T", "queueId": "0"}
 KV_LIST = {"namespace": "n"}
 
 
@@ -107,6 +110,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
             send = cluster.send_command("T", b"x").ext_fields
+            await cluster.send("T")  # answers to sends that make a topic come when the name server knows it
             table = cluster.broker._processors
             plain = table.process_row
 
@@ -131,6 +135,81 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
             assert order == [row for row in range(60) if row % 3 != 2]
             assert len(put_off) > 10
             connection._writer.close()
+
+    run(play())
+
+
+def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
+    """It doubled from turn to turn once: the rest of a read, and the rest of the rest."""
+    wakes = 0
+
+    async def play() -> None:
+        nonlocal wakes
+        async with Cluster(tmp_path) as cluster:
+            connection = await cluster.connect()
+            frames = [RemotingCommand(RequestCode.GET_MAX_OFFSET, number, ext_fields=FIELDS) for number in range(200)]
+            connection._writer.write(b"".join(frame.encode() for frame in frames))
+            for number in range(200):
+                assert (await answer(connection._reader)).opaque == number
+            assert len(put_off) > 50
+            assert wakes <= len(put_off)
+            connection._writer.close()
+
+    serve_rest = Channel._serve_rest
+
+    def counted(self: Channel) -> None:
+        nonlocal wakes
+        wakes += 1
+        serve_rest(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "_serve_rest", counted)
+        run(play())
+
+
+def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many connections ask such things: one of them is served in a turn that is over."""
+    monkeypatch.setattr(turn, "TURN_S", -1.0)
+    monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
+    monkeypatch.setattr(request_handler, "COSTLY_S", -1.0)
+    served: list[list[int]] = [[]]
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+            table = cluster.broker._processors
+            plain = table.process_row
+
+            def noted(channel: Any, batch: Any, row: int) -> None:
+                if batch.table[row * ROW_WIDTH + int(FrameColumn.CODE)] == RequestCode.GET_MAX_OFFSET:
+                    served[-1].append(batch.table[row * ROW_WIDTH + int(FrameColumn.OPAQUE)])
+                plain(channel, batch, row)
+
+            table.process_row = noted  # type: ignore[method-assign]
+            loop = asyncio.get_running_loop()
+
+            def next_turn() -> None:
+                if served[-1]:
+                    served.append([])
+                loop.call_soon(next_turn)
+
+            connections = [await cluster.connect() for _ in range(5)]
+            for connection in connections:
+                connection.send(RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields=FIELDS), 0)
+            for connection in connections:
+                await connection.receive()
+            served.append([])
+            loop.call_soon(next_turn)
+            for number, connection in enumerate(connections):
+                connection.send(RemotingCommand(RequestCode.GET_MAX_OFFSET, ext_fields=FIELDS), number + 1)
+            for number, connection in enumerate(connections):
+                assert (await connection.receive()).opaque == number + 1
+            turns = [opaques for opaques in served[1:] if opaques]
+            assert sorted(opaque for opaques in turns for opaque in opaques) == [1, 2, 3, 4, 5]
+            assert len(turns) == 5
+            for connection in connections:
+                connection.close()
 
     run(play())
 

@@ -292,6 +292,7 @@ class Broker:
             self._dispatching.pending,
             services.waiters,
             config.send_thread_pool_queue_capacity,
+            services.clock.monotonic,
             services.access.guard.refuse if services.access is not None else None,
         )
         if services.access is not None:

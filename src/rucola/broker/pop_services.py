@@ -96,7 +96,14 @@ class PopServices:
         """Serves pops."""
         services = self._services
         reader = PopReader(
-            self._config.broker_name, self._store, self._log, services.offsets, self._popped, self._orders, self._locks
+            self._config.broker_name,
+            self._store,
+            self._log,
+            services.offsets,
+            self._popped,
+            self._orders,
+            self._locks,
+            services.clock.monotonic,
         )
         return PopMessageProcessor(services, reader, self.hold, self._locks, self._walk, self._log.queues)
 

@@ -21,6 +21,7 @@ from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import OVERLOAD, ProcessorTable
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import COSTLY_S
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class RequestHandler:
         before_read: called before a request that may look at messages.
         waiters: answers that wait for the disk; None when none do.
         waiting_max: so many of them at most, further sends are refused.
+        monotonic: seconds.
         guard: answers what is not allowed and marks its rows as done; None without access control.
 
     Attributes:
@@ -59,12 +61,14 @@ class RequestHandler:
         before_read: Callable[[], None],
         waiters: FlushWaiters | None,
         waiting_max: int,
+        monotonic: Callable[[], float],
         guard: Callable[[Channel, FrameBatch, int, int], None] | None = None,
     ) -> None:
         self.stopping = False
         self._guard = guard
         self._waiters = waiters
         self._waiting_max = waiting_max
+        self._monotonic = monotonic
         self._before_read = before_read
         self._send = send
         self._pull = pull
@@ -83,6 +87,9 @@ class RequestHandler:
         if self.stopping:
             _send_away(channel, batch, first)
             return
+        if channel.costly and channel.turn_is_over():
+            channel.put_off(batch, first)
+            return
         table, count = batch.table, batch.count
         if self._guard is not None:
             if first >= batch.judged:
@@ -97,8 +104,10 @@ class RequestHandler:
             if table[base + _FLAG] & FLAG_RESPONSE:
                 pass  # an answer to a request of ours, already delivered by the channel
             elif kind == _PLAIN:
+                began_s = self._monotonic()
                 self._before_read()
                 self._table.process_row(channel, batch, row)
+                channel.costly = self._monotonic() - began_s > COSTLY_S
             else:
                 try:
                     self._process_hot(channel, batch, kind, row, last)

@@ -22,6 +22,7 @@ from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
+from rucola.remoting.turn import COSTLY_S
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -107,7 +108,8 @@ class NameServer:
         self._judge = judge or self._judge_by_place
         self._files = files or Files()
         self.supervisor = Supervisor()
-        self.routes = RouteInfoManager((clock or SystemClock()).monotonic)
+        self._monotonic = (clock or SystemClock()).monotonic
+        self.routes = RouteInfoManager(self._monotonic)
         self._kv_config = KVConfigManager()
         self._processors = ProcessorTable()
         NamesrvProcessor(self.routes, self._kv_config).register_to(self._processors)
@@ -156,7 +158,7 @@ class NameServer:
         """Serve the frames from row ``first`` on, as many as one turn of the loop has time for."""
         table = batch.table
         for row in range(first, batch.count):
-            if row > first and channel.turn_is_over():
+            if (row > first or channel.costly) and channel.turn_is_over():
                 channel.put_off(batch, row)
                 return
             base = row * ROW_WIDTH
@@ -165,7 +167,9 @@ class NameServer:
             command = batch.command(row)
             refusal = "" if table[base + _CODE] in _READING else self._judge(channel, command)
             if not refusal:
+                began_s = self._monotonic()
                 self._processors.process(channel, command)
+                channel.costly = self._monotonic() - began_s > COSTLY_S
             elif not command.is_oneway:
                 channel.send(command.answer(ResponseCode.NO_PERMISSION, refusal).encode())
 

@@ -45,6 +45,7 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer showed a certificate, and it was good.
         attributes: what the handler wants to remember about this connection.
         closed: whether the connection is gone.
+        costly: whether its last request took so long that its next one waits for a turn that has time left.
         held_back: whether it is not read because of requests that wait for something of ours; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` looked; the next four are its notes, too.
         active: whether a byte came or went since then; ``idle_since``: when none had.
@@ -66,6 +67,7 @@ class Channel(asyncio.BufferedProtocol):
         "_put_off",
         "_reader",
         "_reading",
+        "_rest_is_due",
         "_server",
         "_transport",
         "_waits_for_room",
@@ -73,6 +75,7 @@ class Channel(asyncio.BufferedProtocol):
         "attributes",
         "begun_since",
         "closed",
+        "costly",
         "framed",
         "held_back",
         "host",
@@ -96,6 +99,8 @@ class Channel(asyncio.BufferedProtocol):
         self._reading = True
         self._paused = False
         self._put_off: tuple[FrameBatch, int] | None = None
+        self._rest_is_due = False
+        self.costly = False
         self._waits_for_room = False
         self._owed = 0
         self.held_back = False
@@ -155,7 +160,7 @@ class Channel(asyncio.BufferedProtocol):
         """
         self._put_off = batch, row
         self._stop_reading()
-        self._loop.call_soon(self._serve_rest)
+        self._serve_rest_soon()
 
     def room_found(self) -> None:
         """There is room again for a large frame that this connection has begun."""
@@ -231,6 +236,7 @@ class Channel(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: where the next bytes go."""
         while self._put_off is not None:  # a transport that reads once more although it was told not to
+            self.costly = False
             self._serve_rows(*self._put_off)
         return self._reader.buffer()
 
@@ -304,8 +310,15 @@ class Channel(asyncio.BufferedProtocol):
         self._server.refused(self, error)
         self.close()
 
+    def _serve_rest_soon(self) -> None:
+        """Go on with what was put off in the next turn; however often it is called, once in each."""
+        if not self._rest_is_due:
+            self._rest_is_due = True
+            self._loop.call_soon(self._serve_rest)
+
     def _serve_rest(self) -> None:
         """Go on with what was put off, unless there is a reason not to; ``_read_on`` comes back to it then."""
+        self._rest_is_due = False
         transport = self._transport
         if self._put_off is None or self._paused or self.held_back or transport is None or transport.is_closing():
             return
@@ -340,7 +353,7 @@ class Channel(asyncio.BufferedProtocol):
         if self._paused or self.held_back or self._transport is None or self._transport.is_closing():
             return
         if self._put_off is not None:
-            self._loop.call_soon(self._serve_rest)
+            self._serve_rest_soon()
         elif not self._waits_for_room and not self._reading:
             self._reading = True
             self._transport.resume_reading()

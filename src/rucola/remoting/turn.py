@@ -12,6 +12,10 @@ TURN_S = 0.01
 """Of all connections together; what was begun is finished."""
 ANSWER_BYTES = 1024 * 1024
 """Of one connection."""
+COSTLY_S = 0.002
+"""A request that takes longer makes its connection wait for turns that have time left: those of others are few, or many
+of its kind come over many connections.
+"""
 _UNSEEN_S = 0.001
 """Turns that end sooner are not told apart: to be called when one is over costs the loop a round of its own."""
 

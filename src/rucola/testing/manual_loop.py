@@ -44,10 +44,18 @@ class ManualLoop:
 
     def run(self) -> None:
         """Makes the calls that are due, also those that they add."""
-        while self._calls and self._calls[0].place[0] <= self.time():
-            call = heapq.heappop(self._calls)
-            if not call.cancelled:
-                call.callback(*call.arguments)
+        while self.is_due():
+            self.run_one()
+
+    def is_due(self) -> bool:
+        """Whether there is a call to make now."""
+        return bool(self._calls) and self._calls[0].place[0] <= self.time()
+
+    def run_one(self) -> None:
+        """Makes the first call that is due."""
+        call = heapq.heappop(self._calls)
+        if not call.cancelled:
+            call.callback(*call.arguments)
 
 
 class _Call:

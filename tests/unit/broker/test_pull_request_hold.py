@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rucola.broker.longpolling.deadlines import STEP_S
-from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
+from rucola.broker.longpolling.pull_request_hold import AT_ONCE_MAX, Admission, PullRequest, PullRequestHold
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 
@@ -21,6 +21,7 @@ class Connection:
 class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.cost_ms = 0
         self.loop = ManualLoop(self.clock)
         self.resumed: list[PullRequest] = []
         self.broken: set[PullRequest] = set()
@@ -36,6 +37,7 @@ class Scene:
         if request in self.broken:
             raise ValueError("a defect")
         self.resumed.append(request)
+        self.clock.advance(self.cost_ms)
 
     def held(
         self,
@@ -50,6 +52,15 @@ class Scene:
         request = PullRequest(channel or Connection(), 1, 0, admission, queue_offset, 32, timeout_ms=timeout_ms)
         assert self.hold.hold(request)
         return request
+
+    def turns(self) -> list[int]:
+        """How many are resumed in each turn of the loop until no call is due."""
+        counts = []
+        while self.loop.is_due():
+            before = len(self.resumed)
+            self.loop.run_one()
+            counts.append(len(self.resumed) - before)
+        return counts
 
     def passes(self, milliseconds: int) -> list[PullRequest]:
         """Who is resumed in this time."""
@@ -191,5 +202,43 @@ def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
     assert len(scene.hold) == 49_152
     assert len(scene.passes(98_304 + 24_576)) > 24_000
     scene.hold.arrived(b"T", 0, 6, None)
+    scene.passes(0)
     assert (len(scene.hold), len(scene.resumed)) == (0, 49_152)
     assert time.process_time() - began < 8
+
+
+def test_a_message_that_very_many_wait_for_wakes_them_in_several_turns(scene):
+    """98,304 pulls that one message woke kept the loop for seconds."""
+    requests = [scene.held(5) for _ in range(AT_ONCE_MAX + 300)]
+    gone = requests[AT_ONCE_MAX + 7]
+    scene.cost_ms = 1
+    scene.hold.arrived(b"T", 0, 6, None)
+    assert scene.resumed == requests[:AT_ONCE_MAX], "the first ones at once"
+    scene.hold.arrived(b"T", 0, 7, None)
+    assert len(scene.resumed) == AT_ONCE_MAX, "the others were woken already"
+    scene.hold.channel_closed(gone.channel)
+    other = scene.held(5, queue_id=1)
+    scene.hold.arrived(b"T", 1, 6, None)
+    assert scene.resumed[-1] is other, "they keep nobody else waiting"
+    turns = scene.turns()
+    assert max(turns) <= 11 and sum(turns) == 299
+    assert [request for request in scene.resumed if request is not other] == [r for r in requests if r is not gone]
+    assert len(scene.hold) == 0
+    assert scene.passes(60_000) == []
+
+
+def test_those_whose_time_is_over_at_one_moment_end_in_several_turns(scene):
+    requests = [scene.held(5, timeout_ms=1000) for _ in range(300)]
+    scene.cost_ms = 1
+    scene.clock.advance(1000)
+    turns = scene.turns()
+    assert max(turns) <= 12 and scene.resumed == requests
+    assert len(scene.hold) == 0
+
+
+def test_a_stop_resumes_those_too_that_were_woken_and_wait_for_their_turn(scene):
+    requests = [scene.held(5) for _ in range(AT_ONCE_MAX + 9)]
+    scene.hold.arrived(b"T", 0, 6, None)
+    scene.hold.release_all()
+    assert scene.resumed == requests
+    assert scene.passes(60_000) == []

@@ -8,6 +8,7 @@ import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 
 from rucola.broker.filter.consumer_filter_manager import CLEAN_AFTER_MS, ConsumerFilterManager
+from rucola.broker.filter.filtered_read import FILTER_S
 from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -150,3 +151,31 @@ def test_filters_outlive_their_consumers_by_a_day():
     again.persist()
     assert again.get("T", "g") is None
     assert b'"filterDataByTopic":{' in written[-1]
+
+
+def test_a_read_that_takes_long_is_answered_with_what_it_has(tmp_path):
+    """0.27 s a pull were spent on long texts; the clock goes on by a read's time with every look."""
+
+    async def scene() -> None:
+        clock = ManualClock()
+        async with Cluster(tmp_path, enable_property_filter=True, max_body=1 << 20) as cluster:
+            for number in range(200):
+                await cluster.send("T", b"x", properties_text(UNIQ_KEY="u", a=str(number)))
+            processor = cluster.broker._handler._pull
+
+            def later() -> float:
+                clock.advance(round(FILTER_S * 400))
+                return clock.monotonic()
+
+            processor._monotonic = later
+            offset, pulls, bodies = 0, 0, 0
+            while offset < 200:
+                answer = await pull(cluster, offset, "a = 150")
+                assert answer.code == (0 if answer.body else 20)
+                bodies += len(decode_messages(answer.body))
+                offset, before = int(answer.ext_fields["nextBeginOffset"]), offset
+                assert offset > before
+                pulls += 1
+            assert (bodies, pulls > 2) == (1, True)
+
+    run(scene())

@@ -1,12 +1,14 @@
 """Reads that only give the messages an SQL92 expression lets through.
 
 Records come from the store as they lie in the log; a kernel finds their properties, another one judges them, and what
-passes leaves as slices of the log. How far one read looks is bounded as in the reference: by units of the queue.
+passes leaves as slices of the log. How far one read looks is bounded as in the reference: by units of the queue, and
+beyond it by time: an expression can take long over each message.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.filter import sql
@@ -16,6 +18,8 @@ from rucola.formats.message import walk_records
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
+FILTER_S = 0.01
+"""What one request may take; it then gives what it has, and where it goes on."""
 _ROWS_MAX = 256
 _BYTES_MAX = 128 * 1024 * 1024
 _POSITION = int(RecordColumn.RECORD_POS)
@@ -23,6 +27,18 @@ _SIZE = int(RecordColumn.RECORD_SIZE)
 _QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
 _PROPERTIES_POS = int(RecordColumn.PROPERTIES_POS)
 _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
+
+
+class FilterTime:
+    """The time of one request. What was begun is finished."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._ends_s = monotonic() + FILTER_S
+
+    def is_up(self) -> bool:
+        """Whether the request should be answered with what it has."""
+        return self._monotonic() >= self._ends_s
 
 
 def read_filtered(
@@ -33,6 +49,7 @@ def read_filtered(
     queue_offset: int,
     max_messages: int,
     may_block: bool,
+    time: FilterTime,
 ) -> GetMessageResult:
     """``MessageStore.get_message`` of what ``expression`` lets through; finding nothing, it says how far it got.
 
@@ -51,7 +68,7 @@ def read_filtered(
             if stopped_at is not None:
                 queue_offset = stopped_at
                 break
-        if found.full or queue_offset >= min(end, result.max_offset):
+        if found.full or queue_offset >= min(end, result.max_offset) or time.is_up():
             break
         result = store.get_message(topic, queue_id, queue_offset, max_messages, _BYTES_MAX, may_block=False)
     low, high = result.min_offset, result.max_offset

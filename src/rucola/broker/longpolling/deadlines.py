@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from rucola.remoting.turn import TURN_S
+
 _log = logging.getLogger(__name__)
 
 STEP_S = 0.01
@@ -78,18 +80,23 @@ class Deadlines(Generic[W]):
         self._timer = None
         self._turning = True
         try:
-            now = self._monotonic() * _PER_SECOND + _ROUNDING
+            began_s = self._monotonic()
+            now = began_s * _PER_SECOND + _ROUNDING
             while self._order and (self._order[0] <= now or not self._moments[self._order[0]]):
-                moment = heapq.heappop(self._order)
+                moment = self._order[0]
                 entries = self._moments[moment]
                 while entries:
+                    if self._monotonic() - began_s > TURN_S:
+                        return  # the others come with the next turn of the loop
                     entry = next(iter(entries))
                     del entries[entry]
                     try:
                         self._expired(entry)
                     except Exception:  # noqa: BLE001 - a defect costs one entry, not all that come after it
                         _log.exception("what waited long enough was not resumed")
-                del self._moments[moment]  # not before: what expired may have removed others of this moment
+                # Not before: what expired may have removed others of this moment.
+                heapq.heappop(self._order)
+                del self._moments[moment]
         finally:
             self._turning = False
             if self._order:

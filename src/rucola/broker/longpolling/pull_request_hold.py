@@ -9,6 +9,7 @@ and each wakes those who filter by properties. Everything happens on the event l
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,12 @@ from typing import Any
 from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.filter import sql
+from rucola.remoting.turn import TURN_S
 
 _log = logging.getLogger(__name__)
 
+AT_ONCE_MAX = 64
+"""So many requests are resumed by the message that wakes them; 2 ms."""
 RECHECK_INTERVAL_S = 5.0
 """Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
 
@@ -59,6 +63,8 @@ class PullRequest:
     """Monotonic time at which it has waited long enough; None before it waits."""
     moved: bool = False
     """Whether ``queue_offset`` is behind messages that were not for it; its consumer has to hear of that."""
+    woken: bool = False
+    """Whether it was woken and is resumed in a later turn of the loop."""
 
 
 _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
@@ -67,6 +73,8 @@ _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
 
 class PullRequestHold:
     """The waiting requests. Holding, waking and ending one costs the same however many wait.
+
+    A message that very many wait for wakes the first ones at once, the others in later turns of the loop.
 
     Args:
         max_offset: ``(topic, queue id) -> next free queue offset``.
@@ -84,6 +92,13 @@ class PullRequestHold:
     ) -> None:
         self._max_offset = max_offset
         self._resume = resume
+        self._monotonic = monotonic
+        self._call_later = call_later
+        self._woken: deque[tuple[PullRequest, bool]] = deque()
+        """Those that one message woke beyond the first ones, and whether they do not wait again. They wait as before
+        until their turn comes.
+        """
+        self._woken_are_due = False
         self._waiting: dict[tuple[bytes, int], _Waiting] = {}
         self._count = 0
         self._share = ConnectionShare[PullRequest]()
@@ -120,8 +135,14 @@ class PullRequestHold:
             for wanted, requests in waiting.items()
             if tags_code is None or wanted is None or tags_code in wanted
             for request in requests
-            if request.queue_offset < max_offset or (final and request.moved)
+            if not request.woken and (request.queue_offset < max_offset or (final and request.moved))
         ]
+        if len(leaving) > AT_ONCE_MAX:
+            for request in leaving[AT_ONCE_MAX:]:
+                request.woken = True
+                self._woken.append((request, final))
+            del leaving[AT_ONCE_MAX:]
+            self._run_woken_soon()
         for request in leaving:
             self._remove(request)
         for request in leaving:
@@ -150,6 +171,21 @@ class PullRequestHold:
             for request in [request for requests in waiting.values() for request in requests]:
                 self._end(request)
 
+    def _run_woken_soon(self) -> None:
+        if self._woken and not self._woken_are_due:
+            self._woken_are_due = True
+            self._call_later(0, self._run_woken)
+
+    def _run_woken(self) -> None:
+        self._woken_are_due = False
+        ends_s = self._monotonic() + TURN_S
+        while self._woken and self._monotonic() < ends_s:
+            request, final = self._woken.popleft()
+            if request.woken:  # it did not end in another way meanwhile
+                self._remove(request)
+                self._run(request, final)
+        self._run_woken_soon()
+
     def _end(self, request: PullRequest) -> None:
         self._remove(request)
         self._run(request, final=True)
@@ -165,6 +201,7 @@ class PullRequestHold:
     def _remove(self, request: PullRequest) -> None:
         """It waits no more; nothing else is touched."""
         self._count -= 1
+        request.woken = False
         self._share.leave(request.channel, request)
         self._deadlines.remove(request, request.moment)
         admission = request.admission

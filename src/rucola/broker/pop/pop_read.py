@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rucola.broker.filter.filtered_read import read_filtered
+from rucola.broker.filter.filtered_read import FilterTime, read_filtered
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.pop.order_info import OrderInfoManager
 from rucola.broker.pop.order_locks import OrderLocks
@@ -45,6 +45,7 @@ class Pop:
         parts: records, as they go into the answer.
         rest: messages that the queues hold beyond those.
         moved: whether messages that do not concern the group were passed over.
+        filter_time: of the expression over all queues together; None before it was asked.
         cold: brings the first messages that are not in memory there; any thread may call it.
     """
 
@@ -63,6 +64,7 @@ class Pop:
     """Queues that give nothing until their last pop was acknowledged."""
     moved: bool = False
     cold: Callable[[], None] | None = None
+    filter_time: FilterTime | None = None
 
     def again(self, now_ms: int) -> Pop:
         """The same pop before it began, once ``cold`` was called."""
@@ -89,7 +91,9 @@ class PopReader:
         popped: PopOffsets,
         orders: OrderInfoManager,
         locks: OrderLocks,
+        monotonic: Callable[[], float],
     ) -> None:
+        self._monotonic = monotonic
         self._broker_name = broker_name
         self._store = store
         self._log = log
@@ -110,7 +114,7 @@ class PopReader:
         if header.order and self._is_blocked(queue, header):
             pop.blocked.append(queue)
             return
-        if pop.count >= header.max_msg_nums:
+        if pop.count >= header.max_msg_nums or (pop.filter_time is not None and pop.filter_time.is_up()):
             pop.rest += max(self._store.max_queue_offset(topic.encode(), queue_id) - start, 0)
             return
         result = self._read(pop, queue, start)
@@ -154,7 +158,11 @@ class PopReader:
         where = (queue.topic.encode(), queue.queue_id, start, pop.header.max_msg_nums - pop.count)
         may_block = queue in pop.waited_for
         if pop.expression is not None:
-            result = read_filtered(self._store, pop.expression, *where, may_block=may_block)
+            if pop.filter_time is None:
+                pop.filter_time = FilterTime(self._monotonic)
+            result = read_filtered(
+                self._store, pop.expression, *where, may_block=may_block, time=pop.filter_time
+            )
         else:
             result = self._store.get_message(*where, _MAX_BYTES, pop.tag_codes, may_block=may_block)
         if result.cold is not None and pop.cold is None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rucola.broker.client.consumer_manager import CONSUME_ACTIVELY
-from rucola.broker.filter.filtered_read import read_filtered
+from rucola.broker.filter.filtered_read import FilterTime, read_filtered
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.longpolling.pull_request_hold import Admission, PullRequest, PullRequestHold
 from rucola.broker.processor.pull_admission import TAG, Asked, PullAdmissions, PullForbiddenError
@@ -189,7 +189,9 @@ class PullMessageProcessor:
         if admission.expression is None:
             result = self._store.get_message(*where, _MAX_BYTES, admission.tag_codes, fetched)
         else:
-            result = read_filtered(self._store, admission.expression, *where, may_block=fetched)
+            time = FilterTime(self._monotonic)
+            result = read_filtered(self._store, admission.expression, *where, may_block=fetched, time=time)
+            request.channel.costly = time.is_up()
         if result.cold is not None:
             if self._cold_flow.is_limited(admission.consumer[0]) and self._slow_down(request, may_wait):
                 return
