@@ -51,7 +51,9 @@ def test_s15_a_body_that_is_longer_than_any_request_needs_is_not_read(
             command = RemotingCommand(code, body=b'{"mqSet":[' + b"1," * (body_bytes_max(code) // 2) + b"1]}")
             answer = await cluster.client.invoke(server, command, 10_000)
             served = code < RequestCode.AUTH_CREATE_USER or code == RequestCode.BATCH_ACK_MESSAGE
-            assert answer.code == (ResponseCode.INVALID_PARAMETER if served else ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            assert answer.code == (
+                ResponseCode.INVALID_PARAMETER if served else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            )
             if served:
                 assert f"at most {body_bytes_max(code)} bytes" in answer.remark
             assert readers == []

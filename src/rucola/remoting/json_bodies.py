@@ -65,7 +65,9 @@ class JsonBodies:
         """
         size = len(command.body)
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"more than {WAITING_BYTES_MAX} bytes of bodies wait to be read")
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY, f"more than {WAITING_BYTES_MAX} bytes of bodies wait to be read"
+            )
         if self._thread is None:
             # Imported with the first one: many servers never get a long body.
             from concurrent.futures import ThreadPoolExecutor

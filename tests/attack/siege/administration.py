@@ -1,4 +1,4 @@
-"""Attacks with requests of administrators: large bodies, lists, figures, options, topics and groups that come and go."""
+"""Attacks with requests of administrators: large bodies, lists, figures, options, topics that come and go."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ async def json_bodies(addresses: Addresses) -> None:
     bodies = itertools.cycle(_bodies(16 * 1024 * 1024 - 4096))
     codes = itertools.cycle((*_JSON_CODES, None))
     await storm(
-        addresses.broker, (request(code, body) for code, body in zip(codes, bodies, strict=False) if code), connections=2
+        addresses.broker,
+        (request(code, body) for code, body in zip(codes, bodies, strict=False) if code),
+        connections=2,
     )
 
 
@@ -148,9 +150,7 @@ async def resets(addresses: Addresses) -> None:
 
     def frames() -> Iterator[bytes]:
         for number in itertools.count():
-            yield request(
-                Code.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="reset-me", timestamp=-1, isForce=True
-            )
+            yield request(Code.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="reset-me", timestamp=-1, isForce=True)
             yield request(Code.CLONE_GROUP_OFFSET, srcGroup="reset-me", destGroup=f"to-{number % 100}", topic="T")
             yield request(Code.DELETE_EXPIRED_COMMITLOG)
             yield request(Code.CLEAN_UNUSED_TOPIC)

@@ -132,7 +132,9 @@ class Canary:
                 self._group, self._topic, 0, offset, 32, _SUSPEND | _SUBSCRIPTION, 0, 5_000, 0, "*", "TAG"
             )
             try:
-                answer = await self._ask(1, RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=header.to_ext_fields()))
+                answer = await self._ask(
+                    1, RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=header.to_ext_fields())
+                )
             except RucolaError as error:
                 self.refused.append(str(error))
                 await asyncio.sleep(0.05)

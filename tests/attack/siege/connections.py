@@ -12,6 +12,7 @@ from tests.attack.siege.peer import Peer, attack, request, storm
 from tests.attack.siege.target import Addresses
 
 from rucola.protocol.codes import RequestCode as Code
+from rucola.protocol.command import RemotingCommand
 
 _MIB = 1024 * 1024
 
@@ -97,8 +98,6 @@ async def half_tls(addresses: Addresses) -> None:
 
 @attack("connections", "requests with codes that nobody serves, and answers that nobody asked for")
 async def unknown_codes(addresses: Addresses) -> None:
-    from rucola.protocol.command import RemotingCommand  # noqa: PLC0415 - only here
-
     frames = [request(code) for code in (7, 9999, 32_000, 2_000_000)]
     frames += [RemotingCommand(0, number, 1).encode() for number in range(50)]
     await storm(addresses.broker, itertools.cycle(frames))

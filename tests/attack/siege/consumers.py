@@ -12,7 +12,7 @@ from tests.attack.siege.peer import Peer, attack, properties, request, send_requ
 from tests.attack.siege.target import Addresses
 
 from rucola.protocol.codes import RequestCode as Code
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import decode_frame
 
 
 def heartbeat(client: str, groups: list[str], topics: list[str], tags: int = 0, producers: bool = False) -> bytes:
@@ -47,21 +47,13 @@ def pull(topic: str, queue_id: int, offset: int, suspend_ms: int, expression: st
 async def filled(addresses: Addresses, topic: str, count: int, text: str = "", body: bytes = b"x" * 64) -> None:
     """A topic with ``count`` messages in queue 0; all answers came."""
     peer = await Peer.to(addresses.broker)
-    await peer.ask(RemotingCommand(Code.SEND_MESSAGE_V2, ext_fields=_fields(topic, text), body=body))
-    peer.take_answers()
     frame = send_request(topic, body, text)
+    await peer.ask(decode_frame(frame))
+    peer.take_answers()
     for done in range(0, count, 1000):
         await peer.put(frame * min(1000, count - done))
     await asyncio.sleep(0.5)
     peer.close()
-
-
-def _fields(topic: str, text: str) -> dict[str, str]:
-    command = RemotingCommand(0)
-    from rucola.protocol.command import decode_frame  # noqa: PLC0415 - only here
-
-    command = decode_frame(send_request(topic, b"", text))
-    return command.ext_fields
 
 
 @attack("consumers", "heartbeats of 3,000 new groups each, one after the other")

@@ -1,4 +1,4 @@
-"""A random mix of attacks for a long time, three canaries beside it: nothing may be lost, no gap may exceed a second."""
+"""A random mix of attacks, three canaries beside it: nothing may be lost, no gap may exceed a second."""
 
 from __future__ import annotations
 

@@ -133,14 +133,23 @@ def _texts(fields: dict[str, object]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
 
 
-def send_request(topic: str, body: bytes = b"x", properties: str = "", queue_id: int = 0, **options: object) -> bytes:
-    """One send; ``batch=True`` for request 320, ``oneway=True`` for one that is not answered."""
-    batch = bool(options.get("batch"))
+def send_request(
+    topic: str,
+    body: bytes = b"x",
+    properties: str = "",
+    queue_id: int = 0,
+    *,
+    sys_flag: int = 0,
+    batch: bool = False,
+    oneway: bool = False,
+) -> bytes:
+    """One send; ``batch``: request 320, ``oneway``: it is not answered."""
+    born_ms = 1_700_000_000_000
     header = SendMessageRequestHeaderV2(
-        "pg", topic, "TBW102", 4, queue_id, int(options.get("sys_flag", 0)), 1_700_000_000_000, 0, properties, batch=batch
-    )  # fmt: skip
+        "pg", topic, "TBW102", 4, queue_id, sys_flag, born_ms, 0, properties, batch=batch
+    )
     code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
-    flag = 2 if options.get("oneway") else 0
+    flag = 2 if oneway else 0
     return RemotingCommand(code, flag=flag, ext_fields=header.to_ext_fields(), body=body).encode()
 
 

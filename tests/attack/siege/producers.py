@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -53,8 +55,6 @@ async def one_instant(addresses: Addresses) -> None:
 
 @attack("producers", "withdrawals of messages that are not there")
 async def recalls(addresses: Addresses) -> None:
-    import base64  # noqa: PLC0415 - only here
-
     def frames() -> Iterator[bytes]:
         for number in itertools.count():
             due = time.time_ns() // 1_000_000 + 60_000
@@ -114,8 +114,6 @@ async def new_sessions(addresses: Addresses) -> None:
 
 @attack("producers", "an account with little to say names 20,000 producer groups", guarded=True)
 async def groups_of_an_account(addresses: Addresses) -> None:
-    import json  # noqa: PLC0415 - only here
-
     for number in itertools.count():
         peer = await Peer.to(addresses.broker)
         peer.take_answers()

@@ -168,7 +168,7 @@ class AccessGuard:
                 continue
             except _BodyNotReadError:
                 self._judge_when_read(channel, command)
-                _mark_done(table, row, batch.count)
+                batch.pass_over(row)
                 continue
             if not reason and table[base + _KIND] != _PLAIN and not _same(batch, table, base, command):
                 reason = "access denied: the header can be read in two ways"

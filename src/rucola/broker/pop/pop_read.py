@@ -160,9 +160,7 @@ class PopReader:
         if pop.expression is not None:
             if pop.filter_time is None:
                 pop.filter_time = FilterTime(self._monotonic)
-            result = read_filtered(
-                self._store, pop.expression, *where, may_block=may_block, time=pop.filter_time
-            )
+            result = read_filtered(self._store, pop.expression, *where, may_block=may_block, time=pop.filter_time)
         else:
             result = self._store.get_message(*where, _MAX_BYTES, pop.tag_codes, may_block=may_block)
         if result.cold is not None and pop.cold is None:
