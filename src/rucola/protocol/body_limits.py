@@ -24,6 +24,8 @@ _LIMITS: Mapping[int, int] = {
     RequestCode.REGISTER_BROKER: FRAME_BYTES_MAX,
     # A client tells of all its groups and their subscriptions: 500 groups, or 10,000 tags.
     RequestCode.HEART_BEAT: 256 * _KIB,
+    # An expression, escaped.
+    RequestCode.CHECK_CLIENT_CONFIG: 128 * _KIB,
     # 4,000 queues, or acknowledgements of 4,000 messages.
     RequestCode.LOCK_BATCH_MQ: 256 * _KIB,
     RequestCode.UNLOCK_BATCH_MQ: 256 * _KIB,
