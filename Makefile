@@ -68,6 +68,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/acl_table.py --check
 	$(BIN)/python tools/generated_docs.py --check
 	$(BIN)/python tools/check_citations.py --check
+	$(BIN)/python tools/check_docs.py --check
 
 check: lint test
 

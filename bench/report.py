@@ -1,4 +1,4 @@
-"""Figures for people: the table on the terminal and the one in ``docs/performance.md``."""
+"""Figures for people: the table on the terminal, those in ``docs/figures.md``, the six in ``docs/performance.md``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,44 @@ from tools.peers.packages import ROOT
 
 from bench.figure import Figure
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- figures: python -m bench.run --publish -->", "<!-- end of figures -->"
+SHORT_PAGE = ROOT / "docs" / "performance.md"
+SHORT_BEGIN = "<!-- figures in short: python -m bench.run --publish -->"
+SHORT_END = "<!-- end of figures in short -->"
+SHORT = (
+    (
+        "CPU of the broker per message, 64 threads of the official Java client, async flush",
+        "Send over TCP, official Java client 5.3.3, blocking, async flush",
+        "1 KiB, 64 threads: broker CPU per message",
+    ),
+    (
+        "Rate with every message synced to the disk, the same client",
+        "Send over TCP, official Java client 5.3.3, blocking, sync flush",
+        "1 KiB, 64 threads",
+    ),
+    (
+        "Rate with half a core for the broker, async flush",
+        "Send over TCP, each broker limited to half a core, async flush",
+        "official client, 1 KiB, 64 threads",
+    ),
+    (
+        "Producer to waiting push consumer, p99 at 2,000 messages a second",
+        "From the producer to a waiting consumer, async flush",
+        "official push consumer, 1 KiB at 2,000/s: p99",
+    ),
+    (
+        "Open a store of 4 GiB after a kill",
+        "Opening a store of 1 KiB messages, page cache warm",
+        "4 GiB, after a kill",
+    ),
+    (
+        "Spark scan of a store in place, all columns",
+        "Spark scan of a store in place, local[2], every value to a sink that drops it",
+        "1 KiB bodies, all columns",
+    ),
+)
+"""The six figures that matter: how they are called, their group, and how the name of their row begins."""
 HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
 LOAD = ", load before "
 MARKS = {True: "kept", False: "missed", None: ""}
@@ -64,7 +100,24 @@ def publish(figures: list[Figure], where: str, some: bool) -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     block, _, after = rest.partition(END)
     text = markdown(figures, where)
-    PAGE.write_text(f"{before}{BEGIN}\n{merged(block.strip(), text) if some else text}\n{END}{after}")
+    tables = merged(block.strip(), text) if some else text
+    PAGE.write_text(f"{before}{BEGIN}\n{tables}\n{END}{after}")
+    before, _, rest = SHORT_PAGE.read_text().partition(SHORT_BEGIN)
+    SHORT_PAGE.write_text(f"{before}{SHORT_BEGIN}\n{in_short(tables)}\n{SHORT_END}{rest.partition(SHORT_END)[2]}")
+
+
+def in_short(tables: str) -> str:
+    """The figures of ``SHORT`` out of all ``tables``; what was not measured is left out."""
+    _, *parts = HEADING.split(tables)
+    groups = dict(zip(parts[::2], parts[1::2], strict=True))
+    lines = ["| figure | Rucola | compared with | ratio |", "|---|---:|---:|---:|"]
+    for name, group, row in SHORT:
+        found = re.search(
+            rf"^\| {re.escape(row)}(?: \([^|]*\))? \|([^|]*)\|([^|]*)\|([^|]*)\|", groups.get(group, ""), re.M
+        )
+        if found:
+            lines.append(f"| {name} | {' | '.join(cell.strip() for cell in found.groups())} |")
+    return "\n".join(lines)
 
 
 def merged(old: str, new: str) -> str:

@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round each: a rough look")
     parser.add_argument("name", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all by default")
-    parser.add_argument("--publish", action="store_true", help="also rewrite the figures in docs/performance.md")
+    parser.add_argument("--publish", action="store_true", help="also rewrite the figures in docs/figures.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.name if name not in MEASUREMENTS]:
         parser.error(f"no measurement {', '.join(unknown)}; there are {', '.join(MEASUREMENTS)}")

@@ -1,4 +1,4 @@
-"""What a soak came to: its figures, whether it passed, the block in ``docs/performance.md`` and the picture."""
+"""What a soak came to: its figures, whether it passed, the block in ``docs/figures.md`` and the picture."""
 
 from __future__ import annotations
 

@@ -45,10 +45,12 @@ class Page:
 
     @cached_property
     def headings(self) -> list[str]:
+        """Texts of the headings."""
         return _HEADING.findall(self.prose)
 
     @cached_property
     def sections(self) -> set[str]:
+        """Numbers of the headings that have one."""
         numbers = (re.match(r"\d+(?:\.\d+)*", heading) for heading in self.headings)
         return {number.group() for number in numbers if number}
 
@@ -61,6 +63,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
+        """What a link may name behind ``#``."""
         return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in self.headings}
 
 

@@ -20,6 +20,7 @@ BUDGETS = {
     "docs/ARCHITECTURE.md": 1500,
     "docs/client.md": 1100,
     "docs/configuration.md": 400,
+    "docs/conformance.md": 450,
     "docs/contributing.md": 1500,
     "docs/decisions/*.md": 450,
     "docs/figures.md": 200,
@@ -40,7 +41,7 @@ BUDGETS = {
     "docs/spark.md": 1600,
     "docs/start.md": 600,
     "docs/store-doctor.md": 900,
-    "docs/testing.md": 450,
+    "docs/testing.md": 850,
 }
 """Words of each page."""
 GENERATED = {"docs/lab/README.md"}

@@ -17,6 +17,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from struct import calcsize
@@ -29,6 +30,12 @@ _TYPES = {"b": "int8", "h": "int16", "i": "int32", "q": "int64"}
 _CLIENTS = ("client", "sync")
 
 sys.path.insert(0, str(ROOT / "src"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A module of the code."""
+    return ast.parse(path.read_text())
 
 
 def table(titles: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -128,7 +135,7 @@ def metrics(_: str) -> str:
     """All figures at ``/metrics``, found where they are made: a name, then its text."""
     rows = []
     for module in ("metrics", "topic_metrics"):
-        tree = ast.parse((SOURCE / "cli" / f"{module}.py").read_text())
+        tree = parsed(SOURCE / "cli" / f"{module}.py")
         for node in ast.walk(tree):
             parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
             texts = [str(part.value) for part in parts[:2] if isinstance(part, ast.Constant)]
@@ -145,7 +152,7 @@ def events(part: str) -> str:
         package = path.relative_to(SOURCE).parts[0]
         if package in ("testing", "lab", "spark") or (package in _CLIENTS) != (part == "clients"):
             continue
-        for level, text, fields in _events_of(ast.parse(path.read_text())):
+        for level, text, fields in _events_of(parsed(path)):
             place = path.relative_to(SOURCE)
             key = (_LEVELS.index(level), text, f"[`{place}`](../src/rucola/{place})")
             found.setdefault(key, set()).update(fields)
@@ -204,7 +211,7 @@ def undocumented(pages: str) -> Iterator[str]:
     """Option classes and layouts of the code that no page shows."""
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
-        for kind, name in _declared(ast.parse(path.read_text())):
+        for kind, name in _declared(parsed(path)):
             if not re.search(rf"generated: \w+ {re.escape(module)}:{name} -->", pages):
                 yield f"{kind} {module}:{name}"
 

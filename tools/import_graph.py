@@ -69,6 +69,7 @@ def picture() -> str:
 
 
 def main() -> None:
+    """Write the picture, or with ``--check`` say whether it is current."""
     text = PAGE.read_text()
     head, found, rest = text.partition(BEGIN)
     _, closed, tail = rest.partition(END)

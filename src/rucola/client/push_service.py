@@ -41,11 +41,20 @@ _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCod
 class Consumption(Protocol):
     """What becomes of messages. ``consume_concurrently``, ``consume_orderly`` and ``consume_by_iteration`` have one."""
 
-    def start(self) -> None: ...
-    def add(self, queue: ProcessQueue) -> None: ...
-    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None: ...
-    async def remove(self, queue: ProcessQueue) -> bool: ...
-    async def stop(self, timeout_s: float) -> None: ...
+    def start(self) -> None:
+        """Begin to consume."""
+
+    def add(self, queue: ProcessQueue) -> None:
+        """This consumer reads ``queue`` from now on."""
+
+    def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        """Consume messages that were pulled from ``queue``."""
+
+    async def remove(self, queue: ProcessQueue) -> bool:
+        """Give ``queue`` up; False when it must be kept for now."""
+
+    async def stop(self, timeout_s: float) -> None:
+        """End; wait at most ``timeout_s`` seconds for listeners that run."""
 
 
 class PushService:

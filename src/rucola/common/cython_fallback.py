@@ -25,6 +25,7 @@ class CType:
         return CType(self.convert, size)
 
     def __call__(self, value: Any) -> Any:
+        """``value`` converted to this type."""
         return self.convert(value)
 
 

@@ -47,6 +47,7 @@ class FaultPlan:
         self.count = 0
 
     def __call__(self, kind: str, path: str) -> None:
+        """Called before each call to the system; raises if this one is to fail."""
         if kind not in self._kinds:
             return
         self.count += 1

@@ -11,12 +11,12 @@ from types import ModuleType, SimpleNamespace
 from typing import cast
 
 import pytest
-from bench import memory, send
+from bench import memory, report, send
 from bench.context import Context
 from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.kernels import WORKLOADS
 from bench.program import Round
-from bench.report import markdown, merged, number, table
+from bench.report import SHORT, in_short, markdown, merged, number, publish, table
 from bench.run import MEASUREMENTS
 from tools.peers.packages import ROOT, PeerError
 from tools.peers.servers import Servers
@@ -40,6 +40,27 @@ def test_ratio_and_budget(figure: Figure, ratio: float, met: bool | None) -> Non
     assert figure.ratio == pytest.approx(ratio)
     assert figure.met is met
     assert figure.as_json()["met"] is met
+
+
+def test_the_six_figures_of_the_page_are_those_of_the_tables() -> None:
+    tables = report.PAGE.read_text().partition(report.BEGIN)[2].partition(report.END)[0]
+    short = in_short(tables)
+    assert len(short.splitlines()) == 2 + len(SHORT)
+    assert f"{report.SHORT_BEGIN}\n{short}\n{report.SHORT_END}" in report.SHORT_PAGE.read_text()
+
+
+def test_a_published_figure_comes_to_both_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, begin, end in (("PAGE", report.BEGIN, report.END), ("SHORT_PAGE", report.SHORT_BEGIN, report.SHORT_END)):
+        path = tmp_path / name
+        path.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+        monkeypatch.setattr(report, name, path)
+    _, group, row = SHORT[-1]
+    publish([rate(group, f"{row} (300 MB/s of bodies)", 30, 10, "peer"), rate("g", row, 1, 2, "peer")], "here", False)
+    page, short = (tmp_path / "PAGE").read_text(), (tmp_path / "SHORT_PAGE").read_text()
+    assert "old" not in page + short
+    assert page.endswith(f"{report.END}\nafter\n")
+    assert short.splitlines()[4] == f"| {SHORT[-1][0]} | 30/s | 10/s (peer) | 3× |"
+    assert len(short.splitlines()) == 7
 
 
 def test_a_missed_budget_is_shown() -> None:

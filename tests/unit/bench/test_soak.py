@@ -106,7 +106,7 @@ def test_memory_is_flat_or_not(memory_mb: list[float], flat: bool) -> None:
 
 
 def test_the_block_of_the_page_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "performance.md"
+    page = tmp_path / "figures.md"
     page.write_text(f"before\n{soak_report.BEGIN}\nold\n{soak_report.END}\nafter\n")
     monkeypatch.setattr(soak_report, "PAGE", page)
     monkeypatch.setattr(soak_report, "draw", lambda path, _: path.write_bytes(b"picture"))

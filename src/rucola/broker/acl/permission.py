@@ -109,19 +109,24 @@ class Sender(Protocol):
         """Its name."""
 
     @property
-    def secret_key(self) -> bytes: ...
+    def secret_key(self) -> bytes:
+        """The secret that signs its requests."""
 
     @property
-    def admin(self) -> bool: ...
+    def admin(self) -> bool:
+        """Whether it may send every request."""
 
     @property
-    def disabled(self) -> bool: ...
+    def disabled(self) -> bool:
+        """Whether all of its requests are refused."""
 
     @property
-    def require_v2(self) -> bool: ...
+    def require_v2(self) -> bool:
+        """Whether it must use the signature that cannot be replayed."""
 
     @property
-    def addresses(self) -> AddressStrategy | None: ...
+    def addresses(self) -> AddressStrategy | None:
+        """Where its requests may come from; None for anywhere."""
 
     def allows(self, resource: Resource, address: Segments) -> bool:
         """Whether what is needed of ``resource`` is granted to a peer at ``address``."""

@@ -28,6 +28,8 @@ ONE, ALL, BY_TIME, BY_KEY = "one queue", "all queues", "by time", "by key"
 
 
 class Wanted(NamedTuple):
+    """The message that each way of reading looks for."""
+
     queue: int
     offset: int
     time_ms: int
@@ -40,6 +42,7 @@ class Ticking(SystemClock):
     now_ms = FIRST_MS
 
     def wall_ms(self) -> int:
+        """The time of the run that is written."""
         return self.now_ms
 
 

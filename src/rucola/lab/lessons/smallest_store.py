@@ -80,6 +80,7 @@ class StoppedClock(SystemClock):
     """Both stores write the same store time."""
 
     def wall_ms(self) -> int:
+        """Always the same time."""
         return STORE_TIME_MS
 
 
