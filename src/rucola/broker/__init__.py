@@ -1,4 +1,4 @@
-"""The broker: takes messages from producers, keeps them in the store, hands them to consumers."""
+"""The broker: accepts messages from producers, keeps them in the store, and delivers them to consumers."""
 
 from rucola.broker.broker import Broker
 from rucola.broker.config import BrokerConfig

@@ -1,5 +1,5 @@
-"""Appends: what ``CommitLog`` does not know of, the queues' next offsets, messages that cannot be stored, and who is to
-be told.
+"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies whoever waits for an append.
+``CommitLog`` knows none of that.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PAIR_END = b"\x02"
 
 
 class MessageAppender:
-    """Appends rows and single messages to ``log``; on the thread that owns the store.
+    """Appends rows and single messages to ``log``. Runs on the thread that owns the store.
 
     Args:
         flush: is woken after each append.
-        condition: says whether anything is taken, and hears what the disk did not take.
+        condition: says whether the store accepts messages, and is told when a write fails.
         on_append: called after each append.
     """
 
@@ -78,14 +78,15 @@ class MessageAppender:
         """Appends rows of a frame table, all of ``topic``.
 
         Args:
-            source: the bytes the rows point into; ``view`` is a memoryview of it.
-            born_host: of the sender, 8 or 20 bytes.
+            source: the bytes that the rows point into; ``view`` is a memoryview of it.
+            born_host: address of the sender, 8 or 20 bytes.
             suffix: property text added to each message; ``MessageStore.property_suffix`` when None.
-            together: the rows are the members of a batch: all go into one segment, or none is stored.
-            store_host: of the broker that stored them first, 8 or 20 bytes; this one's when None.
+            together: the rows are the members of one batch: all are stored in one segment, or none is stored.
+            store_host: address of the broker that first stored the messages, 8 or 20 bytes; None means this broker.
 
         Returns:
-            PUT_OK when all rows are stored. Otherwise the rows that are not have PHYSICAL_OFFSET -1; the others are.
+            PUT_OK when all rows are stored. Otherwise the rows that were not stored have PHYSICAL_OFFSET -1, and the
+            others are stored.
         """
         if self._condition.state is not StoreState.RUNNING:
             refuse_rows(table, first, last)
@@ -122,10 +123,11 @@ class MessageAppender:
         together: bool,
         store_host: bytes | None,
     ) -> PutMessageStatus:
-        """Goes on where the log refused row ``done``."""
+        """Continues after the log refused row ``done``."""
         log, status = self._log, _OK
         while done < last:
-            # A queue seen for the first time has no entry yet; then it is an illegal row, or the log is at its limit.
+            # A queue seen for the first time has no offset entry yet. If it has one, the row is illegal or the log is
+            # at its limit.
             highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)
@@ -146,7 +148,7 @@ class MessageAppender:
         return status
 
     def _note_refusal(self) -> None:
-        """The disk did not take what was to be appended."""
+        """Handles a write that the disk refused."""
         log, condition = self._log, self._condition
         if log.failed:
             self._flush.fail()
@@ -157,7 +159,7 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread has made it meanwhile, and had nothing to take back.
+                # The allocating thread has created the segment meanwhile, and had no error to clear.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
@@ -175,7 +177,7 @@ class MessageAppender:
         return self._put(messages)
 
     def _put_assigned(self, message: StoreMessage) -> PutMessageResult:
-        """One message whose properties get queue offsets."""
+        """Appends one message whose properties receive queue offsets."""
         text = self._assigner.properties(message, self._without_crc(message.properties))
         assigned = replace(message, properties=text)
         if self._check_limits(assigned) is not _OK or self._is_too_long(assigned):
@@ -186,7 +188,7 @@ class MessageAppender:
         return result
 
     def _is_too_long(self, message: StoreMessage) -> bool:
-        """Whether the record of a message for light queues is longer than a body may be, as the reference has it."""
+        """Whether the record of a message for light queues is longer than the reference allows a body to be."""
         if message.sys_flag & MessageSysFlag.INNER_BATCH:
             return False
         config = self._config
@@ -194,7 +196,7 @@ class MessageAppender:
         return len(record) > config.max_message_size
 
     def _put(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
-        """Appends messages that were looked at before."""
+        """Appends messages that were already checked."""
         head = messages[0]
         source = bytearray()
         table = new_table(len(messages))
@@ -222,7 +224,7 @@ class MessageAppender:
         return self._check_limits(message) if self._assigner.legal(message) else _ILLEGAL
 
     def _check_limits(self, message: StoreMessage) -> PutMessageStatus:
-        """Limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``)."""
+        """Checks the limits of RocketMQ 5.3.3 (``HookUtils#checkBeforePutMessage``, ``MessageExtEncoder``)."""
         topic_max = _RETRY_TOPIC_BYTES_MAX if message.topic.startswith(b"%RETRY%") else _TOPIC_BYTES_MAX
         if not 0 < len(message.topic) <= topic_max or len(message.body) > self._config.max_message_size:
             return _ILLEGAL
@@ -232,7 +234,7 @@ class MessageAppender:
         return _OK
 
     def _without_crc(self, properties: bytes) -> bytes:
-        """The text without a checksum that belonged to another record."""
+        """Returns the property text without a checksum that belonged to another record."""
         if not self._config.enabled_append_prop_crc or _CRC_PROPERTY not in properties:
             return properties
         pairs = [pair for pair in properties.split(_PAIR_END) if pair and not pair.startswith(_CRC_PROPERTY)]

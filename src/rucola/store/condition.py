@@ -1,18 +1,18 @@
-"""What the store may do now, and what it has no space for.
+"""What the store may do now, and which operations lack disk space.
 
-Space is missing for one cause or several, and there again when none is left:
+Space can be missing for several causes at once. It is back when no cause is left:
 
 ======== ================================================ ====================================================
 cause    noted by                                         taken back by
 ======== ================================================ ====================================================
 segment  an append, while no next segment can be made     the allocating thread, once it has made one
-write    an append whose run could not be written         the keeper's thread a second later: the next one tries
-dispatch a dispatch without space for a queue             the next one that comes through
+write    an append whose run could not be written         the keeper's thread a second later: the next retries
+dispatch a dispatch without space for a queue             the next dispatch that succeeds
 ratio    the keeper's thread, by the share of the disk    the same thread, by the same share
 ======== ================================================ ====================================================
 
-Any thread may call any method. ``state`` is read without the lock, with every append; it is changed under it, so that
-nobody who looked a moment earlier puts something else in the place of an error.
+Any thread may call any method. Each append reads ``state`` without the lock. ``state`` changes only under the lock, so
+that a thread with an older view cannot overwrite an error.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Cause = Literal["segment", "write", "dispatch", "ratio"]
 
 
 class StoreCondition:
-    """See the module.
+    """The state of the store and its missing space.
 
     Attributes:
-        state: to be read.
-        missing: what there is no space for; to be read.
-        tell: called in any thread: the state may have changed, or the log is on the disk further than before, or
-            something is to be tried again.
+        state: what the store may do; read only.
+        missing: the causes for which space is missing; read only.
+        tell: called on any thread when the state may have changed, when more of the log is on the disk, or when an
+            operation should be retried.
     """
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -48,26 +48,28 @@ class StoreCondition:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Messages are taken from now on."""
+        """Accepts messages from now on."""
         with self._lock:
             self.state = StoreState.RUNNING
 
     def stop(self) -> bool:
-        """None are any more; whether the store had been started."""
+        """Accepts no more messages; returns whether the store had been started."""
         with self._lock:
             started = self.state is not StoreState.STOPPED
             self.state = StoreState.STOPPED
         return started
 
     def fail(self) -> bool:
-        """What a sync covered may be lost: no messages until a restart. False when that was so already."""
+        """A sync failed, so what it covered may be lost: refuses messages until a restart. Returns False if that was
+        already so.
+        """
         with self._lock:
             news = self.state is not StoreState.IO_ERROR
             self.state = StoreState.IO_ERROR
         return news
 
     def space_is_gone(self, cause: Cause, error: DiskFullError | None = None) -> None:
-        """No messages until there is space; reads go on."""
+        """Refuses messages until there is space. Reads go on."""
         with self._lock:
             self.missing.add(cause)
             news = self.state is StoreState.RUNNING
@@ -77,7 +79,7 @@ class StoreCondition:
             event(_log, logging.ERROR, "disk full, store is read-only", cause=cause, error=error)
 
     def space_is_back(self, cause: Cause) -> None:
-        """Does nothing when it was not missing."""
+        """Clears one cause; does nothing if it was not set."""
         if cause not in self.missing:
             return
         with self._lock:
@@ -90,18 +92,20 @@ class StoreCondition:
         self.tell()
 
     def segment_made(self) -> None:
-        """In the allocating thread, after it had failed."""
+        """The segment was created after a failure. Called on the allocating thread."""
         self.space_is_back("segment")
 
     def judged(self, short: bool) -> None:
-        """In the keeper's thread: the share of the disk in use is above the limit, or far enough below it."""
+        """Sets or clears the cause ``ratio``: the used share of the disk is above the limit, or far enough below it.
+        Called on the keeper's thread.
+        """
         if short:
             self.space_is_gone("ratio")
         else:
             self.space_is_back("ratio")
 
     def try_again(self) -> None:
-        """In the keeper's thread, now and then: an append tries to write, and who is told to dispatch."""
+        """Lets an append try to write again, and asks for a dispatch. Called now and then on the keeper's thread."""
         self.space_is_back("write")
         if "dispatch" in self.missing:
             self.tell()

@@ -11,14 +11,14 @@ from rucola.common.options import check_options, option
 from rucola.errors import ConfigError
 
 RECORD_OVERHEAD_MAX = 64 * 1024
-"""Bytes a record may have on top of its body (RocketMQ 5.3.3, ``MessageExtEncoder``)."""
+"""Bytes that a record may have in addition to its body (RocketMQ 5.3.3, ``MessageExtEncoder``)."""
 
 
 class FlushDiskType(Enum):
     """When a send is answered."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
-    """Once the message is in the page cache: it survives the end of the process, not a power cut."""
+    """Once the message is in the page cache. It survives the end of the process but not a power cut."""
     SYNC_FLUSH = "SYNC_FLUSH"
     """Once a sync that began after the message was written has succeeded."""
 
@@ -28,7 +28,7 @@ class CheckOnRead(Enum):
 
     NONE = "NONE"
     OLD = "OLD"
-    """Those stored before this start: their bytes came from the disk."""
+    """Messages stored before this start: their bytes came from the disk."""
     ALL = "ALL"
 
 
@@ -36,14 +36,16 @@ class DamagedMessage(Enum):
     """What a pull does about a damaged message."""
 
     SKIP = "SKIP"
-    """Leaves it out; the consumer goes on behind it."""
+    """The pull leaves the message out, and the consumer continues behind it."""
     STOP = "STOP"
-    """Ends before it; the consumer waits there until somebody decides."""
+    """The pull ends before the message, and the consumer waits there until an operator decides."""
 
 
 @dataclass(frozen=True)
 class MessageStoreConfig:
-    """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
+    """The options; each field has its own description. An invalid option raises ``ConfigError``, which names the key,
+    the value and what is allowed.
+    """
 
     store_path_root_dir: str = option(
         "storePathRootDir", "~/store", "Directory of the store; a leading ~ is the home directory."
@@ -417,7 +419,7 @@ class MessageStoreConfig:
 
     def _check_pool(self) -> None:
         if self.fast_fail_if_no_buffer_in_store_pool and self.transient_store_pool_size < 2:
-            # The segment in use never gives its buffer back before the next one has its own.
+            # A segment keeps its buffer until the next segment has its own, so one buffer is never enough.
             allowed = "2 or more with fastFailIfNoBufferInStorePool"
             raise ConfigError("transientStorePoolSize", str(self.transient_store_pool_size), allowed)
 
@@ -440,7 +442,7 @@ class MessageStoreConfig:
 
     @property
     def pooled(self) -> bool:
-        """Whether messages go to memory first."""
+        """Whether messages go to a memory buffer before the file."""
         return self.transient_store_pool_enable and not self.write_without_mmap
 
     @property

@@ -1,7 +1,8 @@
-"""Makes consume queues and index follow the commit log (RocketMQ's ``ReputMessageService`` and its dispatchers).
+"""Adds the messages of the commit log to consume queues and index (RocketMQ's ``ReputMessageService`` and its
+dispatchers).
 
-Runs on the thread that appends, in batches, never past the offset it is given: under ``SYNC_FLUSH`` that is the flushed
-offset, so nothing is visible to a consumer before its sync.
+Dispatch runs in batches on the thread that appends. It never passes the offset it is given. With ``SYNC_FLUSH`` that is
+the flushed offset, so a consumer never sees a message before it is synced.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512
-"""Records of one batch; their rows fit into the processor's cache."""
+"""Records per batch. Their rows fit into the processor's cache."""
 
 _ROWS_PER_QUEUE_MIN = 4
-"""Below it, going record by record is cheaper than looking at all rows once per queue."""
+"""Batches with fewer records are dispatched record by record, which is cheaper than scanning all rows once per queue.
+"""
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 Arrival: TypeAlias = "tuple[bytes, int, int, int | None]"
-"""Topic, queue id, the queue's new maximum, and the tags code its new messages share: None when they do not share one.
+"""Topic, queue id, the queue's new maximum offset, and the tags code that all new messages share; None if they differ.
 """
 
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
@@ -45,36 +47,37 @@ _SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
 _TOPIC_POS = int(RecordColumn.TOPIC_POS)
 _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 _PREPARED_BIT = 4
-"""Set in prepared (4) and rollback (12) records, which have no place in a queue."""
+"""These bits are set in prepared (4) and rollback (12) records, which belong to no queue."""
 
 
 class Screen(Protocol):
-    """Says which records get a unit."""
+    """Decides which records get a unit."""
 
     def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
-        """Whether rows ``first`` up to ``last``, all of ``topic``, can be put without a look at each."""
+        """Whether rows ``first`` up to ``last``, all of ``topic``, can be put without checking each one."""
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
         """Whether row ``row`` gets a unit in the queue that it names."""
 
 
 class Dispatcher:
-    """Holds how far queues and index have come. Other threads see of that what is published, and nothing else.
+    """Keeps how far queues and index have been dispatched. Other threads see only the published progress.
 
     Attributes:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
-        progress: as it was published last, with what has to be synced for it.
-        screen: while the log may hold anything, says which records are of a queue; None = all are.
-        log: what is read.
-        queues: get a unit per record.
-        index_service: gets the keys; None = no index.
-        index: puts them; None = no index.
+        progress: the progress published last, and what must be synced for it.
+        screen: decides which records belong to a queue while the log may hold damaged ones; None accepts all.
+        log: the commit log.
+        queues: the consume queues, which get a unit per record.
+        index_service: the index files, which get the keys; None without an index.
+        index: puts the keys into the index files; None without an index.
 
     Args:
-        log, queues, index: as the attributes ``log``, ``queues``, ``index_service``.
-        deleted: topic to the physical offset below which its records get no entry (``TopicDeletion.ends``).
-        stats: counts what light queues could not take.
+        log, queues, index: the objects kept as ``log``, ``queues`` and ``index_service``.
+        deleted: for each deleted topic, the physical offset below which its records get no entry
+            (``TopicDeletion.ends``).
+        stats: counts what light queues could not store.
     """
 
     def __init__(
@@ -108,10 +111,10 @@ class Dispatcher:
         """Dispatches the records from ``position`` up to ``end``.
 
         Args:
-            end: physical offset of a record's end.
-            queues_from: batches that end at or below it are not offered to the queues (recovery knows that they have
-                those records).
-            index_from: the same of the index.
+            end: physical offset at which a record ends.
+            queues_from: batches that end at or below it skip the queues, because recovery knows that the queues have
+                them.
+            index_from: the same for the index.
 
         Returns:
             The number of records.
@@ -135,14 +138,14 @@ class Dispatcher:
             if self.index is not None and self.index.due:
                 self.index.catch_up(self.position)
         finally:
-            # Also when it failed half-way: what was written has to be synced.
+            # This also runs after a failure: what was written must still be synced.
             self.publish()
         return count
 
     def publish(self) -> None:
-        """Says how far everything is, and what was written since the last call. Nobody is called here.
+        """Publishes the dispatch progress and the files written since the last call. Calls no listener.
 
-        After a ``dispatch`` it is done. After queues have gone or lost files it is up to who did that.
+        ``dispatch`` publishes by itself. Code that removes queues or their files must publish afterwards.
         """
         queues, touched = self.queues, self._touched
         if touched:
@@ -161,10 +164,10 @@ class Dispatcher:
         self.progress.publish(fields, touched, index_files)
 
     def sync(self) -> Progress:
-        """Brings to the disk what was published; the progress that holds on the disk now, too. One thread at a time.
+        """Syncs what was published; returns the progress that now holds on the disk. One thread at a time.
 
         Raises:
-            DiskError: a part may not be there; what a later sync says of it means nothing.
+            DiskError: a part may not be on the disk, and a later successful sync would not prove otherwise.
         """
         progress, queues, index_files = self.progress.take()
         self.queues.sync(queues)
@@ -178,7 +181,7 @@ class Dispatcher:
         return [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """These queues are no part of the store any more: nobody waits for them, and they need no sync."""
+        """Forgets these queues: they no longer belong to the store, have no waiters and need no sync."""
         for queue in queues:
             self._arrived.pop(queue, None)
         self.progress.forget(queues)
@@ -218,7 +221,7 @@ class Dispatcher:
         return rows
 
     def _put_units(self, file: MappedFile, table: array[int], rows: int) -> None:
-        """Gives each record of the batch its unit: runs of one topic, and in them one queue at a time."""
+        """Puts a unit for each record of the batch: topic by topic, and within a topic queue by queue."""
         same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.segment.view, 0
         while first < rows:
@@ -251,7 +254,7 @@ class Dispatcher:
     def _put_screened(
         self, screen: Screen, topic: bytes, file: MappedFile, table: array[int], first: int, last: int
     ) -> None:
-        """Record by record, those left out that are of no queue."""
+        """Puts records one by one and leaves out those that belong to no queue."""
         for row in range(first, last):
             if screen.admits(topic, file, table, row):
                 put = self._put_records if self._by_record(topic) else self._put_rows
@@ -260,14 +263,16 @@ class Dispatcher:
     def _put_queues(
         self, topic: bytes, queue_ids: set[int], table: array[int], first: int, last: int, start: int
     ) -> bool:
-        """Queue by queue; False, with some of them done, when an entry is not the next one of its queue."""
+        """Puts the records queue by queue. Returns False, possibly with some queues done, if an entry is not the next
+        one of its queue.
+        """
         for queue_id in queue_ids:
             queue = self.queues.get(topic, queue_id)
             count, tags_code, same = gather_units(table, first, last, queue_id, queue.max_offset, start, self._units)
             if count > 0:
                 queue.put_units(self._units, count)
             elif count < 0:
-                # Recovery looks at records once more whose units are there.
+                # Recovery may dispatch records again that already have units.
                 row = first + table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH].index(queue_id)
                 offset = table[row * ROW_WIDTH + _QUEUE_OFFSET]
                 count, tags_code, same = gather_units(table, row, last, queue_id, offset, start, self._units)
@@ -280,7 +285,7 @@ class Dispatcher:
         return True
 
     def _put_rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Record by record."""
+        """Puts records one by one."""
         queues = self.queues.queues_of(topic)
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + _SYS_FLAG] & _PREPARED_BIT:
@@ -295,7 +300,7 @@ class Dispatcher:
             self._touch(queue, tags_code)
 
     def _put_records(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Record by record, into queues that keep more than what a unit of a plain queue has."""
+        """Puts records one by one into queues whose units hold more than those of a plain queue."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + _SYS_FLAG] & _PREPARED_BIT:

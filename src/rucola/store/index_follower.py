@@ -1,7 +1,7 @@
-"""Lets the index follow the dispatched part of the log, and stay behind where the disk does not let it.
+"""Adds dispatched records to the index, and lets the index fall behind when the disk has no space for it.
 
-Without space for an index file messages are sent, stored and delivered as ever; only their keys are not found. What is
-missing is put from the log once there is space. On the thread that dispatches, but for ``retry``.
+Without space for an index file, messages are still sent, stored and delivered, but are not found by key. Once there is
+space, the missing keys are put from the log. Everything runs on the dispatching thread, except ``retry``.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from rucola.store.log.mapped_file import MappedFile
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _BATCHES = 8
-"""Read again in one go; takes a few milliseconds."""
+"""Bytes of the log that one retry reads; takes a few milliseconds."""
 
 
 class IndexFollower:
-    """See the module.
+    """Keeps the index up to date with dispatch.
 
     Attributes:
-        missing_from: physical offset of the first record whose keys are missing, None when none is.
-        due: another try shall be made.
+        missing_from: physical offset of the first record whose keys are missing; None if none is.
+        due: the missing keys should be tried again.
     """
 
     def __init__(self, log: LogReader, index: IndexService) -> None:
@@ -39,7 +39,7 @@ class IndexFollower:
         self._index = index
 
     def put(self, file: MappedFile, table: array[int], rows: int, begin: int) -> None:
-        """Puts the keys of records that were just dispatched, the first of them at physical offset ``begin``.
+        """Puts the keys of records that were just dispatched. The first record lies at physical offset ``begin``.
 
         Raises:
             DiskError: a sync failed.
@@ -48,21 +48,21 @@ class IndexFollower:
             self.missing_from = begin
 
     def retry(self) -> bool:
-        """Asks for another try; False when nothing is missing. Any thread."""
+        """Asks for another try; returns False if no keys are missing. Any thread may call it."""
         if self.missing_from is None:
             return False
         self.due = True
         return True
 
     def catch_up(self, end: int) -> None:
-        """Puts keys that are missing, not many at once; ``due`` says whether to call again.
+        """Puts some of the missing keys; ``due`` says whether to call again.
 
         Args:
             end: physical offset up to which records were dispatched.
         """
         assert self.missing_from is not None
         table = new_table(_ROWS_MAX)
-        # What has expired meanwhile is not found by key either.
+        # Expired records need no keys either.
         position = max(self.missing_from, self._log.min_offset)
         for _ in range(_BATCHES):
             file = self._log.queue.find(position) if position < end else None
@@ -79,7 +79,7 @@ class IndexFollower:
             if rows and not self._put(file, table, rows):
                 self.due = False
                 break
-            # Behind the last record of a segment there is only its blank.
+            # Only a blank follows the last record of a segment.
             position = start + following if rows else file.end
         self.missing_from = position
 
@@ -88,7 +88,7 @@ class IndexFollower:
             self._index.put_rows(file.segment.buffer, table, rows, file.start)
         except DiskError as error:
             if error.operation in ("sync", "sync directory"):
-                raise  # what it covered may be lost
+                raise  # what the failed sync covered may be lost
             if self.missing_from is None:
                 event(_log, logging.ERROR, "messages are not found by key for now", error=error)
             return False

@@ -1,7 +1,7 @@
-"""The keeper: a thread that brings queues and index to the disk now and then and records how far everything has come.
+"""The keeper: a thread that syncs queues and index now and then, and records how far the disk is up to date.
 
-It writes ``checkpoint`` (for RocketMQ, should it open the store next) and the watermark. Both always lag behind: a
-number is written only after the sync that makes it true. It also removes what has expired (``retention``).
+It writes ``checkpoint``, for the case that RocketMQ opens the store next, and the watermark. Both lag behind: a number
+is written only after the sync that makes it true. The keeper also removes expired files (``retention``).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _THOROUGH_BYTES = 256 << 20
 
 
 class StoreKeeper:
-    """See the module.
+    """The keeper's thread and its state.
 
     Attributes:
-        failed: queues or index could not be synced; what is recorded of them stays where it was from then on.
+        failed: a sync of queues or index failed; from then on their recorded progress stays unchanged.
 
     Args:
-        dispatcher: of the queues and the index that are synced.
-        marks: where it is recorded.
-        condition: asked in each pass, about once a second, to try what had no space.
+        dispatcher: holds the queues and the index to sync.
+        marks: writes the checkpoint and the watermark.
+        condition: is asked about once a second to retry what lacked space.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class StoreKeeper:
         self._synced = published._replace(store_timestamp_ms=self._flush.flushed_timestamp_ms)
 
     def start(self) -> None:
-        """Records the state that recovery left, not as a clean stop's any more, and starts the thread.
+        """Records the state after recovery, which is no longer that of a clean stop, and starts the thread.
 
         Raises:
-            DiskError: it cannot be recorded.
+            DiskError: the state cannot be recorded.
         """
         self._thorough_at = self._clock.monotonic()
         self._retention.start()
@@ -83,9 +83,9 @@ class StoreKeeper:
         self._worker.wake()
 
     def stop(self) -> bool:
-        """Ends the thread and brings everything to the disk; whether that is so for the whole log.
+        """Ends the thread and syncs everything; returns whether the whole log is on the disk.
 
-        The log has been flushed and dispatched before.
+        The caller has flushed and dispatched the log before.
         """
         self.end()
         self._retention.remove()
@@ -101,13 +101,13 @@ class StoreKeeper:
         return clean
 
     def end(self) -> None:
-        """Ends the thread and nothing else."""
+        """Ends the thread without syncing anything."""
         self._worker.stop()
 
     def sync_queues(self) -> None:
-        """Syncs queues and index; afterwards what was published before is what is recorded. One at a time."""
+        """Syncs queues and index, then records the progress that was published before. One thread at a time."""
         if self.failed:
-            self._dispatcher.progress.take()  # nobody syncs it
+            self._dispatcher.progress.take()  # No sync will follow.
             return
         try:
             synced = self._dispatcher.sync()
@@ -141,14 +141,14 @@ class StoreKeeper:
         self._try_again()
 
     def _try_again(self) -> None:
-        """What had no space is tried once more, by those whose work it is."""
+        """Asks every component that lacked space to try once more."""
         index = self._dispatcher.index
         if index is not None and index.retry():
             self._condition.tell()
         self._condition.try_again()
 
     def _reached(self, end_offset: int = -1) -> Watermark:
-        """How far everything has come; an index that is behind holds back neither expiry nor the syncs of queues."""
+        """Records the progress. An index that has fallen behind delays neither expiry nor the syncs of queues."""
         synced = self._synced
         complete = min(synced.position, synced.index_position)
         return Watermark(self._flush.flushed_offset, complete, end_offset, synced.queue_count, synced.later_files)
@@ -158,10 +158,10 @@ class StoreKeeper:
         self._marks.watermark.write(watermark)
 
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
-        """The checkpoint is for the reference: after a crash it dispatches from these times on.
+        """The checkpoint for the reference, which after a crash dispatches from these times on.
 
-        It also removes the index files that are younger than the index time, the one in use, yet does not put the keys
-        in it again unless the other times are as old. So they are, as long as the store is in use.
+        RocketMQ also removes index files that are younger than the index time, including the one in use. It puts their
+        keys again only if the other times are as old. Therefore all times stay old while the store is in use.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0
         logics_ms = self._synced.store_timestamp_ms

@@ -1,8 +1,9 @@
-"""The message store: everything the broker asks of it, handed to the part that does it.
+"""The message store: the broker's interface to it. Each method hands its work to the responsible part.
 
-Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, the event loop's;
-only ``flushed_offset`` and ``max_offset`` may be read from others. Callbacks: ``on_append`` on that thread,
-``on_flushed`` on a thread of the store. ``dispatch`` calls nobody: what it brought is asked for by ``take_arrivals``.
+Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, that of the event
+loop; other threads may read only ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on that
+thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns what it
+delivered.
 """
 
 from __future__ import annotations
@@ -48,20 +49,21 @@ class MessageStore:
     """A store directory, opened for writing.
 
     Args:
-        config: its options. files: door to the disk. clock: of store times and intervals. on_append: called after
-        messages were appended; the broker schedules one ``dispatch`` for all of a turn. on_flushed: called in a thread
-        when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. is_batch_topic: says of a
-        topic whether its attribute ``queue.type`` is BatchCQ, None when it does not know the topic: then its directory
-        says it. bit_map: makes the filter bits that ``enableConsumeQueueExt`` keeps, of topic and properties.
+        config: the options. files: access to the disk. clock: for store times and intervals. on_append: called after
+        messages were appended; the broker schedules one ``dispatch`` per turn of the loop. on_flushed: called on a
+        store thread when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. is_batch_topic:
+        whether the attribute ``queue.type`` of a topic is BatchCQ; None for an unknown topic, whose kind then follows
+        from its directory. bit_map: computes the filter bits that ``enableConsumeQueueExt`` stores, from topic and
+        properties.
 
     Attributes:
         config: as given.
         root: absolute path of the directory.
         stats: counters since the start.
-        recovered: ``load`` could not take the store as it was: the queues may end earlier than before.
-        append_rows: the appender's own, for runs of sends: one call less for each.
-        take_arrivals: the dispatcher's own: the queues that got messages since the last call, each once, also from a
-            ``dispatch`` that ended early.
+        recovered: ``load`` had to recover the store, so queues may end earlier than before.
+        append_rows: the appender's method itself, which saves one call for each run of sends.
+        take_arrivals: the dispatcher's method itself. It returns the queues that got messages since the last call, each
+            once, including those of a ``dispatch`` that failed half-way.
     """
 
     def __init__(
@@ -102,11 +104,11 @@ class MessageStore:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Takes the directory and brings it to a state that can be served.
+        """Locks the directory and brings it to a state that can be served.
 
         Raises:
-            StoreLockedError: another process has it; nothing was touched.
-            StoreDamagedError: a file is not what it must be; nothing was changed.
+            StoreLockedError: another process has the store; nothing was touched.
+            StoreDamagedError: a file is damaged; nothing was changed.
             DiskError: the operating system refused something.
         """
         opening = StoreOpening(self._files, self.root, self.config, self._dispatcher, self._deletion, self._marks)
@@ -123,12 +125,12 @@ class MessageStore:
             raise
 
     def start(self) -> None:
-        """Accepts appends from now on; the abort marker is on the disk before.
+        """Accepts appends from now on. The abort file is on the disk before.
 
         Raises:
-            DiskError: a file cannot be made.
+            DiskError: a file cannot be created.
         """
-        # Space first: on a full disk the start ends here, with the directory as it was.
+        # Space first: if the disk is full, the start fails here and leaves the directory unchanged.
         self._log.start()
         try:
             self._marks.create_abort_file()
@@ -137,11 +139,11 @@ class MessageStore:
             raise
         self._keeper.start()
         self._flush.start()
-        self._dispatcher.take_arrivals()  # recovery's: nobody waits yet
+        self._dispatcher.take_arrivals()  # These arrivals come from recovery; no consumer waits yet.
         self._condition.start()
 
     def shutdown(self) -> None:
-        """Brings everything to the disk and gives the directory free; the abort marker stays if that does not work."""
+        """Syncs everything and unlocks the directory. If a sync fails, the abort file stays."""
         if self._lock is None:
             return
         try:
@@ -162,19 +164,20 @@ class MessageStore:
     # -- append -------------------------------------------------------------------------------------------------------
 
     def put_message(self, message: StoreMessage) -> PutMessageResult:
-        """Appends one message on the plain road; its properties are stored as they are."""
+        """Appends one message with its properties unchanged."""
         return self.put_messages([message])[0]
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
-        """Appends messages next to each other in one segment, all or none.
+        """Appends messages consecutively in one segment, all or none.
 
         Raises:
-            ValueError: they differ in topic or hosts.
+            ValueError: they differ in topic, sender or store host.
         """
         return self._appender.put_messages(messages)
 
     def dispatch(self) -> int:
-        """Makes appended messages visible: queues, index, arrivals. Under SYNC_FLUSH only what is on the disk.
+        """Makes appended messages visible: adds them to queues and index and records arrivals. With SYNC_FLUSH only
+        those on the disk.
 
         Returns:
             The number of messages.
@@ -199,17 +202,19 @@ class MessageStore:
         return count
 
     def flush_soon(self) -> None:
-        """Brings what was appended so far to the disk, also with ASYNC_FLUSH; ``flushed_offset`` tells when."""
+        """Requests a sync of what was appended so far, also with ASYNC_FLUSH. ``flushed_offset`` shows when it
+        is done.
+        """
         self._flush.ask()
 
     def delete_topic(self, topic: bytes) -> None:
-        """Removes the queues of ``topic`` for good; a topic of that name begins at queue offset 0 again.
+        """Removes the queues of ``topic`` for good. A new topic of that name begins at queue offset 0.
 
         Its records stay in the log until they expire.
 
         Raises:
-            DiskError: whether the topic is deleted shows after a restart, or when this is called again.
-            StoreDamagedError: the name cannot be that of a topic; nothing was touched.
+            DiskError: the topic may or may not be deleted; a restart or another call decides.
+            StoreDamagedError: the name is not a valid topic; nothing was touched.
         """
         self._queues.directory(topic, 0)
         self._deletion.begin(topic, self._log.written_offset)
@@ -237,10 +242,11 @@ class MessageStore:
         """Reads messages of a queue from ``queue_offset`` on (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage``).
 
         Args:
-            max_messages: at most so many; the store's own limits apply as well.
-            max_bytes: at most so many bytes beyond the first message, taken as 100 to 128 MiB.
-            tag_codes: hashes of the tags wanted, best as a frozenset; None = all messages.
-            may_block: whether to wait for the disk; else the result's ``cold`` says what has to be fetched first.
+            max_messages: maximum number of messages; the store's own limits apply as well.
+            max_bytes: maximum number of bytes beyond the first message; values are limited to the range of 100 bytes to
+                128 MiB.
+            tag_codes: hashes of the wanted tags, preferably a frozenset; None wants all messages.
+            may_block: whether to wait for the disk. If False, the result's ``cold`` says what must be fetched first.
         """
         result = self._reader.get_message(topic, queue_id, queue_offset, max_messages, max_bytes, tag_codes, may_block)
         self.stats.got_messages += result.message_count
@@ -248,23 +254,23 @@ class MessageStore:
         return result
 
     def message_at(self, physical_offset: int, cold: ColdRecords | None = None) -> memoryview | None:
-        """The record that starts at ``physical_offset``; None when none does, or the disk cannot read it.
+        """The record that starts at ``physical_offset``; None if none does, or if the disk cannot read it.
 
         Args:
-            cold: the disk is not waited for: what has to be fetched before the next try is noted there. So it is with
-                all methods that take it.
+            cold: if given, the method does not wait for the disk, but notes there what must be fetched before the next
+                try. All methods with this argument do so.
 
         Raises:
-            NotInMemoryError: the record, or another noted in ``cold``, has to be fetched.
+            NotInMemoryError: the record, or another one noted in ``cold``, must be fetched.
         """
         return self._reader.message_at(physical_offset, cold)
 
     def look_ahead(self, physical_offsets: Iterable[int], cold: ColdRecords) -> None:
-        """Note the first of the records that will be asked for next: what is missing of them is fetched together."""
+        """Notes the first of the records that will be requested next, so that missing ones are fetched together."""
         self._reader.look_ahead(physical_offsets, cold)
 
     def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:
-        """Records from ``physical_offset`` to the end of the log whose sysFlag has those bits, or of that topic."""
+        """The records from ``physical_offset`` to the end of the log with these sysFlag bits, or of this topic."""
         return records_of_kind(self._log, physical_offset, flag_mask, flags, topic)
 
     def query_by_key(
@@ -276,14 +282,14 @@ class MessageStore:
         end_ms: int = _FOREVER_MS,
         cold: ColdRecords | None = None,
     ) -> QueryMessageResult:
-        """Messages of ``topic`` whose UNIQ_KEY or one of whose KEYS is ``key``, the newest ``count_max`` of them.
+        """The newest ``count_max`` messages of ``topic`` whose UNIQ_KEY is ``key`` or whose KEYS include it.
 
         Args:
             begin_ms, end_ms: store times, both included.
             cold: see ``message_at``.
 
         Raises:
-            NotInMemoryError: some of them have to be fetched.
+            NotInMemoryError: some messages must be fetched.
         """
         return self._reader.query_by_key(topic, key, count_max, begin_ms, end_ms, cold)
 
@@ -298,27 +304,27 @@ class MessageStore:
         """Queue offset of the message at a store time; see ``Boundary``. 0 for an unknown queue.
 
         Args:
-            cold: see ``message_at``; a search has many steps, each of which may need another record.
+            cold: see ``message_at``. A search has many steps, and each may need another record.
 
         Raises:
-            NotInMemoryError: the next step needs a record that has to be fetched.
-            DiskError: it needs one that the disk cannot read.
+            NotInMemoryError: the next step needs a record that must be fetched.
+            DiskError: the search needs a record that the disk cannot read.
         """
         return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary, cold)
 
     def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None = None) -> int:
-        """Store time in ms of the message at ``queue_offset``; -1 when there is none, or the disk cannot read it.
+        """Store time in ms of the message at ``queue_offset``; -1 if there is none, or if the disk cannot read it.
 
         Args:
             cold: see ``message_at``.
 
         Raises:
-            NotInMemoryError: the record, or another noted in ``cold``, has to be fetched.
+            NotInMemoryError: the record, or another one noted in ``cold``, must be fetched.
         """
         return self._reader.store_time_at(topic, queue_id, queue_offset, cold)
 
     def in_memory(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether there is a message at ``queue_offset`` that can be read without the disk."""
+        """Whether there is a message at ``queue_offset`` and it can be read without the disk."""
         return self._reader.in_memory(topic, queue_id, queue_offset)
 
     def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
@@ -332,11 +338,11 @@ class MessageStore:
         return 0 if queue is None else queue.min_offset
 
     def first_queue_offset(self, topic: bytes, queue_id: int) -> int:
-        """``min_queue_offset`` as clients are told: -1 for an empty queue of type BatchCQ."""
+        """``min_queue_offset`` as reported to clients: -1 for an empty queue of type BatchCQ."""
         return self._queues.first_offset(topic, queue_id)
 
     def queue_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tags code at ``queue_offset``; zeros when there is no such message."""
+        """Physical offset, size and tags code at ``queue_offset``; zeros if there is no such message."""
         queue = self._queues.find(topic, queue_id)
         return (0, 0, 0) if queue is None else queue.entry(queue_offset)
 
@@ -354,20 +360,20 @@ class MessageStore:
         return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
 
     def park_idle_queues(self, shares: int) -> None:
-        """Closes files of queues that nobody uses; after ``shares`` calls every queue was looked at once."""
+        """Closes files of unused queues. After ``shares`` calls each queue was checked once."""
         self._queues.park_idle(shares)
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Whether a read of the log that is not in memory brings what lies behind it along."""
+        """Whether reading a part of the log that is not in memory also loads the bytes behind it."""
         self._log.queue.set_read_ahead(ahead)
 
     def expire_now(self) -> None:
-        """Lets the keeper remove what is older than ``fileReservedTime`` now, whatever the hour."""
+        """Makes the keeper remove what is older than ``fileReservedTime`` now, at any hour."""
         self._retention.look_soon()
         self._keeper.look_soon()
 
     def clock_moved(self) -> None:
-        """The wall clock was moved on deliberately: the keeper removes now what is too old by it."""
+        """Makes the keeper remove expired files now, because the wall clock was moved deliberately."""
         self._retention.clock_moved()
         self._keeper.look_soon()
 
@@ -380,11 +386,11 @@ class MessageStore:
 
     @property
     def gaps(self) -> list[Gap]:
-        """Parts of the log that are served around since a start with ``quarantine``."""
+        """Lost parts of the log, which a start with ``quarantine`` skips."""
         return self._log.gaps
 
     def now_ms(self) -> int:
-        """The store time that a message gets now: never less than that of the newest one."""
+        """The store time that a message would get now; never earlier than that of the newest message."""
         return self._log.now_ms()
 
     @property
@@ -394,7 +400,7 @@ class MessageStore:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset behind the newest message; a message is stored below it."""
+        """Physical offset behind the newest message. An append is complete once ``max_offset`` is above it."""
         return self._log.written_offset
 
     @property
@@ -404,22 +410,24 @@ class MessageStore:
 
     @property
     def confirm_offset(self) -> int:
-        """Physical offset up to which messages may be seen."""
+        """Physical offset up to which messages may be read."""
         return self._flush.flushed_offset if self.config.sync_flush else self._log.max_offset
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log that may be seen but are not dispatched yet."""
+        """Bytes of the log that may be read but are not dispatched yet."""
         return self.confirm_offset - self._dispatcher.position
 
     @property
     def index_behind_bytes(self) -> int:
-        """Bytes of the log whose messages are not found by key yet, as there was no space for an index file."""
+        """Bytes of the log whose messages cannot be found by key yet, because there was no space for an index file."""
         return self._dispatcher.position - self._dispatcher.index_position
 
     @property
     def queue_sync_failed(self) -> bool:
-        """A sync of queues or index failed: messages are taken as ever, nothing expires, the next start recovers."""
+        """A sync of queues or index failed. Messages are still accepted, nothing expires, and the next start
+        recovers.
+        """
         return self._keeper.failed
 
     @property
@@ -443,7 +451,7 @@ class MessageStore:
     # -- between the parts --------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """All that may be dispatched is, and the index behind it, as far as the disk lets them."""
+        """Dispatches everything that may be dispatched, and updates the index behind it, as far as the disk allows."""
         self.dispatch()
         index, before = self._dispatcher.index, -1
         if index is not None and index.retry():
@@ -452,7 +460,7 @@ class MessageStore:
                 self.dispatch()
 
     def _remove_queues(self, queues: list[ConsumeQueue], paths: list[str]) -> None:
-        """In the keeper's thread; what is not removed, the next load removes."""
+        """Called on the keeper's thread. Files that are not removed now are removed by the next load."""
         for queue in queues:
             queue.close()
         for path in paths:
@@ -469,4 +477,4 @@ class MessageStore:
 
 
 def _nothing() -> None:
-    """Stands for a callback that was not given."""
+    """The default callback; does nothing."""

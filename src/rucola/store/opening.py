@@ -1,8 +1,8 @@
-"""Takes a store's directory and brings it to a state that can be served.
+"""Locks a store's directory and brings it to a state that can be served.
 
-The parts are opened in the order in which they rely on each other: lock, segments of the log, deleted topics, queues,
-index. Nothing but what ``quarantine`` moves is changed before recovery has found the end of the log; from then on the
-directory is marked as in use, so that a recovery that is itself cut short is taken for a crash by the next start.
+Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
+recovery has found the end of the log, nothing is changed except what ``quarantine`` moves. From then on the abort file
+marks the directory as in use, so that the next start treats an interrupted recovery like a crash.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _log = logging.getLogger(__name__)
 
 
 class StoreOpening:
-    """One opening of a store for writing; ``take`` comes before ``open``.
+    """Opens a store once for writing; call ``take`` before ``open``.
 
     Attributes:
-        recovered: the store could not be taken as it was: the queues may end earlier than before.
+        recovered: the store had to be recovered, so queues may end earlier than before.
 
     Args:
         root: the store's directory.
-        dispatcher: of the log, the queues and the index that are opened.
-        deletion: of topics; what a crash cut short is completed.
-        marks: of the life before.
+        dispatcher: holds the log, the queues and the index to open.
+        deletion: deletes topics; completes what a crash interrupted.
+        marks: the files that the last run left.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class StoreOpening:
         self.recovered = False
         self._files = files
         self._root = root
-        self._quarantines = config.quarantine
+        self._serves_around_damage = config.quarantine
         self._dispatcher = dispatcher
         self._log = dispatcher.log
         self._queues = dispatcher.queues
@@ -61,10 +61,10 @@ class StoreOpening:
         self._quarantine = Quarantine(files, root)
 
     def take(self) -> DirectoryLock:
-        """Makes the directory if there is none, and locks it.
+        """Creates the directory if there is none, and locks it.
 
         Raises:
-            StoreLockedError: another process has it; nothing was touched.
+            StoreLockedError: another process has the store; nothing was touched.
             DiskError: the operating system refused something.
         """
         self._files.make_directory(self._root)
@@ -73,15 +73,15 @@ class StoreOpening:
         return self._files.lock_directory(self._root)
 
     def open(self) -> LogEnd:
-        """Opens the parts, lets them agree with each other, and gives the end of the log.
+        """Opens the parts, makes them consistent, and returns the end of the log.
 
         Raises:
-            StoreDamagedError: a file is not what it must be; nothing was changed.
+            StoreDamagedError: a file is damaged; nothing was changed.
             DiskError: the operating system refused something.
         """
         if limit := raise_file_limit():
             self._queues.limit_descriptors(limit)
-        if self._quarantines:
+        if self._serves_around_damage:
             repair_layout(self._files, self._log.queue, self._quarantine)
         self._log.queue.load(remove_empty=False)
         self._deletion.load()
@@ -120,23 +120,25 @@ class StoreOpening:
         return end
 
     def _find_end(self, recovery: Recovery) -> LogEnd:
-        """The end of the log; with ``quarantine``, once all damage in the way is out of it."""
+        """Finds the end of the log. With ``quarantine`` it first removes all damage in the way."""
         last = ("", 0)
         while True:
             try:
-                if self._quarantines:
+                if self._serves_around_damage:
                     recovery.find_unreadable()
                 with readable():
                     return recovery.find_end()
             except StoreDamagedError as error:
                 place = error.path, error.position
-                if not self._quarantines or place == last:
+                if not self._serves_around_damage or place == last:
                     raise
                 recovery.repair(error)
                 last = place
 
     def _follow(self, recovery: Recovery, end: LogEnd) -> int:
-        """Queues and index follow the log; with ``quarantine`` around damage that lies before what was searched."""
+        """Brings queues and index up to the end of the log. With ``quarantine`` it skips damage before the searched
+        part.
+        """
         last = ("", 0)
         while True:
             try:
@@ -144,7 +146,7 @@ class StoreOpening:
                     return recovery.follow(end)
             except StoreDamagedError as error:
                 place = error.path, error.position
-                if not self._quarantines or place == last:
+                if not self._serves_around_damage or place == last:
                     raise
                 recovery.repair(error)
                 last = place
@@ -153,11 +155,13 @@ class StoreOpening:
         try:
             index.load()
         except StoreDamagedError as error:
-            if not self._quarantines:
+            if not self._serves_around_damage:
                 raise
             self._quarantine.move(index.path, "index", error.problem)
             index.load()
 
     def _sync_parent(self) -> None:
-        """A process killed in its first moments may have made the store's directory in memory only."""
+        """Syncs the parent directory: a process killed in its first moments may have created the store's directory in
+        memory only.
+        """
         self._files.sync_parent(self._root)

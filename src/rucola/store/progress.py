@@ -1,7 +1,7 @@
-"""How far queues and index have come, and what of them is not on the disk yet: one value, published as a whole.
+"""The progress of queues and index, and the files of them that are not synced yet: one value, published as a whole.
 
-Whoever syncs takes both together. What is recorded after the sync is the progress that was taken, never a number that
-was read at another moment: so it cannot be ahead of what was synced, whichever thread runs in between.
+The syncing thread takes both together. After the sync it records the progress that it took, never a number read at
+another time. The record can therefore never be ahead of the sync, whichever thread runs in between.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 
 
 class Progress(NamedTuple):
-    """A moment of the dispatching thread.
+    """Progress at one moment of the dispatching thread.
 
     Attributes:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
         index_position: physical offset of the first record whose keys are not in the index, at most ``position``.
         queue_count: number of queues with at least one file.
-        later_files: number of files of all queues, without the first of each.
+        later_files: number of files of all queues, not counting the first file of each.
     """
 
     position: int = 0
@@ -32,11 +32,11 @@ class Progress(NamedTuple):
 
 
 class Unsynced(NamedTuple):
-    """What must be on the disk before ``progress`` is true of the disk, too.
+    """What must be synced before ``progress`` is true of the disk.
 
     Attributes:
-        queues: in the order of their first write: syncs then come in the same order in each run of a simulation.
-        index_files: with the store time of the newest key of those that are full, 0 of the one that is not.
+        queues: in the order of their first write, so that a simulation syncs in the same order in each run.
+        index_files: each with the store time of its newest key if it is full, else 0.
     """
 
     progress: Progress
@@ -45,10 +45,10 @@ class Unsynced(NamedTuple):
 
 
 class PublishedProgress:
-    """Handed from the dispatching thread, which publishes, to the keeper's thread, which takes."""
+    """Passes progress from the dispatching thread, which publishes, to the keeper's thread, which takes it."""
 
     def __init__(self) -> None:
-        # A plain tuple: made with each dispatch, looked at once a second.
+        # A plain tuple, because it is made with each dispatch and read only once a second.
         self._fields = (0, 0, 0, 0, 0)
         self._queues: dict[ConsumeQueue, None] = {}
         self._index_files: dict[IndexFile, int] = {}
@@ -60,7 +60,7 @@ class PublishedProgress:
         queues: list[ConsumeQueue],
         index_files: dict[IndexFile, int] | None,
     ) -> None:
-        """``queues`` and ``index_files`` were written since the last call; afterwards progress is ``fields``."""
+        """Publishes ``fields`` as progress; ``queues`` and ``index_files`` were written since the last call."""
         with self._lock:
             for queue in queues:
                 self._queues[queue] = None
@@ -70,18 +70,20 @@ class PublishedProgress:
 
     @property
     def current(self) -> Progress:
-        """What was published last; any thread may read it."""
+        """The progress published last. Any thread may read it."""
         return Progress._make(self._fields)
 
     def take(self) -> Unsynced:
-        """All that was published and not taken yet. Whoever takes it syncs it, or nothing is ever recorded again."""
+        """Takes everything published since the last call. The caller must sync it, else no progress is ever recorded
+        again.
+        """
         with self._lock:
             taken = Unsynced(Progress._make(self._fields), self._queues, self._index_files)
             self._queues, self._index_files = {}, {}
         return taken
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """These queues are no part of the store any more."""
+        """Forgets these queues: they no longer belong to the store."""
         with self._lock:
             for queue in queues:
                 self._queues.pop(queue, None)

@@ -1,9 +1,8 @@
-"""Withholds from readers what is not the message that was stored any more: damage costs that message only, its
-neighbours are delivered.
+"""Withholds damaged messages from readers. Damage costs only that message; its neighbours are delivered.
 
-What this process stored itself is not looked at, by default: its bytes come from the memory they were written to. Older
-messages came from the disk since; their place, their checksums, topic and queue are compared, a run of neighbours with
-one call of the kernel. Used from the event loop's thread.
+By default, messages that this process stored itself are not checked: their bytes come from the memory they were written
+to. Older messages came from the disk. Their place, checksums, topic and queue are compared, one kernel call for a run
+of neighbours. For the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class ReadCheck:
-    """See the module.
+    """Checks messages before they are delivered.
 
     Attributes:
         below: records that start below this physical offset are checked.
@@ -50,17 +49,20 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Recovery is done: what lies below the log's end was read from the disk; in a gap there is no message."""
+        """Sets the range to check after recovery: what lies below the log's end was read from the disk, and a gap holds
+        no message.
+        """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end
         self.below = max([self.below, *(gap.end for gap in gaps)])
 
     def first_damaged(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
-        """Index of the first of ``count`` units whose record is not that of a message of the queue; ``count`` if none.
+        """Index of the first of ``count`` units whose record is not a sound message of the queue; ``count`` if there is
+        none.
 
         Args:
             chosen: pairs of physical offset and size.
-            find: where their bytes are.
+            find: returns the bytes of the records.
         """
         topic, queue_id = queue.topic, queue.queue_id
         first = 0
@@ -81,7 +83,7 @@ class ReadCheck:
         return count
 
     def keep_sound(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
-        """Moves the units of undamaged records to the front of ``chosen``; returns their number."""
+        """Moves the units of sound records to the front of ``chosen``; returns their number."""
         kept = at = 0
         while at < count:
             sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, find, queue)
@@ -93,7 +95,7 @@ class ReadCheck:
         return kept
 
     def report(self, physical_offset: int, topic: bytes, queue_id: int) -> None:
-        """Counts a damaged message that was asked for, and logs its place the first time."""
+        """Counts a damaged message that a reader requested, and logs its place the first time."""
         self._stats.damaged_messages += 1
         if (
             self._log.in_gap(physical_offset)
@@ -114,12 +116,12 @@ class ReadCheck:
         )
 
     def _sound_rows(self, part: LogPart, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int) -> int:
-        """How many of the units, whose records are neighbours in ``part``, are as they should be, from the first on."""
+        """The number of leading units that are sound. Their records are adjacent in ``part``."""
         table, view, start = self._table, part.view, part.start
         position = chosen[2 * first] - start
         limit = max(min(chosen[2 * last - 2] + chosen[2 * last - 1], part.end) - start, position)
         rows, _, _ = walk_records(part.buffer, view, position, limit, start, table, last - first, crc32, CHECK_ALL)
-        # A queue of lightweight topics points at records of other topics and queues.
+        # A light queue points at records of other topics and queues.
         foreign = topic.startswith(_LMQ_PREFIX)
         if rows == last - first and not foreign and self._one_queue(rows, view, topic, queue_id):
             end = rows * ROW_WIDTH
@@ -138,7 +140,7 @@ class ReadCheck:
         return rows
 
     def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
-        """Whether a record is delivered of which one field says that it is another: its queue knows better."""
+        """Whether to deliver a record although one field contradicts its queue: the queue is right."""
         position, table = physical_offset - part.start, self._table
         rows, _, _ = walk_records(
             part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
@@ -146,7 +148,7 @@ class ReadCheck:
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
     def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
-        """Whether all rows of the table are of this queue: the usual case, without a look at each."""
+        """Whether all rows of the table are of this queue. This is the usual case, and avoids checking each row."""
         table, end = self._table, rows * ROW_WIDTH
         return (
             _topic(view, table, 0) == topic

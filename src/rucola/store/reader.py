@@ -1,7 +1,8 @@
-"""Reads of consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and others).
+"""Reads for consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and
+others).
 
-On the event loop's thread. Answers are slices of the mapped log, small ones copied together; what may not be in memory
-any more is copied from the file, by ``cold_read``.
+Everything runs on the event loop's thread. Answers are slices of the mapped log; small ones are copied together.
+Records that may no longer be in memory are copied from the file, by ``cold_read``.
 """
 
 from __future__ import annotations
@@ -33,25 +34,29 @@ _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
 _AHEAD_MAX = 64
-"""Records fetched together for who asks for one after the other."""
+"""Records that are fetched together for a caller that reads one after the other."""
 _CHAIN_STEPS_MAX = 32_768
-"""Index entries that a query looks at: a few per slot are usual, keys chosen with one hash can make them millions."""
+"""Maximum number of index entries that a query examines. A few per slot are usual; keys chosen to share one hash can
+make millions.
+"""
 _OTHER_BYTES_MAX = 16 << 20
-"""Records with the same hash and other keys that a query reads."""
+"""Maximum number of records that a query reads although their keys differ."""
 JOIN_BELOW_BYTES = 4096
-"""Average length of slices below which copying beats handing them over one by one. Measured on uvloop, loopback, CPU of
-an answer of 32 slices: 200 B each 27 us gathered, 15 us joined; 1,250 B 33 and 25; 4,096 B 44 to 55 and 39 to 61."""
+"""Average slice length below which copying is cheaper than sending slices separately. Measured on uvloop over loopback,
+CPU time of an answer with 32 slices: 200 B each take 27 us as slices and 15 us copied; 1,250 B take 33 and 25; 4,096 B
+take 44 to 55 and 39 to 61.
+"""
 _ALL_TAGS = array("q")
 
 
 class MessageReader:
-    """See the module.
+    """Reads messages of a store.
 
     Attributes:
-        check: looks at messages before they are delivered.
+        check: checks messages before they are delivered.
 
     Args:
-        memory_bytes: physical memory of the machine; says what part of the log is taken to be in memory.
+        memory_bytes: physical memory of the machine; determines which part of the log is assumed to be in memory.
     """
 
     def __init__(
@@ -77,7 +82,9 @@ class MessageReader:
         self._codes: dict[Collection[int], array[int]] = {}
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Recovery is done: what lies below the log's end may be on the disk only; in a gap there is no message."""
+        """Sets the limits after recovery: what lies below the log's end may be on the disk only, and a gap holds no
+        message.
+        """
         self._written_from = physical_end
         self.check.loaded(physical_end, gaps)
 
@@ -180,7 +187,9 @@ class MessageReader:
         return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
 
     def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
-        """Store time of a record that a search has to know: it would go astray without."""
+        """Store time of a record. Without it a search by time would go wrong, so an unreadable record raises an
+        error.
+        """
         if not self._readable(physical_offset, cold, HEAD_BYTES):
             file = self._log.queue.find(physical_offset)
             assert file is not None
@@ -188,7 +197,7 @@ class MessageReader:
         return self._log.store_timestamp(physical_offset)
 
     def _over_unreadable(self, queue: ConsumeQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
-        """What the disk cannot read of a queue is passed over with its page, or waits like an end."""
+        """Handles a queue page that the disk cannot read: skips it, or ends there and waits."""
         low, high, following = queue.min_offset, queue.max_offset, queue_offset
         if error.path not in self._unreadable:
             self._unreadable.add(error.path)
@@ -246,13 +255,13 @@ class MessageReader:
             if copies.cold is not None:
                 return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold.fetch)
             find, complete = copies.find, copies.complete
-        # A unit that came from the disk may lead anywhere.
+        # A unit from the disk may point anywhere.
         if chosen[0] < self.check.below or not complete or queue_offset < min(queue.found_offset, self.check.below):
             kept, stop = self._checked(queue, queue_offset, count, find)
             if stop is not None:
                 next_offset = stop
             if kept == 0:
-                # With damage in the way the same offset is asked for until somebody decides: it waits like an end.
+                # Damage ends the pull. The consumer asks for the same offset until an operator decides.
                 stays = next_offset == queue_offset
                 status = GetMessageStatus.OFFSET_OVERFLOW_ONE if stays else GetMessageStatus.MESSAGE_WAS_REMOVING
                 return GetMessageResult(status, next_offset, low, high)
@@ -263,10 +272,11 @@ class MessageReader:
         return GetMessageResult(GetMessageStatus.FOUND, next_offset, low, high, views, messages, size, suggest_slave)
 
     def _checked(self, queue: ConsumeQueue, queue_offset: int, count: int, find: FindPart) -> tuple[int, int | None]:
-        """Leaves out of the units chosen those of damaged messages.
+        """Removes the units of damaged messages from the chosen units.
 
         Returns:
-            How many are left, and the queue offset of the damaged message the pull has to end before, None for none.
+            The number of units left, and the queue offset of the damaged message before which the pull must end; None
+            if there is none.
         """
         chosen = self._chosen
         if self._config.damaged_message is DamagedMessage.SKIP:
@@ -280,7 +290,9 @@ class MessageReader:
         return kept, queue_offset
 
     def _views(self, count: int, find: FindPart) -> tuple[list[memoryview], int]:
-        """The records of the units chosen, and their size: neighbours in one slice, small ones apart copied."""
+        """The records of the chosen units, and their total size. Adjacent records form one slice; small separate ones
+        are copied.
+        """
         chosen, slices = self._chosen, self._slices
         views: list[memoryview] = []
         total, at = 0, 0
@@ -299,7 +311,9 @@ class MessageReader:
         return views, total
 
     def _codes_of(self, tag_codes: Collection[int]) -> array[int]:
-        """The codes sorted, as the kernel wants them; kept, since a consumer asks with the same set each time."""
+        """The codes, sorted as the kernel needs them. They are cached, since a consumer asks with the same set each
+        time.
+        """
         if not isinstance(tag_codes, frozenset):
             return array("q", sorted(tag_codes))
         codes = self._codes.get(tag_codes)
@@ -313,7 +327,7 @@ class MessageReader:
         """Whether the disk can read a record, or ``length`` bytes of it.
 
         Raises:
-            NotInMemoryError: nobody knows, the disk must be asked first.
+            NotInMemoryError: this is unknown until the record is fetched.
         """
         if cold is None or not self._waits(physical_offset, cold, length):
             return True
@@ -321,25 +335,27 @@ class MessageReader:
         return False
 
     def _waits(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
-        """Whether a record may not be looked at now: the disk must be asked first, which ``cold`` notes, or cannot."""
+        """Whether a record must not be read now: it must be fetched first, which ``cold`` notes, or it is
+        unreadable.
+        """
         if cold is None or not self._may_be_cold(physical_offset):
             return False
         file = self._log.queue.find(physical_offset)
         return file is not None and cold.waits(file, physical_offset, length)
 
     def _may_be_cold(self, physical_offset: int) -> bool:
-        """Whether a record was written before the start, or so long ago that its page may be gone from memory."""
+        """Whether a record was written before the start, or so long ago that its page may no longer be in memory."""
         return physical_offset < max(self._written_from, self._log.max_offset - self._in_memory_bytes)
 
     def _compare_key(
         self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int
     ) -> tuple[int, bool]:
-        """Size of a record, and whether its topic, one of its keys and its store time are those asked for.
+        """Size of a record, and whether its topic, one of its keys and its store time match the query.
 
-        The index compares hashes only: ``Aa`` and ``BB`` have the same.
+        The index compares hashes only: ``Aa`` and ``BB`` have the same hash.
         """
         log = self._log
-        # The entry of the index says where the record is.
+        # The index entry says where the record is.
         row = log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
         if row is None:
             return 0, False

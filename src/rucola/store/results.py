@@ -1,4 +1,4 @@
-"""What the store takes and answers. Expected outcomes are values of these enums, not exceptions."""
+"""Results of the store's operations. Expected outcomes are values of these enums, not exceptions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 
 class PutMessageStatus(Enum):
-    """Outcome of an append (RocketMQ 5.3.3, ``PutMessageStatus``; those that an append of this store can have)."""
+    """Outcome of an append (RocketMQ 5.3.3, ``PutMessageStatus``, without the values that cannot occur here)."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
-    """No memory is free for the next segment (``fastFailIfNoBufferInStorePool``); there is when the commit follows."""
+    """No buffer is free for the next segment (``fastFailIfNoBufferInStorePool``). One becomes free with a later
+    commit.
+    """
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
@@ -32,7 +34,7 @@ class GetMessageStatus(Enum):
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     OFFSET_RESET = "OFFSET_RESET"
-    """The broker's, not the store's: the offset was set from outside."""
+    """The broker sets this value, not the store: the offset was set from outside."""
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
@@ -41,16 +43,16 @@ class StoreState(Enum):
     """What the store may do at the moment."""
 
     STOPPED = "STOPPED"
-    """Not loaded, loaded but not started, or shut down: no appends."""
+    """Not loaded, not started, or shut down: no appends."""
     RUNNING = "RUNNING"
     DISK_FULL = "READ_ONLY/disk_full"
-    """A file could not be allocated: no appends; left by itself once there is space."""
+    """A file could not be allocated: no appends. The store leaves this state by itself once there is space."""
     IO_ERROR = "READ_ONLY/io_error"
-    """A sync failed: what it covered may be lost whatever a later sync says; left by a restart only."""
+    """A sync failed. What it covered may be lost, whatever a later sync reports. Only a restart ends this state."""
 
 
 class Boundary(Enum):
-    """Which of several messages of one store time a search by time finds."""
+    """The message that a search by time returns if several have the same store time."""
 
     LOWER = "LOWER"
     """The first message at or after the time."""
@@ -59,7 +61,7 @@ class Boundary(Enum):
 
 
 class PutMessageResult(NamedTuple):
-    """Where a message went; the numbers count only with ``PUT_OK``."""
+    """Where a message was stored. The numbers are valid only with ``PUT_OK``."""
 
     status: PutMessageStatus
     physical_offset: int = -1
@@ -70,16 +72,17 @@ class PutMessageResult(NamedTuple):
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """Records of a queue. Nobody changes it: that it is not frozen saves a microsecond with each pull.
+    """Records of a queue. Treat it as read-only; it is not frozen because that would cost a microsecond per pull.
 
     Attributes:
-        next_offset: queue offset to ask for next.
-        views: whole records in order, in slices of the log, neighbours in one, or copied together; valid as long as
-            they are held.
-        message_count: records in ``views``.
-        message_bytes: their size.
-        suggest_slave: the messages asked for are so old that they are not taken to be in memory.
-        cold: to be called first, on any thread: it reads what is not in memory; nothing else counts then.
+        next_offset: queue offset of the next pull.
+        views: whole records in order, as slices of the log or copied together. A slice may hold several adjacent
+            records. They stay valid as long as they are referenced.
+        message_count: number of records in ``views``.
+        message_bytes: total size of the records.
+        suggest_slave: the messages are so old that they are assumed not to be in memory.
+        cold: if set, call it first, on any thread: it fetches what is not in memory. The other fields are then
+            meaningless.
     """
 
     status: GetMessageStatus
@@ -98,9 +101,9 @@ class QueryMessageResult(NamedTuple):
 
     Attributes:
         views: one slice of the log per record, in log order.
-        index_physical_offset: newest record the index knows.
+        index_physical_offset: physical offset of the newest record in the index.
         index_timestamp_ms: its store time.
-        partial: whether more was to be looked at than a query may, so that some may be missing.
+        partial: the query hit its limit, so some messages may be missing.
     """
 
     views: list[memoryview]

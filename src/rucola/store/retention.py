@@ -1,16 +1,16 @@
-"""Keeps the store within its time and its space (RocketMQ 5.3.3, ``CleanCommitLogService``,
+"""Removes expired files, and files before their time if space is short (RocketMQ 5.3.3, ``CleanCommitLogService``,
 ``CleanConsumeQueueService``).
 
-Two threads share the work. The keeper's thread looks (space, hours, ages), and removes files; the event loop's thread
-alone changes the lists of segments. So a look leaves behind up to where the log may go, the loop takes those segments
-out of its list, which is when the new minimum can be seen, and the keeper removes their files afterwards, oldest first,
-each removal on the disk before the next. Whoever holds a slice of such a segment keeps its memory.
+Two threads share the work. The keeper's thread checks space, hours and ages, and removes files. Only the event loop's
+thread changes the lists of segments. A check therefore only decides up to which offset the log may go. The loop then
+takes those segments out of its list, which makes the new minimum visible. Afterwards the keeper removes their files,
+oldest first, and makes each removal durable before the next. A slice of such a segment keeps its memory valid.
 
-A segment is removed only when it is on the disk, dispatched, and the queues and index made of it are on the disk too:
-else a crash would make queue offsets that consumers have seen be given again.
+A segment is removed only after it is on the disk and dispatched, and its queue and index entries are on the disk too.
+Otherwise a crash would let queue offsets that consumers have seen be assigned again.
 
-What differs from RocketMQ 5.3.3 on purpose: after the wall clock jumped forward nothing expires by age for ten
-minutes; forced deletions are counted and logged with offsets and ages.
+Deliberate differences from RocketMQ 5.3.3: after the wall clock jumped forward, nothing expires by age for ten minutes;
+forced removals are counted, and logged with offsets and ages.
 """
 
 from __future__ import annotations
@@ -40,26 +40,28 @@ _log = logging.getLogger(__name__)
 _FIRST_LOOK_S = 60.0
 _HOUR_MS = 3_600_000
 _JUMP_MS = 60_000
-"""A wall clock that gained more against the monotonic one between two looks was set, or stood still."""
+"""If the wall clock gains more than this on the monotonic clock between two checks, it was set, or the process was
+suspended.
+"""
 _JUMP_PAUSE_S = 600.0
 _QUEUES_A_TURN = 256
-"""So many queues are corrected in one turn of the loop; some milliseconds."""
+"""Number of queues that are corrected in one turn of the loop; takes some milliseconds."""
 
 
 class Detached(Protocol):
-    """A file that is in no list any more."""
+    """A file that is no longer in any list."""
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """Path of the file."""
         ...
 
     def close(self) -> None:
-        """Gives up its map."""
+        """Unmaps the file."""
 
 
 class _Removal(NamedTuple):
-    """Something to remove: a file of ``queue``, or what is of no queue."""
+    """A removal to run: of a file of ``queue``, or of something that belongs to no queue."""
 
     remove: Callable[[], None]
     queue: ConsumeQueue | None = None
@@ -67,16 +69,17 @@ class _Removal(NamedTuple):
 
 
 class Retention:
-    """See the module. ``look`` and ``remove`` are for the keeper's thread, ``hand_over`` is for the loop's.
+    """Decides what expires and removes it. ``look`` and ``remove`` are for the keeper's thread, ``hand_over`` is for
+    the loop's.
 
     Attributes:
         waiting: the loop has something to do.
-        wants_sync: the keeper shall sync the queues now: segments wait for it while space is short, or there are fewer
-            queues or files of them.
+        wants_sync: the keeper should sync the queues now, because segments wait for it while space is short, or because
+            queues or their files were removed.
 
     Args:
-        condition: is told by ``look`` when the space passes the warning ratio, and when it is below the ratio of forced
-            deletion again; by either thread when the loop has something to do.
+        condition: ``look`` tells it when the used space passes the warning ratio and when it falls below the ratio of
+            forced removal. Both threads tell it when the loop has something to do.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class Retention:
         self._failed = False
 
     def start(self) -> None:
-        """The store is loaded; the first look comes a minute later."""
+        """The store is loaded. The first check comes a minute later."""
         now = self._clock.monotonic()
         self._next_look = now + _FIRST_LOOK_S
         self._clocks = self._clock.wall_ms(), now
@@ -128,7 +131,8 @@ class Retention:
     # -- the keeper's thread ------------------------------------------------------------------------------------------
 
     def look(self, safe_offset: int) -> None:
-        """Every ``cleanResourceInterval``: decides what may go. In every call: removes the files of what has gone.
+        """Decides every ``cleanResourceInterval`` what may expire. Every call removes the files that the loop has
+        released.
 
         Args:
             safe_offset: log, queues and index are on the disk for all records below it.
@@ -151,7 +155,7 @@ class Retention:
             self._condition.tell()
 
     def look_soon(self) -> None:
-        """For any thread: the next call of ``look`` is a look, for what is too old as well."""
+        """Makes the next call of ``look`` a check that includes expiry by age. Any thread may call it."""
         self._asked = True
 
     def clock_moved(self) -> None:
@@ -159,7 +163,7 @@ class Retention:
         self._moved = self._asked = True
 
     def remove(self) -> None:
-        """Removes the files that the loop has taken out of its lists, in that order; tried again after a failure."""
+        """Removes the files that the loop has taken out of its lists, in that order; retries after a failure."""
         try:
             while self._removals:
                 self._remove_next()
@@ -173,19 +177,19 @@ class Retention:
     def _remove_next(self) -> None:
         with self._removing:
             if not self._removals:
-                return  # forgotten meanwhile
+                return  # The queue was forgotten meanwhile.
             removal, queue, _ = self._removals[0]
             if queue is not None:
                 removal()
                 self._removals.popleft()
                 return
-        # Of no queue that could be forgotten, and may take long.
+        # It belongs to no queue that could be forgotten, and may take long.
         removal()
         with self._removing:
             self._removals.popleft()
 
     def remove_later(self, removal: Callable[[], None]) -> None:
-        """Lets the keeper call ``removal`` after what waits already, again if it fails, and sync the queues."""
+        """Queues ``removal`` for the keeper, which retries it after a failure, and requests a sync of the queues."""
         self._removals.append(_Removal(removal))
         self.wants_sync = True
 
@@ -199,9 +203,10 @@ class Retention:
             event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
     def _judge_space(self) -> tuple[bool, bool]:
-        """Whether space is so short that segments go before their time, and whether those whose time is over go now.
+        """Whether space is so short that segments are removed before their time, and whether expired segments are
+        removed now.
 
-        Of several directories of the log the one with the most space decides; segments do not go to those that lack it.
+        If the log has several directories, the one with the most space decides, because new segments avoid full ones.
         """
         config, queue = self._config, self._log.queue
         shares = {path: self._used_percent(path) for path in queue.writable_paths}
@@ -224,7 +229,7 @@ class Retention:
         return any(int(when) == hour for when in self._config.delete_when.split(";"))
 
     def _choose(self, safe_offset: int, forced: bool, asked: bool, now: float) -> None:
-        """Decides up to where the log goes: from the oldest segment to the first that stays; never the newest."""
+        """Decides up to where the log is removed: from the oldest segment to the first to keep; never the newest."""
         config = self._config
         forced = forced and config.clean_file_forcibly_enable
         wall_ms, reserved_ms = self._clock.wall_ms(), config.file_reserved_time_h * _HOUR_MS
@@ -247,7 +252,7 @@ class Retention:
             self.waiting = True
 
     def _find_long_queues(self) -> None:
-        """Looks for queues whose oldest segment holds nothing but entries of records that are gone."""
+        """Looks for queues whose oldest segment holds only entries of expired records."""
         min_offset = self._log.min_offset
         if min_offset <= self._derived_from or self._removals or self.waiting:
             return
@@ -260,7 +265,7 @@ class Retention:
         self.waiting = self.waiting or bool(self._shorten)
 
     def _last_entry(self, path: str, topic: bytes) -> int:
-        """Physical offset in the last unit of a queue's full segment; all kinds of units begin with it."""
+        """Physical offset in the last unit of a full segment; all kinds of units begin with it."""
         unit_bytes = BATCH_UNIT_BYTES if self._queues.factory.is_batch(topic) else UNIT_BYTES
         try:
             unit = self._files.read_at(path, self._files.size(path) - unit_bytes, unit_bytes)
@@ -271,7 +276,7 @@ class Retention:
     # -- the loop's thread --------------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Takes what expired out of the lists of log, index and queues, a part in each turn."""
+        """Takes expired segments out of the lists of log, index and queues, a part in each turn."""
         self.waiting = False
         if self._expire_to > self._log.min_offset:
             self._shorten_log()
@@ -291,9 +296,9 @@ class Retention:
             self._condition.tell()
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """These queues are no part of the store any more; files of others may soon be where theirs were.
+        """Forgets these queues: they no longer belong to the store, and other files may soon have their paths.
 
-        Waits for the removal of a queue's file that is under way.
+        Waits for a running removal of a queue's file.
         """
         gone = set(queues)
         self._uncorrected = deque(queue for queue in self._uncorrected if queue not in gone)

@@ -1,4 +1,4 @@
-"""Counters of a store since its start; rates are the reader's to make."""
+"""Counters of a store since its start. Whoever reads them computes rates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StoreStats:
-    """Messages appended, messages and bytes handed to consumers, reads that met a damaged message, and segments of the
-    log removed; ``forced_segments`` of the ``expired_segments`` went before their time, for want of space.
+    """Messages appended; messages and bytes handed to consumers; reads that met a damaged message; and segments of the
+    log removed. ``forced_segments`` is the part of ``expired_segments`` that was removed early for lack of space.
     """
 
     put_messages: int = 0
@@ -16,6 +16,8 @@ class StoreStats:
     got_bytes: int = 0
     damaged_messages: int = 0
     multi_dispatch_skipped: int = 0
-    """Names in ``INNER_MULTI_DISPATCH`` without an entry: no light queue's, or without an offset of the store's."""
+    """Number of names in ``INNER_MULTI_DISPATCH`` that got no entry: they name no light queue, or have no offset
+    assigned by the store.
+    """
     expired_segments: int = 0
     forced_segments: int = 0

@@ -1,13 +1,13 @@
 """Deletes the queues of a topic so that they stay deleted.
 
-The records of the topic stay in the log until they expire. So a file of our own, ``rucola-deleted-topics``, keeps up to
-where in the log a topic is deleted: records below get no place in a queue, whoever dispatches them again. It is a JSON
-object of topics: ``{"topic": {"end": physical offset, "pending": whether the queues may still be there}}``. An entry is
-dropped when the log begins behind it.
+The records of the topic stay in the log until they expire. The file ``rucola-deleted-topics``, which RocketMQ does not
+know, keeps the physical offset up to which each topic is deleted. Records below that offset get no place in a queue,
+even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending": whether
+the queues may still exist}}``. An entry is dropped when the log begins behind it.
 
-Deleting: the entry is written as pending, the directories are renamed into ``deleted-queues``, the entry is written
-again. Whatever a crash leaves of that, the next load completes, and dispatches from the entry's end on again: a topic
-of that name may have got messages since. Files are removed afterwards, by the keeper's thread.
+A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
+entry again. The next load completes a deletion that a crash interrupted, and dispatches again from the entry's end on,
+because a new topic of that name may have got messages since. The keeper's thread removes the files afterwards.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
 
 class TopicDeletion:
-    """See the module. For the thread that owns the store.
+    """Deletes topics. For the thread that owns the store.
 
     Attributes:
-        ends: topic to the physical offset up to which its records belong to no queue.
+        ends: for each topic, the physical offset up to which its records belong to no queue.
 
     Args:
         root: the store's directory.
@@ -47,7 +47,7 @@ class TopicDeletion:
         """Reads the table; changes nothing.
 
         Raises:
-            StoreDamagedError: it cannot be read.
+            StoreDamagedError: the table cannot be read.
         """
         text = self._files.read_file(self._path)
         self.ends.clear()
@@ -72,11 +72,15 @@ class TopicDeletion:
 
     @property
     def replay_from(self) -> int | None:
-        """From where on records may lack their unit after ``resume``; None when there is nothing to complete."""
+        """The offset from which on records may lack their units after ``resume``; None if there is nothing to
+        complete.
+        """
         return min((self.ends[topic] for topic in self._pending), default=None)
 
     def resume(self) -> bool:
-        """Completes what a crash cut short, and removes what is left in ``deleted-queues``; whether queues went."""
+        """Completes interrupted deletions, and removes what is left in ``deleted-queues``; returns whether queues were
+        removed.
+        """
         moved = [path for topic in sorted(self._pending) for path in self._move_away(topic)]
         if self._files.exists(self._away):
             self._files.remove_tree(self._away)
@@ -84,12 +88,12 @@ class TopicDeletion:
         return bool(moved)
 
     def resumed(self, min_offset: int, max_offset: int) -> None:
-        """Recovery is done: nothing is pending any more, and what the log has left behind is forgotten.
+        """Recovery is done: no deletion is pending any more, and entries before the log's begin are forgotten.
 
         Args:
-            min_offset: where the log begins, for certain.
-            max_offset: where it ends. A crash may have taken messages that came before a deletion; those that come now
-                in their place belong to queues.
+            min_offset: the offset where the log begins.
+            max_offset: the offset where the log ends. A crash may have removed messages that came before a deletion;
+                new messages at their offsets belong to queues.
         """
         gone = [topic for topic, end in self.ends.items() if end <= min_offset]
         taken = {topic: max_offset for topic, end in self.ends.items() if end > max_offset}
@@ -101,10 +105,10 @@ class TopicDeletion:
             self._write()
 
     def begin(self, topic: bytes, end: int) -> None:
-        """Makes durable that ``topic`` is deleted up to ``end``.
+        """Records durably that ``topic`` is deleted up to ``end``.
 
         Raises:
-            DiskError: whether it is deleted shows at the next load.
+            DiskError: the next load shows whether the topic is deleted.
         """
         before = self.ends.get(topic)
         self.ends[topic] = end
@@ -120,13 +124,13 @@ class TopicDeletion:
             raise
 
     def finish(self, topic: bytes) -> list[str]:
-        """Takes the directories of ``topic`` away, durably. Nobody may open a queue of it meanwhile.
+        """Renames the directories of ``topic`` durably. No queue of it may be opened meanwhile.
 
         Returns:
-            Where they are now, to be removed at leisure.
+            The new paths, to be removed later.
 
         Raises:
-            DiskError: the next load completes it.
+            DiskError: the next load completes the deletion.
         """
         moved = self._move_away(topic)
         self._pending.discard(topic)
@@ -149,7 +153,7 @@ class TopicDeletion:
             self._files.rename(path, f"{self._away}/{number}")
             moved.append(f"{self._away}/{number}")
         for directory in (self._away, *(f"{self._root}/{part}" for part in _QUEUE_DIRECTORIES)):
-            # Also what an attempt before this one renamed without being able to sync it.
+            # This covers what an earlier attempt renamed without being able to sync it.
             if self._files.exists(directory):
                 self._files.sync_directory(directory)
         return moved

@@ -1,4 +1,4 @@
-"""Access control of one broker: its accounts, their files, and the guard that judges by them."""
+"""Access control of one broker: its accounts, their files, and the guard that uses them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rucola.store.message_store import MessageStore
 RELOAD_INTERVAL_S = 1.0
 """The reference looks every 5 s."""
 _STAND_INS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
-"""Topics in which messages wait that are for another one, named by a property that only the broker writes."""
+"""Topics whose messages wait on behalf of another topic. A property that only the broker writes names that topic."""
 
 
 class BrokerAccess:
-    """Life: ``load`` before the port is opened, ``reload`` now and then while the broker serves.
+    """Life: ``load`` before the port is opened; ``reload`` now and then while the broker serves.
 
     Args:
-        home: directory that holds ``conf``.
+        home: the directory that contains ``conf``.
     """
 
     def __init__(self, config: BrokerConfig, files: Files, clock: Clock, store: MessageStore, home: str) -> None:
@@ -46,11 +46,11 @@ class BrokerAccess:
         )
 
     def load(self) -> None:
-        """Read the ACL files; users are read by ``load_users``.
+        """Reads the ACL files. ``load_users`` reads the users.
 
         Raises:
-            ConfigError: there is no good one: a broker without accounts would refuse everybody.
-            DiskError: one cannot be read.
+            ConfigError: there is no good file. A broker without accounts would refuse every request.
+            DiskError: a file cannot be read.
         """
         if self.users is not None:
             return
@@ -60,21 +60,21 @@ class BrokerAccess:
             raise ConfigError("aclEnable", "true", f"good files below {self._home}/conf ({error})") from None
 
     def load_users(self) -> None:
-        """Read the users and rules, which lie in the store; its lock is held by then. Raises as ``load`` does."""
+        """Reads users and rules, which lie in the locked store. Raises the same errors as ``load``."""
         if self.users is not None:
             self.users.load(self._initial_user)
 
     @staticmethod
     def reload_interval_s() -> float:
-        """Between two looks."""
+        """Seconds between two checks of the files."""
         return RELOAD_INTERVAL_S
 
     async def reload(self) -> None:
-        """Take changed files; reading and parsing happen in a thread."""
+        """Loads changed files. A thread reads and parses them."""
         await asyncio.to_thread(self.accounts.reload)
 
     def snapshot(self) -> AclSnapshot:
-        """The accounts or users now."""
+        """The current accounts or users."""
         return self.accounts.snapshot if self.users is None else self.users.snapshot
 
     def _topic_at(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:

@@ -5,12 +5,12 @@ blank                                  matches nothing
 ``*``, ``*.*.*.*``, eight ``*`` groups   everything
 ``192.168.0.{1,2}``, ``1050::{a,b}``     the listed last segments
 ``a,b,c``                              exact addresses
-``192.168.0.1-100``, ``192.168.1-2.*``   a range in one segment, those before it equal, those behind it any
+``192.168.0.1-100``, ``192.168.1-2.*``   a range in one segment; earlier segments equal, later ones any
 an address                             that address
 =====================================  ==============================================================
 
-Addresses are compared as numbers, never as texts: other spellings of one address are equal, an IPv4 client of an IPv6
-socket counts as IPv4, and ``10.10.103.1*`` is no pattern.
+Addresses are compared as numbers, never as texts. Different spellings of one address are equal, an IPv4 client of an
+IPv6 socket counts as IPv4, and ``10.10.103.1*`` is not a valid pattern.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ Segments = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class AddressStrategy:
-    """Which addresses a pattern means. ``pattern``: its text; the ranges are of the leading segments, both ends in."""
+    """The addresses that a pattern matches. ``pattern`` is its text; the ranges apply to the leading segments and
+    include both ends.
+    """
 
     pattern: str
     alternatives: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """(number of segments, ranges) each; no ranges: every address of that kind."""
+    """Pairs of number of segments and ranges. Without ranges every address of that kind matches."""
 
     def matches(self, address: Segments) -> bool:
-        """Whether ``address``, from ``segments_of``, is one of them."""
+        """Whether the pattern matches ``address``, which comes from ``segments_of``."""
         return any(
             len(address) == count
             and all(low <= segment <= high for segment, (low, high) in zip(address, ranges, strict=False))
@@ -45,7 +47,7 @@ def segments_of(address: str) -> Segments:
     """The numbers of a numeric address without port.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an address.
     """
     parsed = ip_address(address.strip().removeprefix("[").removesuffix("]").partition("%")[0])
     if isinstance(parsed, IPv6Address):
@@ -57,10 +59,10 @@ def segments_of(address: str) -> Segments:
 
 
 def parse_addresses(pattern: str) -> AddressStrategy:
-    """What ``pattern`` means.
+    """Parses ``pattern``.
 
     Raises:
-        ValueError: it is no pattern.
+        ValueError: it is not a pattern.
     """
     text = pattern.strip()
     try:
@@ -77,7 +79,7 @@ def parse_addresses(pattern: str) -> AddressStrategy:
         else:
             alternatives = (_exact(text),)
     except ValueError as error:
-        raise ValueError(f"{pattern!r} is no pattern of addresses ({error})") from None
+        raise ValueError(f"{pattern!r} is not an address pattern ({error})") from None
     return AddressStrategy(text, alternatives)
 
 
@@ -98,7 +100,7 @@ def _ranges(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     parts = text.split(":" if colon else ".")
     count, largest = (8, 0xFFFF) if colon else (4, 0xFF)
     if text.count("::") > 1 or ":::" in text:
-        raise ValueError("two gaps")
+        raise ValueError("more than one ::")
     if colon and "" in parts:
         gap = parts.index("")
         parts = [part for part in parts if part]
@@ -114,10 +116,10 @@ def _ranges(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
             low = _number(first, colon)
             high = _number(last, colon) if dash else low
             if dash and not low <= high:
-                raise ValueError("a range must rise")
+                raise ValueError("a range must ascend")
         ranges.append((low, high))
         if (part == "*" or "-" in part) and any(behind != "*" for behind in parts[index + 1 :]):
-            raise ValueError("only * may stand behind a range")
+            raise ValueError("only * may follow a range")
         if high > largest:
             raise ValueError(f"{part} is too large")
     return count, tuple(ranges)
@@ -125,5 +127,5 @@ def _ranges(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
 
 def _number(text: str, hexadecimal: bool) -> int:
     if not text.isalnum() or not text.isascii() or len(text) > 4:
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return int(text, 16 if hexadecimal else 10)

@@ -1,7 +1,7 @@
-"""Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store, readable by its owner only.
+"""Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store. Only the file's owner can read it.
 
-Changed over the wire only, on the event loop; every change is on the disk before it counts. RocketMQ keeps them in
-RocksDB, so a directory of its broker brings none.
+Only requests change them, on the event loop. Every change is on the disk before it takes effect. RocketMQ keeps them in
+RocksDB, so a directory of its broker contains none.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class AuthManager:
 
     Args:
         root: the store directory.
-        checked: whether rules count (``authorizationEnabled``).
-        weak_secrets: accept passwords that can be guessed (``insecure=true``).
+        checked: whether rules apply (``authorizationEnabled``).
+        weak_secrets: accept passwords that are easy to guess (``insecure=true``).
 
     Attributes:
-        snapshot: the users now.
+        snapshot: the current users.
     """
 
     def __init__(self, files: Files, root: str, checked: bool, weak_secrets: bool) -> None:
@@ -47,10 +47,11 @@ class AuthManager:
         self.snapshot = AclSnapshot({})
 
     def load(self, initial: str) -> None:
-        """Read the file; ``initial`` is ``initAuthenticationUser``, made a super user when it is not there yet.
+        """Reads the file. ``initial`` is ``initAuthenticationUser``, which becomes a super user if it does not exist
+        yet.
 
         Raises:
-            ConfigError: the file is damaged, ``initial`` is no user, or there would be nobody to make others.
+            ConfigError: the file is damaged, ``initial`` is not a user, or no user could create others.
             DiskError: the file cannot be read or written.
         """
         text = self._files.read_file(f"{self._directory}/{_FILE}")
@@ -76,10 +77,10 @@ class AuthManager:
     # -- users --------------------------------------------------------------------------------------------------------
 
     def create_user(self, data: Mapping[str, Any]) -> None:
-        """3001.
+        """Request 3001: creates a user.
 
         Raises:
-            BrokerError: not a user, or there is one of that name.
+            BrokerError: the body is not a user, or the name exists.
         """
         user = _checked(read_user, data, "UserInfo")
         name = user.get("username", "")
@@ -94,7 +95,7 @@ class AuthManager:
         self._use()
 
     def update_user(self, name: str, data: Mapping[str, Any]) -> None:
-        """3002: the members that are given."""
+        """Request 3002: changes the given members of a user."""
         if name not in self._users:
             raise _refusal("The user is not exist")
         change = _checked(read_user, {**data, "username": name}, "UserInfo")
@@ -106,7 +107,7 @@ class AuthManager:
         self._use()
 
     def delete_user(self, name: str) -> None:
-        """3003, with the user's rules."""
+        """Request 3003: deletes a user and the user's rules."""
         if name in self._users:
             self._keep_a_super_user(name, {})
             users = {other: user for other, user in self._users.items() if other != name}
@@ -124,7 +125,7 @@ class AuthManager:
     # -- rules --------------------------------------------------------------------------------------------------------
 
     def put_rules(self, subject: str, data: Mapping[str, Any]) -> None:
-        """3006 and 3007: entries for the same resource are replaced, all others stay."""
+        """Requests 3006 and 3007: replaces the rules for the given resources; other rules stay."""
         name = self._subject(subject)
         rules = _checked(read_rules, data, "AclInfo")
         if not rules:
@@ -134,7 +135,7 @@ class AuthManager:
         self._use()
 
     def delete_rules(self, subject: str, policy_type: str, resource: str) -> None:
-        """3008: those of a resource, or all."""
+        """Request 3008: deletes the rules for one resource, or all."""
         name = self._subject(subject)
         kept = [
             rule
@@ -159,7 +160,7 @@ class AuthManager:
         return found
 
     def rules_of(self, subject: str) -> dict[str, Any] | None:
-        """``AclInfo`` of one user, None when there are no rules."""
+        """``AclInfo`` of one user; None if the user has no rules."""
         policies = self._policies.get(self._subject(subject))
         return None if policies is None else {"subject": subject, "policies": policies}
 
@@ -173,7 +174,7 @@ class AuthManager:
 
     def _check_password(self, password: str) -> None:
         if is_weak_secret(password, self._weak_secrets):
-            raise _refusal("the password is too short, or one that everybody knows")
+            raise _refusal("the password is too short or too well known")
 
     def _allowed_user(self) -> str:
         return '{"username": "...", "password": "..."} of a super user, the password of at least 16 characters'
@@ -181,7 +182,7 @@ class AuthManager:
     def _keep_a_super_user(self, name: str, after: Mapping[str, str]) -> None:
         users = {**self._users, name: after}
         if not any(user.get("userType") == "Super" and user.get("userStatus") == "enable" for user in users.values()):
-            raise _refusal("nobody would be left who may change users")
+            raise _refusal("no user who may change users would be left")
 
     def _put_user(self, user: dict[str, str]) -> None:
         self._write({**self._users, user["username"]: user}, self._policies)

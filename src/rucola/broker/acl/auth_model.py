@@ -1,8 +1,8 @@
-"""Users and rules (RocketMQ 5.3.3, module ``auth``, "ACL 2.0"; protocol.md 6.2) as accounts of the guard.
+"""Converts users and rules (RocketMQ 5.3.3, module ``auth``, "ACL 2.0"; protocol.md 6.2) to accounts of the guard.
 
-A rule names a resource (``Topic:orders``, ``Group:billing*``, ``*``), actions, source addresses and a decision. Those
-of policy type Custom come before those of type Default; among them the exact name beats the longest prefix, which beats
-``*``; of two equal ones Allow wins. Without a rule nothing is allowed.
+A rule names a resource (``Topic:orders``, ``Group:billing*``, ``*``), actions, source addresses and a decision. Rules
+of policy type Custom take precedence over rules of type Default. Within a type the exact name beats the longest prefix,
+and a prefix beats ``*``. If two rules are equal, Allow wins. Without a rule nothing is allowed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RULES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of a policy; ``policy_type``, ``actions`` and ``decision`` as they are spelled in answers."""
+    """One entry of a policy; ``policy_type``, ``actions`` and ``decision`` are spelled as in answers."""
 
     policy_type: str
     resource: str
@@ -37,7 +37,7 @@ class Rule:
     decision: str
 
     def rank(self, resource: Resource, address: Segments) -> tuple[int, int, int] | None:
-        """How well it fits, the larger the better; None when it does not speak of this."""
+        """How well the rule fits; larger is better. None if it does not apply."""
         kind, _, name = self.resource.partition(":")
         if self.resource == "*":
             fit = 0
@@ -62,10 +62,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user; has the face of ``permission.Account``.
+    """One user, with the interface of ``permission.Account``.
 
     Attributes:
-        checked: whether rules are asked (``authorizationEnabled``); else every user may do everything.
+        checked: whether rules apply (``authorizationEnabled``); otherwise every user may do everything.
     """
 
     access_key: str
@@ -79,11 +79,11 @@ class User:
 
     @property
     def admin(self) -> bool:
-        """Whether nothing is refused."""
+        """Whether the user may do everything."""
         return self.superuser or not self.checked
 
     def allows(self, resource: Resource, address: Segments) -> bool:
-        """Whether the best fitting rule says so."""
+        """Whether the best-fitting rule allows it."""
         if resource is NOTHING:
             return False
         best: tuple[tuple[int, int, int], Rule] | None = None
@@ -97,10 +97,10 @@ class User:
 
 
 def read_user(data: Mapping[str, Any], what: str) -> dict[str, str]:
-    """The members of a ``UserInfo`` that are given, checked and spelled as in answers.
+    """The given members of a ``UserInfo``, checked and spelled as in answers.
 
     Raises:
-        FormatError: one is not as it must be; a password is never shown.
+        FormatError: a member is invalid; the message never shows a password.
     """
     user: dict[str, str] = {}
     for key, words in (("userType", _USER_TYPES), ("userStatus", _USER_STATUSES)):
@@ -120,7 +120,7 @@ def read_rules(data: Mapping[str, Any], what: str) -> tuple[Rule, ...]:
     """The entries of all policies of an ``AclInfo``.
 
     Raises:
-        FormatError: one is not as it must be.
+        FormatError: an entry is invalid.
     """
     rules: list[Rule] = []
     for policy in _objects(data, "policies", what):
@@ -144,7 +144,7 @@ def show_rules(rules: tuple[Rule, ...]) -> list[dict[str, Any]]:
 
 
 def merge_rules(rules: tuple[Rule, ...], changed: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """``rules`` with those of ``changed`` in the place of what was there for the same resource."""
+    """``rules``, with the rules in ``changed`` replacing those for the same resources."""
     merged: dict[tuple[str, str], list[Rule]] = {}
     for rule in rules:
         merged.setdefault((rule.policy_type, rule.resource), []).append(rule)
@@ -154,10 +154,10 @@ def merge_rules(rules: tuple[Rule, ...], changed: tuple[Rule, ...]) -> tuple[Rul
 
 
 def policy_type_of(text: str) -> str:
-    """A policy type as it is spelled in answers.
+    """A policy type, spelled as in answers.
 
     Raises:
-        FormatError: there is no such.
+        FormatError: there is no such type.
     """
     return _word(text, _POLICY_TYPES, "policyType")
 

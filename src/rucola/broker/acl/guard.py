@@ -1,7 +1,7 @@
-"""The guard before every request: who sent it, and may they (RocketMQ 5.3.2, ``PlainAccessValidator``).
+"""The guard before every request: who sent it, and is it allowed (RocketMQ 5.3.2, ``PlainAccessValidator``)?
 
-Every request is verified by itself; nothing is remembered of a connection but where it comes from. Rows that are
-refused are answered here and marked as done, so that the kernels behind see the same table as without access control.
+Every request is verified by itself. Of a connection only its origin is remembered. The guard answers refused rows and
+marks them as done, so that the following kernels see the same table as without access control.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PLAIN = int(FrameKind.PLAIN)
 _PULL = int(FrameKind.PULL)
 
 UNKNOWN_SENDER = "access denied: no valid signature of an account"
-"""The one answer to all that fails before the account is known for sure."""
+"""Every account may write its message traces, as in the reference."""
 UNREADABLE = "access denied: the body cannot be read"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Every account may write its traces, as in the reference."""
@@ -79,7 +79,7 @@ class _Peer:
 
 
 class _BodyNotReadError(Exception):
-    """The body says what a request is about, and has to be read in a thread first."""
+    """The topic. Does not wait for the disk."""
 
 
 class TopicOfMessage(Protocol):

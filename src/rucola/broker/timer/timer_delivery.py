@@ -114,7 +114,7 @@ class TimerDelivery:
             if changes is not None:
                 self._timers.write(changes)
         except DiskError as error:
-            event(_log, logging.ERROR, "timers not written, the next start mends them", error=error)
+            event(_log, logging.ERROR, "timers not written, the next start repairs them", error=error)
         finally:
             self._timers.close()
 

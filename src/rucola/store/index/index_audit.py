@@ -1,8 +1,8 @@
-"""Which index files of a store of unknown history can be kept: those in which nothing differs from what its log says.
+"""Decides which index files of a store with unknown history can be kept: those that agree completely with the log.
 
-The keys of the log are put once more, into a scratch file of one slot, and its entries compared with the next ones of
-the files, as columns. So hash, place and time of every entry are compared, that none is missing, and that every chain
-is whole. A file that knows more than the log, or that follows one which was found wrong, is wrong too.
+The keys of the log are put again into a scratch file with one slot. Its entries are compared, as columns, with the next
+entries of the files. This checks the hash, position and time of every entry, that no entry is missing, and that every
+chain is whole. A file with more entries than the log is wrong, and so is every file behind a wrong one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rucola.store.log.mapped_file import MappedFile
 
 _ROWS_MAX = 512
 _SCRATCH_ENTRIES = 8192
-# Its first entry would set the time that seconds are counted from: it is never used.
+# Entry 0 is never used: the first entry would set the time from which seconds are counted.
 _SCRATCH_FIRST = 2
 _SCRATCH_AT = INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size * _SCRATCH_FIRST
 _WORDS = INDEX_ENTRY.size // 4
@@ -39,9 +39,9 @@ _offset_of = INDEX_ENTRY.struct.unpack_from
 
 
 def sound_files(files: Iterable[IndexFile], log: LogReader) -> list[IndexFile]:
-    """The files that agree with the log up to its end, oldest records first. Changes nothing.
+    """Returns the files that agree with the log up to its end, oldest records first. Changes nothing.
 
-    Entries of records that have expired are taken as they are.
+    Entries of expired records are accepted unchecked.
     """
     waiting = sorted(files, key=lambda file: (file.header().begin_physical_offset, file.name))
     audits = (_FileAudit(file, log) for file in waiting)
@@ -67,10 +67,10 @@ def sound_files(files: Iterable[IndexFile], log: LogReader) -> list[IndexFile]:
 
 
 class _FileAudit:
-    """One file, compared entry by entry.
+    """Compares one file entry by entry.
 
     Attributes:
-        left: number of its entries not compared yet.
+        left: number of entries not compared yet.
     """
 
     def __init__(self, file: IndexFile, log: LogReader) -> None:
@@ -80,12 +80,12 @@ class _FileAudit:
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         self._view = memoryview(self._scratch)
-        # What the seconds of the first entry were counted from, beside its own time.
+        # The times from which the seconds of the first entry may be counted, other than its own.
         self._first_from_ms = 0
         self.left = 0
 
     def begin(self, previous: IndexHeader | None) -> bool:
-        """Looks at header and chains, and goes to the first record that there is; whether all that is right."""
+        """Checks header and chains and skips to the first record that still exists; returns whether all is right."""
         header, log = self.header, self._log
         if not self.file.plausible:
             return False
@@ -112,12 +112,12 @@ class _FileAudit:
         return True
 
     def match(self, segment: MappedFile, table: array[int], row: int, rows: int, done: int) -> tuple[int, int] | None:
-        """Compares the keys of records, ``done`` of the first one's left out, with the next entries.
+        """Compares the keys of records with the next entries, skipping the first ``done`` keys of the first record.
 
         Returns:
-            The first row not completed and the number of its keys that are; None when an entry differs.
+            The first incomplete row and the number of its keys that were compared; None if an entry differs.
         """
-        # RocketMQ from 5.4.0 on also puts the tags; the change may lie within these rows.
+        # RocketMQ from 5.4.0 on also puts the tags. The upgrade may lie within these rows.
         for last in (rows, row + 1):
             for tags in (False, True):
                 step = self._match(segment, table, row, last, done, tags)
@@ -149,7 +149,9 @@ class _FileAudit:
         return row, done
 
     def _first_seconds_right(self) -> bool:
-        """The first entry may count its time from the end of the file before (5.3.3, ``IndexFile#putKey``)."""
+        """The seconds of the first entry may be counted from the end time of the previous file (5.3.3,
+        ``IndexFile#putKey``).
+        """
         begin_ms, from_ms = self.header.begin_timestamp_ms, self._first_from_ms
         seconds: int = _offset_of(self.file.view, self._entries_at + INDEX_ENTRY.size)[2]
         return seconds == (max(begin_ms - from_ms, 0) // 1000 if from_ms > 0 else 0)
@@ -160,7 +162,7 @@ class _FileAudit:
 
 
 def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAudit | None:
-    """The next file to compare; None when there is none, or it is wrong without a look at the log."""
+    """The next file to compare; None if there is none, or if it is wrong by itself."""
     audit = next(audits, None)
     if audit is None or not audit.begin(None if previous is None else previous.header):
         return None
@@ -168,7 +170,7 @@ def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAud
 
 
 def _batches(log: LogReader) -> Iterator[tuple[MappedFile, array[int], int]]:
-    """All records: a segment, a table, and the number of its rows; the table is overwritten by the next batch."""
+    """Walks all records; yields a segment, a table and the number of its rows. The next batch overwrites the table."""
     table, physical_offset = new_table(_ROWS_MAX), log.min_offset
     while physical_offset < log.max_offset:
         file = log.queue.find(physical_offset)

@@ -1,9 +1,9 @@
 """Finds messages by key: index files of fixed length, newest last (``formats.index_file``, RocketMQ 5.3.3
 ``IndexService``).
 
-The name of a file is the time of its creation. Where the reference would give one name to two files, or a name that
-sorts before an older file, the next free name is taken. The slots of a file are allocated when it is made, its entries
-step by step. The event loop's thread puts and queries; the keeper's thread syncs.
+A file is named after its creation time. Where the reference would give two files one name, or a name that sorts before
+an older file, the next free name is used. The slots of a file get their blocks when it is created; its entries get
+theirs step by step. The event loop's thread puts and queries, and the keeper's thread syncs.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
 
 
 class IndexFile:
-    """One index file; its header fields are read from the map, where the kernel keeps them.
+    """One index file. Its header fields are read from the map, where the kernel keeps them.
 
     Attributes:
         name: 17 digits.
-        slot_count, entry_max: its geometry.
+        slot_count, entry_max: number of hash slots, and of entries at most.
         entries_at: length of header and slots.
-        on_disk: all of it was synced since it was full.
+        on_disk: the whole file was synced after it became full.
     """
 
     __slots__ = ("_file", "entries_at", "entry_max", "name", "on_disk", "slot_count")
@@ -63,7 +63,7 @@ class IndexFile:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """Path of the file."""
         return self._file.path
 
     @property
@@ -77,7 +77,7 @@ class IndexFile:
         return self._file.segment.view
 
     def check(self) -> None:
-        """Reads what opening looks at: the header, and the newest entries.
+        """Reads what opening the index needs: the header and the newest entries.
 
         Raises:
             StoreDamagedError: the disk cannot read it.
@@ -88,7 +88,7 @@ class IndexFile:
             self._file.ensure(max(end - _LOOK_BYTES, 0), min(_LOOK_BYTES, end))
 
     def check_slots(self) -> None:
-        """Reads what putting a key looks at: all slots.
+        """Reads what putting a key needs: all slots.
 
         Raises:
             DiskError: the disk cannot read some of them.
@@ -96,31 +96,31 @@ class IndexFile:
         self._file.ensure(0, self.entries_at)
 
     def header(self) -> IndexHeader:
-        """As the file has it now."""
+        """The header as it is now."""
         return IndexHeader.decode(self._file.segment.view)
 
     @property
     def plausible(self) -> bool:
-        """Whether the header can be that of a file of this geometry; a file in use has counted at least to 1.
+        """Whether the header can belong to a file of this geometry. A file in use has an index count of at least 1.
 
-        It may end before it begins, where the clock of whoever wrote it stepped back.
+        The end time may lie before the begin time if the writer's clock stepped back.
         """
         begin_ms, end_ms, begin, end, slots_used, count = INDEX_HEADER.unpack(self._file.segment.view)
         sound = min(begin_ms, end_ms, slots_used) >= 0 and 0 <= begin <= end and 1 <= count <= self.entry_max
         return bool(sound)
 
     def begin(self) -> None:
-        """The next entry is number 1; header and slots have their blocks."""
+        """Allocates blocks for header and slots. The first entry has number 1."""
         self._file.allocated = self.entries_at
         self._file.segment.view[: INDEX_HEADER.size] = _FRESH.encode()
 
     def room(self, entries: int) -> int:
-        """Allocates blocks for ``entries`` more entries at least, as far as the file reaches.
+        """Allocates blocks for at least ``entries`` more entries, up to the end of the file.
 
         Returns:
-            The number of entries the file may hold now, at most ``maxIndexNum``.
+            The number of entries that the file may hold now, at most ``maxIndexNum``.
         """
-        # Once per read of a socket: the one field, not the whole header.
+        # Reads one field, not the whole header: this runs once per socket read.
         count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
         used = self.entries_at + INDEX_ENTRY.size * count
         self._file.allocated = max(self._file.allocated, used)
@@ -130,23 +130,26 @@ class IndexFile:
         return (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
-        """Begin and end of a file that follows a full one are that one's end until its first entry (5.3.3)."""
+        """The begin and end times of a file that follows a full one equal the end time of the full one until the first
+        entry is put (5.3.3).
+        """
         _, end, _, end_offset, _, _ = previous.header()
         self._file.segment.view[: INDEX_HEADER.size] = IndexHeader(end, end, end_offset, end_offset, 0, 1).encode()
 
     def query(
         self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
     ) -> list[PhysicalOffset]:
-        """Physical offsets of the entries with this hash, newest first; candidates, since only the hash is compared.
+        """Physical offsets of the entries with this hash, newest first. They are candidates, since only the hash is
+        compared.
 
-        The file cuts times to seconds, so that records up to a second too old may be among them, and none is missed.
+        The file truncates times to seconds. Records up to one second too old may be included, and none is missed.
         """
         view = self._file.segment.view
         begin_ms -= _SECOND_MS - 1
         return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
-        """How many keys of the record with the newest key there are: the file may have become full within it."""
+        """The number of keys put for the newest record: the file may have become full in the middle of that record."""
         header, view = self.header(), self._file.segment.view
         last = min(header.index_count, self.entry_max) - 1
         done = 0
@@ -162,7 +165,7 @@ class IndexFile:
         self._file.sync()
 
     def close(self) -> None:
-        """Gives up the map."""
+        """Unmaps the file."""
         self._file.close()
 
 
@@ -171,8 +174,9 @@ class IndexService:
 
     Attributes:
         files: oldest first.
-        full_timestamp_ms: end time of the newest file that is full and synced, for the checkpoint; the keeper's.
-        sync_when_full: a file that is full is synced before the next one is made, as recovery needs it: another crash
+        full_timestamp_ms: end time of the newest full and synced file, for the checkpoint; owned by the keeper's
+            thread.
+        sync_when_full: sync a full file before the next one is created. Recovery needs this: after another crash it
             must be able to trust every file but the newest.
     """
 
@@ -193,10 +197,10 @@ class IndexService:
         self._unreadable: IndexFile | None = None
 
     def load(self) -> None:
-        """Takes up the files; strange names are passed over.
+        """Opens the files; ignores files with other names.
 
         Raises:
-            StoreDamagedError: a file has not the length that the configured slots and entries give.
+            StoreDamagedError: the length of a file does not match the configured numbers of slots and entries.
         """
         size = index_file_bytes(self._config.max_hash_slot_num, self._config.max_index_num)
         self.files = []
@@ -217,11 +221,11 @@ class IndexService:
             self.files[-1].check()
         if self.files and self._writable:
             self._check_slots(self.files[-1])
-        # The newest by name need not know the newest record: the clock may have stepped back.
+        # The newest file by name need not hold the newest record: the clock may have stepped back.
         self._find_end()
 
     def _check_slots(self, file: IndexFile) -> None:
-        """Keys go on in this file if the disk can read its slots, else in one that follows it."""
+        """Continues in this file if the disk can read its slots, else in a new one."""
         try:
             file.check_slots()
         except DiskError as error:
@@ -229,20 +233,20 @@ class IndexService:
             self._unreadable = file
 
     def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:
-        """Removes the files that know records behind the end of the log, and those that may be damaged.
+        """Removes the files that refer to records behind the end of the log, and files that may be damaged.
 
-        A file is removed whole: its keys are put again.
+        Only whole files are removed; their keys are put again.
 
         Args:
             physical_end: end of the log.
-            unclean: there was a crash: the newest file may be damaged.
-            synced_end: the keys of all records below are on the disk; after a crash an older file is kept only if it
-                is full of such keys.
+            unclean: there was a crash, so the newest file may be damaged.
+            synced_end: the keys of all records below this offset are on the disk. After a crash an older file is kept
+                only if it is full and all its keys are below.
 
         Returns:
-            Physical offset of the first record whose keys may be missing now.
+            Physical offset of the first record whose keys may be missing.
         """
-        # Behind a file that cannot be one, keys are put again from the end of the file before it.
+        # If a file is not valid, keys are put again from the end of the file before it.
         trusted = 0
         while trusted < len(self.files) and self.files[trusted].plausible:
             trusted += 1
@@ -253,19 +257,19 @@ class IndexService:
             synced = header.index_count >= self._config.max_index_num and header.end_physical_offset < synced_end
             if behind or (unclean and (file is self.files[-1] or not synced)):
                 dropped.append(file)
-        # A header may be damaged as well; its begin only lowers the offset where keys are put again.
+        # A header may be damaged as well. A wrong begin offset can only make recovery start earlier.
         begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
         self._remove(dropped)
         self._find_end(*begins)
         return self._end_offset
 
     def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
-        """Removes all files but those that agree with the log, as far as they are on the disk; see ``drop``.
+        """Removes all files except those that agree with the log and are on the disk; see ``drop``.
 
         Args:
-            sound: those that agree, oldest records first.
-            unclean: there was a crash: only what was synced is kept, and never the newest file.
-            synced_ms: full files that end at this time or before were synced.
+            sound: the files that agree, oldest records first.
+            unclean: there was a crash: only synced files are kept, and never the newest one.
+            synced_ms: full files whose end time is not later were synced.
         """
         kept = sound
         if unclean:
@@ -280,7 +284,9 @@ class IndexService:
         return self._end_offset
 
     def _remove(self, dropped: list[IndexFile]) -> None:
-        """Newest first, each removal synced: when this is cut short, what is left must not look complete."""
+        """Removes files newest first and syncs each removal. If this is interrupted, the remaining files must not look
+        complete.
+        """
         self.files = [file for file in self.files if file not in dropped]
         for file in sorted(dropped, key=attrgetter("name"), reverse=True):
             file.close()
@@ -288,16 +294,17 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """Where keys go on: at the newest record known, the first keys of which are there, or at the lowest begin.
+        """The physical offset at which putting keys resumes: the newest known record, some of whose keys may be there,
+        or the lowest begin offset.
 
-        Full files that are there now were synced when they were full.
+        All full files were synced when they became full.
         """
         ends = [file.header().end_physical_offset for file in self.files]
         end = max(ends, default=0)
         self._end_offset = min([end, *begins])
         self._keys_done = 0
         if self._end_offset == end:
-            # Two files share the record whose keys did not fit into the first of them.
+            # Both files refer to the record whose keys did not all fit into the first one.
             self._keys_done = sum(
                 file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
             )
@@ -307,23 +314,23 @@ class IndexService:
 
     @property
     def plausible(self) -> bool:
-        """Whether the header of every file can be one."""
+        """Whether the header of every file is valid."""
         return all(file.plausible for file in self.files)
 
     @property
     def end_offset(self) -> int:
-        """Physical offset of the newest record with a key, or just behind it; 0 without one."""
+        """Physical offset of the newest record with a key, or just behind it; 0 if there is none."""
         return self._end_offset
 
     def put_rows(self, source: object, table: array[int], rows: int, base_offset: int) -> None:
         """Puts the keys of records into the index.
 
         Args:
-            source: the segment the records lie in.
-            table: their rows; ``base_offset`` is the physical offset of byte 0 of the segment.
+            source: the segment that holds the records.
+            table: the rows of the records; ``base_offset`` is the physical offset of byte 0 of the segment.
 
         Raises:
-            DiskFullError: no space; calling again with the same rows goes on where it stopped.
+            DiskFullError: no space; a call with the same rows resumes where this one stopped.
         """
         if not rows:
             return
@@ -333,9 +340,9 @@ class IndexService:
             file = self._next_file()
         config = self._config
         while True:
-            # Nobody syncs it before it is published, which is after the writes that follow.
+            # The file is published after the writes that follow, and nobody syncs it before that.
             self._written[file] = 0
-            # Allocated for one key a record; more are asked for when they are met.
+            # Allocates for one key per record. Records with more keys ask again.
             limit = file.room(rows + 1)
             row, done = put_rows(
                 file.buffer,
@@ -358,7 +365,9 @@ class IndexService:
                 file = self._next_file()
 
     def _first_row(self, table: array[int], rows: int, base_offset: int) -> int:
-        """The record some keys of which are there already, if it is among the rows; else the first one."""
+        """The row of the record some of whose keys are already in the index, if it is among the rows; else the first
+        row.
+        """
         if self._keys_done:
             for row in range(rows):
                 if base_offset + table[row * ROW_WIDTH] == self._end_offset:
@@ -367,9 +376,11 @@ class IndexService:
         return 0
 
     def detach_before(self, min_offset: int) -> list[IndexFile]:
-        """Takes the leading files that know no record from ``min_offset`` on out of the list; their files stay.
+        """Removes from the list the leading files that refer only to records before ``min_offset``. The files
+        themselves stay.
 
-        Never the last one, and none that is not on the disk yet (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
+        Never removes the last file or one that is not on the disk yet (RocketMQ 5.3.3,
+        ``IndexService#deleteExpiredFile``).
         """
         count = 0
         while count < len(self.files) - 1 and self.files[count].on_disk:
@@ -382,12 +393,12 @@ class IndexService:
     def query(
         self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
     ) -> list[int]:
-        """Physical offsets of candidates, newest first; the caller compares topic and key with the record."""
+        """Physical offsets of candidates, newest first. The caller compares topic and key with the record."""
         wanted_hash = key_hash(topic, key)
         found: list[int] = []
         for file in reversed(self.files):
             header = file.header()
-            # The reference stops at a file that begins too early; after a clock stepped back older files may match.
+            # The reference stops at a file that begins too early. If a clock stepped back, older files may still match.
             if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
                 try:
                     found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)
@@ -406,7 +417,7 @@ class IndexService:
         return header.end_physical_offset, header.end_timestamp_ms
 
     def take_written(self) -> dict[IndexFile, int] | None:
-        """Files written since the last call, with the time that ``sync`` wants to know; None when there are none."""
+        """The files written since the last call and a time for ``sync``; None if there are no such files."""
         written = self._written
         if not written:
             return None
@@ -414,10 +425,10 @@ class IndexService:
         return written
 
     def sync(self, files: dict[IndexFile, int]) -> None:
-        """Syncs files that were written; called by the keeper's thread, or when it has ended.
+        """Syncs files that were written. Runs on the keeper's thread, or after that thread has ended.
 
         Args:
-            files: with the store time of the newest key of those that were full by then, 0 of others.
+            files: each with the store time of its newest key if it was full, else 0.
         """
         for file, full_timestamp_ms in files.items():
             file.sync()
@@ -426,7 +437,7 @@ class IndexService:
                 self.full_timestamp_ms = full_timestamp_ms
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         for file in self.files:
             file.close()
 
@@ -442,7 +453,7 @@ class IndexService:
             self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, file.entries_at)
             file.begin()
         except DiskError:
-            # The next try has another name; files that nobody knows would fill the disk.
+            # The next attempt uses another name, so abandoned files would fill the disk.
             with suppress(DiskError):
                 self._files.remove(file.path)
             raise

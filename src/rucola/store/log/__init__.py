@@ -1,1 +1,1 @@
-"""The commit log: its segments, how they are made, read and written."""
+"""The commit log: how its segments are created, read and written."""

@@ -1,4 +1,4 @@
-"""Makes the next commit-log segment before it is needed (RocketMQ's ``AllocateMappedFileService``)."""
+"""Creates the next commit-log segment before it is needed (RocketMQ's ``AllocateMappedFileService``)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _RETRY_S = 1.0
 
 
 class SegmentAllocator:
-    """A thread that creates the segment that was asked for, and tries again every second while the disk refuses.
+    """A thread that creates the requested segment. It retries every second while the disk refuses.
 
     Args:
         files: door to the disk.
-        queue: where the segment goes; its list is not changed here.
-        on_space: called in the thread when an allocation succeeds after one had failed.
-        warmer: warms new segments up; None = they stay as they are.
+        queue: names and places the segment; its list of segments is not changed here.
+        on_space: called on the thread when an allocation succeeds after a failure.
+        warmer: warms up new segments; None leaves them as they are.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class SegmentAllocator:
 
     @property
     def failing(self) -> bool:
-        """The disk refused a segment; the thread goes on trying, and calls ``on_space`` once it is not any more."""
+        """Whether the disk refused a segment. The thread goes on trying, and calls ``on_space`` after it succeeds."""
         return self._failed
 
     def want(self, start: int) -> None:
-        """Asks for the segment that starts at offset ``start``."""
+        """Requests the segment that starts at offset ``start``."""
         self._wanted = start
         self._worker.wake()
 
     def take(self, start: int) -> None:
-        """Makes sure that the file of the segment at ``start`` exists; waits for the thread if it is at it.
+        """Makes sure that the file of the segment at ``start`` exists; waits if the thread is creating it.
 
         Raises:
-            DiskError: it cannot be made; the thread goes on trying.
+            DiskError: it cannot be created; the thread goes on trying.
         """
         with self._lock:
             try:
@@ -75,7 +75,7 @@ class SegmentAllocator:
             self._wanted = self._made = None
 
     def stop(self) -> None:
-        """Ends the thread and removes a segment that nobody took."""
+        """Ends the thread and removes a segment that was created but not used."""
         self._ended = True
         self._worker.stop()
         if self._warmer is not None:
@@ -106,7 +106,7 @@ class SegmentAllocator:
             self._warmer.warm(made, self._while_free)
 
     def _while_free(self, step: Step) -> bool:
-        """Does a step on the segment that was made, unless it was taken or the thread shall end."""
+        """Runs a step on the new segment, unless the segment was taken or the thread should end."""
         with self._lock:
             if self._ended or self._made is None or self._queue.end > self._made_start:
                 return False

@@ -1,6 +1,7 @@
-"""Walks records of segments that came from a disk which may not be able to read them.
+"""Walks records of segments on a disk that may have unreadable sectors.
 
-A load through a map of a sector that cannot be read ends the process. So a part is read before the walk comes to it.
+A load through the map ends the process if it touches an unreadable sector. Each part is therefore read with a system
+call before the walk reaches it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ _HEAD_BYTES = 8
 
 
 class CheckedWalk:
-    """See the module. Goes forward in one segment after the other.
+    """Walks forward in one segment after the other.
 
     Attributes:
         table: the rows of the last call.
-        unreadable: the last call stopped at a record which the disk cannot read.
+        unreadable: the last call stopped at a record that the disk cannot read.
     """
 
     def __init__(self, table: array[int]) -> None:
@@ -32,7 +33,7 @@ class CheckedWalk:
         self._bad = False
 
     def walk(self, file: MappedFile, position: int, check: int) -> tuple[int, int, int]:
-        """As ``walk_records``, from ``position`` of the segment on; it may stop anywhere between two records."""
+        """Does what ``walk_records`` does, from ``position`` of the segment on. It may stop between any two records."""
         if file is not self._file or position > self._end:
             self._file, self._end, self._bad = file, position, False
         segment, rows_max = file.segment, len(self.table) // ROW_WIDTH
@@ -49,13 +50,13 @@ class CheckedWalk:
             self._read_on(file, _AHEAD_BYTES)
 
     def read_to(self, file: MappedFile, end: int) -> int:
-        """Reads up to ``end`` of the segment that is walked; where it can be looked at to."""
+        """Reads the walked segment up to ``end``; returns the position up to which it may be accessed."""
         if end > self._end and not self._bad:
             self._read_on(file, end - self._end)
         return self._end
 
     def _is_cut(self, file: MappedFile, position: int) -> bool:
-        """Whether the record at ``position`` may go on behind what was read."""
+        """Whether the record at ``position`` may extend beyond what was read."""
         left = self._end - position
         if left < _HEAD_BYTES:
             return True

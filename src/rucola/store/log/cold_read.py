@@ -1,7 +1,8 @@
-"""Messages that may not be in memory any more are copied from their file, not read through its map.
+"""Copies messages that may no longer be in memory from their file, instead of reading them through its map.
 
-A load through the map of a page that is gone stops the whole process until the disk has answered, and ends it when the
-disk cannot read the page. A copy tells: it is there at once, it has to be waited for, or the disk cannot read it.
+A load through the map of a page that is not in memory stops the whole process until the disk answers. It ends the
+process if the disk cannot read the page. A copy by system call reports what happened: the data is there at once, the
+disk must be waited for, or the disk cannot read it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from rucola.runtime.files import Buffer
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
-"""A unit that says more than this is damaged or a rare giant; it is left to the map, where only what is looked at is
-read."""
+"""A unit with a larger size is damaged or a rare giant. It is read through the map, which loads only what is accessed.
+"""
 _SIZE_BYTES = 4
-"""A record begins with its size."""
+"""The size field at the start of a record."""
 
 
 class LogPart(Protocol):
@@ -51,7 +52,7 @@ FindPart = Callable[[int], LogPart | None]
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A part of the log in memory of its own."""
+    """A part of the log, copied into memory of its own."""
 
     start: int
     buffer: bytearray
@@ -64,24 +65,24 @@ class Copy:
 
 
 class ColdRead:
-    """What the disk has to be waited for."""
+    """Parts of the log that must be fetched from the disk."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[MappedFile, int, int]] = []
 
     def add(self, file: MappedFile, position: int, length: int) -> None:
-        """One more part: ``length`` bytes from ``position`` of ``file``."""
+        """Adds ``length`` bytes from ``position`` of ``file``."""
         self._parts.append((file, position, length))
 
     def fetch(self) -> None:
-        """Brings the parts into memory. Any thread may call it; what cannot be read tells the read that follows."""
+        """Brings the parts into memory. Any thread may call it. Errors show in the read that follows."""
         for file, position, length in self._parts:
             with suppress(DiskError):
                 file.segment.read(position, length)
 
 
 class NotInMemoryError(StoreError):
-    """The disk would have to be waited for: ``cold`` is to be fetched, and the same asked again."""
+    """The disk must be waited for: fetch ``cold``, then call again."""
 
     def __init__(self, cold: ColdRecords) -> None:
         super().__init__(cold)
@@ -92,19 +93,20 @@ class NotInMemoryError(StoreError):
 
 
 class ColdRecords:
-    """Records looked at one by one, whose sizes nobody knows before: what is not in memory is noted, then fetched.
+    """Tracks records that are read one by one and whose sizes are not known in advance: notes what is not in memory,
+    then fetches it.
 
-    Of one piece of work, from its first try to its last: what was fetched for it counts as in memory.
+    One object serves one piece of work from its first try to its last. What was fetched for it counts as in memory.
     """
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[int, int], MappedFile] = {}
-        """By physical offset, and how many bytes; 0 for the whole record."""
+        """The noted records: physical offset and number of bytes; 0 means the whole record."""
         self._looked_at: set[tuple[int, int]] = set()
         self._unreadable: set[tuple[int, int]] = set()
 
     def check(self) -> None:
-        """Go on when nothing has to be fetched.
+        """Returns if nothing must be fetched.
 
         Raises:
             NotInMemoryError: something was noted.
@@ -113,10 +115,11 @@ class ColdRecords:
             raise NotInMemoryError(self)
 
     def waits(self, file: MappedFile, physical_offset: int, length: int = 0) -> bool:
-        """Whether the record at ``physical_offset`` of ``file`` may not be looked at: not yet, or it is unreadable.
+        """Whether the record at ``physical_offset`` of ``file`` must not be read: it is not fetched yet, or it is
+        unreadable.
 
         Args:
-            length: only so many of its bytes are needed; 0 for all.
+            length: number of bytes that are needed; 0 means the whole record.
         """
         key = physical_offset, length
         if key in self._wanted:
@@ -129,7 +132,7 @@ class ColdRecords:
         return key in self._unreadable
 
     def fetch(self) -> None:
-        """Brings into memory what was noted. Any thread may call it, while nobody looks at records."""
+        """Fetches what was noted. Any thread may call it while no other thread reads the records."""
         for (physical_offset, length), file in self._wanted.items():
             position = physical_offset - file.start
             try:
@@ -153,16 +156,16 @@ def _is_resident(file: MappedFile, physical_offset: int, length: int) -> bool:
 
 
 def _size_in(head: bytes | bytearray | memoryview) -> int:
-    """What a record says of its size, within bounds."""
+    """The size that a record states, limited to plausible values."""
     return min(max(int.from_bytes(head[:_SIZE_BYTES], "big", signed=True), _SIZE_BYTES), COPY_MAX_BYTES)
 
 
 class Copies:
-    """Copies of the records of some units.
+    """Copies the records of some units.
 
     Attributes:
-        cold: what was not in memory and was not waited for, None for nothing; else it alone counts.
-        complete: whether all could be read.
+        cold: what was not in memory and was not waited for; None if everything was read. If it is set, ignore the rest.
+        complete: whether all records could be read.
     """
 
     def __init__(self) -> None:
@@ -171,7 +174,7 @@ class Copies:
         self._parts: list[LogPart] = []
 
     def take(self, chosen: array[int], count: int, find: Callable[[int], MappedFile | None], may_block: bool) -> None:
-        """Copies what ``count`` units point at, neighbours together.
+        """Copies the records that ``count`` units point at; adjacent records are copied together.
 
         Args:
             chosen: pairs of physical offset and size.
@@ -223,7 +226,9 @@ class Copies:
 
 
 def _apart(spans: list[tuple[int, int, MappedFile]]) -> list[tuple[int, int, MappedFile]]:
-    """Parts of the log that do not overlap. Damaged units make others, which must not cut the records of sound ones."""
+    """Splits the units into parts of the log that do not overlap. Damaged units get parts of their own, so that they
+    cannot cut the records of sound units.
+    """
     apart: list[tuple[int, int, MappedFile]] = []
     for span in sorted(spans, key=itemgetter(0)):
         if apart and span[0] < apart[-1][1]:

@@ -1,10 +1,11 @@
-"""Writes messages from the buffers of the pool to their files (RocketMQ 5.3.3, ``CommitRealTimeService``).
+"""Writes messages from the buffers of the transient store pool to their files (RocketMQ 5.3.3,
+``CommitRealTimeService``).
 
-What is written this way is in the page cache, as everything is that goes through a map: it survives the process, can be
-read, and waits for the flush. What is still in a buffer is seen by nobody and is lost with the process: the newest
-messages, at most those of ``commitCommitLogThoroughInterval`` and one commit.
+Committed messages are in the page cache, as if they had been written through a map: they survive the process, can be
+read, and wait for the flush. Messages that are still in a buffer are visible to nobody and are lost with the process.
+These are at most the newest messages of ``commitCommitLogThoroughInterval`` plus one commit.
 
-With ``ASYNC_FLUSH`` a thread of its own commits; with ``SYNC_FLUSH`` the flush thread does, before each sync, so that a
+With ``ASYNC_FLUSH`` a separate thread commits. With ``SYNC_FLUSH`` the flush thread commits before each sync, so that a
 sender waits for both.
 """
 
@@ -27,14 +28,14 @@ _PAGE = 4096
 
 
 class CommitService:
-    """The commit thread, and the commit itself.
+    """The commit operation, and the commit thread.
 
     Attributes:
-        failed: a write failed; what comes behind it stays in memory.
+        failed: a write failed; the bytes behind it stay in memory.
 
     Args:
         pool: gets its buffers back.
-        on_committed: called in the thread when the log's ``max_offset`` rose, and after a failure.
+        on_committed: called on the thread when the log's ``max_offset`` rises, and after a failure.
     """
 
     def __init__(
@@ -60,27 +61,29 @@ class CommitService:
         self._worker = Worker("rucola-commit", self._work, config.commit_interval_commit_log_ms / 1000)
 
     def start(self) -> None:
-        """Starts the thread, if there is one."""
+        """Starts the thread, if this mode has one."""
         self._thorough_at = self._clock.monotonic()
         if self._has_thread:
             self._worker.start()
 
     def wake(self) -> None:
-        """Something was appended."""
+        """Wakes the thread: messages were appended."""
         if self._wakes:
             self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the thread and gives the memory up; the last commit was made."""
+        """Ends the thread and frees the memory. The last commit is done before."""
         self._pool.stop()
 
     def end(self) -> None:
-        """Ends the thread and nothing else."""
+        """Ends the thread without committing anything."""
         if self._has_thread:
             self._worker.stop()
 
     def commit(self) -> bool:
-        """Writes what was appended before the call; False when some of it could not be written. Any thread."""
+        """Writes what was appended before the call; returns False if some of it could not be written. Any thread may
+        call it.
+        """
         with self._lock:
             if self.failed:
                 return False
@@ -93,12 +96,12 @@ class CommitService:
                         if file.pending is not None:
                             position = log.max_offset - file.start
                             file.segment.write(position, file.pending.view[position : stop - file.start])
-                        log.show(stop, log.shown_timestamp_ms)
+                        log.publish(stop, log.published_timestamp_ms)
                         if stop == file.end and file.pending is not None:
                             self._pool.give_back(file.pending)
                             file.pending = None
             except DiskFullError as error:
-                # The blocks were allocated, but some file systems never write to the same ones twice.
+                # The blocks were allocated, but copy-on-write file systems need new ones for each write.
                 if not self._full:
                     event(_log, logging.ERROR, "no space to commit, tried again", offset=log.max_offset, error=error)
                 self._full = True
@@ -114,7 +117,7 @@ class CommitService:
                     error=error,
                 )
                 return False
-            log.show(log.max_offset, timestamp_ms)
+            log.publish(log.max_offset, timestamp_ms)
             self._full = False
             return True
 
@@ -131,5 +134,5 @@ class CommitService:
         if now - self._thorough_at >= self._thorough_s:
             self._thorough_at = now
             return waiting > 0
-        # What was written through a map, in a segment without a buffer, only has to be shown.
+        # A segment without a buffer was written through its map. Its bytes only have to be made visible.
         return waiting >= max(self._least_bytes, 1) or (waiting > 0 and not self._log.buffered)

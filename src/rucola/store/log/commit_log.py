@@ -1,13 +1,13 @@
 """The commit log: every message of every topic, one after the other (``formats.message``, RocketMQ 5.3.3
 ``CommitLog``).
 
-One thread appends. ``max_offset`` is raised last, by ``show``, so that other threads see whole records only; all else
-here is the appending thread's. Store times never decrease. A record never crosses a segment; a full segment ends with a
-blank record.
+One thread appends. ``publish`` raises ``max_offset`` last, so that other threads see whole records only. All other
+state belongs to the appending thread. Store times never decrease. A record never crosses a segment border; a full
+segment ends with a blank record.
 
-With a pool (``transient_store_pool``) records go to memory first, and ``max_offset`` is raised by ``CommitService``
-once they are in the file. How a segment is written is decided when it is taken into use. With ``writeWithoutMmap`` each
-run is made in a ``RunBuffer`` and written by one call, before it counts as appended.
+With a pool (``transient_store_pool``) records go to memory first, and ``CommitService`` raises ``max_offset`` once they
+are in the file. How a segment is written is decided when its first record is appended. With ``writeWithoutMmap`` each
+run is built in a ``RunBuffer`` and written by one system call before it counts as appended.
 """
 
 from __future__ import annotations
@@ -39,27 +39,30 @@ _log = logging.getLogger(__name__)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
-"""So much of the segment ahead is brought into memory at once; takes some tenths of a millisecond."""
+"""Bytes of the segment that are brought into memory ahead of the appends; takes some tenths of a millisecond."""
 _START_BYTES = 8
-"""Length and magic number of a record."""
+"""Length and magic number at the start of a record."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
-"""Most a record takes beside topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank."""
+"""Maximum size of a record beyond topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank.
+"""
 
 
 class CommitLog(LogReader):
-    """The writer of the commit log; see ``LogReader`` for what can be read.
+    """Writes the commit log; ``LogReader`` has the methods that read it.
 
     Attributes:
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
-        suffix: property text that ``append_rows`` adds to each message of the fast road.
-        written_offset: physical offset behind the newest record; without a pool the same as ``max_offset``.
-        store_timestamp_ms: store time of the newest record; not above it for who reads ``written_offset`` afterwards.
-        shown_timestamp_ms: a store time not above that of the newest record below the ``max_offset`` that is read next.
-        pool: gives memory to new segments; None = they are written through their maps.
+        suffix: property text that ``append_rows`` adds to each message on the fast path.
+        written_offset: physical offset behind the newest record; equals ``max_offset`` without a pool.
+        store_timestamp_ms: store time of the newest record. A thread that reads it before ``written_offset`` gets a
+            time not later than that of the record there.
+        published_timestamp_ms: store time of a visible record. A thread that reads it before ``max_offset`` gets a time
+            not later than that of the newest visible record.
+        pool: lends memory to new segments; None writes them through their maps.
         refusal: why the last ``append_rows`` stopped early.
-        unwritten: the last write of a run found no space; another try may be made.
-        failed: a write of a run failed otherwise, or a sync of what was erased: neither what is behind the end of the
-            log is known, nor what is on the disk.
+        unwritten: the last write of a run found no space; another attempt is allowed.
+        failed: a write of a run failed for another reason, or the sync after erasing it failed. The bytes behind the
+            end of the log are unknown then, in the file and on the disk.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class CommitLog(LogReader):
         self.suffix = b""
         self.written_offset = 0
         self.store_timestamp_ms = 0
-        self.shown_timestamp_ms = 0
+        self.published_timestamp_ms = 0
         self.pool: TransientStorePool | None = None
         self._run = RunBuffer(config.mapped_file_size_commit_log) if config.write_without_mmap else None
         if config.pooled:
@@ -93,10 +96,11 @@ class CommitLog(LogReader):
         self._attend_at = 0
 
     def start(self) -> None:
-        """Makes the log ready for appends behind ``max_offset``: a segment, all its blocks, the allocating thread.
+        """Prepares the log for appends behind ``max_offset``: creates a segment, allocates its blocks and starts the
+        allocating thread.
 
         Raises:
-            DiskError: the segment cannot be made, or there is no memory for the pool.
+            DiskError: the segment cannot be created, or there is no memory for the pool.
         """
         if self.pool is not None:
             self.pool.start()
@@ -116,40 +120,43 @@ class CommitLog(LogReader):
 
     @property
     def buffered(self) -> bool:
-        """Whether new records go to memory first: not in the segment that a start found, nor when no buffer is free."""
+        """Whether new records go to memory first. They do not in the segment that a start found, or when no buffer is
+        free.
+        """
         return self._file is not None and self._file.pending is not None
 
     def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Recovery has found the end of the log, and the store time of its newest record."""
+        """Sets the end of the log and the store time of its newest record, as recovery found them."""
         self.max_offset = self.written_offset = end_offset
-        self.store_timestamp_ms = self.shown_timestamp_ms = store_timestamp_ms
+        self.store_timestamp_ms = self.published_timestamp_ms = store_timestamp_ms
 
-    def show(self, end_offset: int, store_timestamp_ms: int) -> None:
+    def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
         """Lets other threads and readers see the records below ``end_offset``; the only place where that is done.
 
-        In this order: who reads the time first and then the offset has a time that is not newer than the records below
-        it. Called by the thread that appends, with a pool by whoever commits, one at a time.
+        The offset is set before the time, so a thread that reads the time before the offset gets a time that is not
+        newer than the records below the offset. Called by the appending thread or, with a pool, by the
+        committing thread, one at a time.
         """
         self.max_offset = end_offset
-        self.shown_timestamp_ms = store_timestamp_ms
+        self.published_timestamp_ms = store_timestamp_ms
 
     def now_ms(self) -> int:
-        """The store time that a message gets now; see ``store_time``."""
+        """The store time that a message would get now; see ``store_time``."""
         return self._time.now_ms(self.store_timestamp_ms)
 
     def stop(self) -> None:
-        """Ends the allocating thread; nothing may be appended any more."""
+        """Ends the allocating thread. Nothing may be appended afterwards."""
         self._allocator.stop()
-        with suppress(DiskError):  # then ``sound`` tells
+        with suppress(DiskError):  # then ``sound`` says whether the tail is clean
             self._erase()
 
     def lacks_segment(self) -> bool:
-        """Whether the allocating thread tries for a segment that the disk refused; it says when there is one."""
+        """Whether the allocating thread is retrying a segment that the disk refused; it reports success."""
         return self._allocator.failing
 
     @property
     def sound(self) -> bool:
-        """Whether there are only zeros behind the end of the log."""
+        """Whether only zeros follow the end of the log."""
         return not self.failed and not self._left_behind
 
     def append_rows(
@@ -166,14 +173,14 @@ class CommitLog(LogReader):
         together: bool = False,
         store_host: bytes | None = None,
     ) -> int:
-        """Encodes rows into the log, over segment borders where needed.
+        """Encodes rows into the log, across segment borders where needed.
 
         Args:
-            store_host: written into the records instead of this broker's.
-            together: all rows lie in one segment, as the members of a batch must.
+            store_host: address to write into the records instead of this broker's.
+            together: all rows must lie in one segment, as the members of a batch.
 
         Returns:
-            The first row not stored: ``last``, or an earlier one, and ``refusal`` says why.
+            The index of the first row not stored. If it is not ``last``, ``refusal`` says why.
         """
         now = self.now_ms()
         host = store_host or self.store_host
@@ -213,7 +220,7 @@ class CommitLog(LogReader):
                     self._record_crc,
                 )
             except ValueError:
-                # Rows before the bad one were written; each tells its place, and the places of old runs are lower.
+                # Rows before the bad one were written. Each row holds its offset, and offsets of older runs are lower.
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 return self._advance(table, first, done, queue_offsets, now)
@@ -241,9 +248,9 @@ class CommitLog(LogReader):
         host: bytes,
         suffix: bytes,
     ) -> bool:
-        """Sees to it that all rows fit into the segment in use; False, with ``refusal`` set, when that cannot be.
+        """Makes sure that all rows fit into the current segment. Returns False, with ``refusal`` set, if they cannot.
 
-        Found out before any of them is encoded: what a reader of the files has seen is never taken back.
+        The check precedes all encoding, because a record that a reader of the files may have seen is never taken back.
         """
         file = self._file
         assert file is not None
@@ -257,7 +264,7 @@ class CommitLog(LogReader):
         return self._roll(table, first, last, len(topic) + len(suffix))
 
     def _advance(self, table: array[int], first: int, done: int, queue_offsets: array[int], now: int) -> int:
-        """Makes encoded rows part of the log; ``done``, or ``first`` when they could not be written."""
+        """Makes encoded rows part of the log. Returns ``done``, or ``first`` if they could not be written."""
         if done > first:
             row = (done - 1) * ROW_WIDTH
             end = table[row + _PHYSICAL_OFFSET] + table[row + _RECORD_SIZE]
@@ -267,17 +274,18 @@ class CommitLog(LogReader):
             self.written_offset = end
             self.store_timestamp_ms = now
             if self._direct:
-                self.show(end, now)
+                self.publish(end, now)
             if end >= self._attend_at:
                 self._attend(end)
         return done
 
     def _write(self, content: bytes | memoryview, records: int = 1) -> bool:
-        """Writes ``content`` behind the end of the log; False, with ``refusal`` set, when it is not in the file.
+        """Writes ``content`` behind the end of the log. Returns False, with ``refusal`` set, if it is not in the file.
 
-        A part of it may have got there. No recovery shall take that for messages that were stored once others are in
-        their place, so it is erased before the next write. No reader of the files shall either: of several records the
-        start of the first is written last, and before that there is none. A part of one record is none anyhow.
+        A failed write may leave part of the content in the file. Once other records follow, no recovery may take that
+        part for stored messages, so it is erased before the next write. Readers of the files must not see it either:
+        with several records, the start of the first is written last, and nothing counts before it. A part of a single
+        record is no valid record.
         """
         file = self._file
         assert file is not None
@@ -303,18 +311,18 @@ class CommitLog(LogReader):
         try:
             self._erase()
         except DiskFullError:
-            return not self.failed  # erased before the next write
+            return not self.failed  # The next write erases it.
         except DiskError:
             return False
         return True
 
     def _erase(self) -> None:
-        """Makes zeros again, durably, of what a write that failed may have left behind the end of the log."""
+        """Overwrites with zeros, durably, what a failed write may have left behind the end of the log."""
         if self._left_behind:
             assert self._file is not None
             segment = self._file.segment
             segment.write(self.written_offset - self._file.start, bytes(self._left_behind))
-            # The error of a sync is told once: the flush thread must not take its own for good meanwhile.
+            # The kernel reports a sync error once. The flush thread must not miss it because of this sync.
             self.failed = True
             segment.sync()
             self.failed = False
@@ -330,13 +338,15 @@ class CommitLog(LogReader):
         return last
 
     def _roll(self, table: array[int], first: int, last: int, extra: int) -> bool:
-        """Goes on with the next segment; False, with ``refusal`` set, when the rows fit into none or there is none."""
+        """Starts the next segment. Returns False, with ``refusal`` set, if the rows fit into no segment or none can be
+        created.
+        """
         need = 8
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             need += _FIXED_MAX + extra + max(table[row + FrameColumn.BODY_LEN], 0)
             need += max(table[row + FrameColumn.PROPERTIES_LEN], 0)
         if need > self.queue.segment_bytes:
-            # The reference answers PUT_OK, stores nothing and leaves two empty segments behind.
+            # The reference answers PUT_OK, stores nothing and leaves two empty segments.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
         file, target = self._file, self._target
@@ -353,12 +363,12 @@ class CommitLog(LogReader):
             event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
-        # From here on nothing fails: a blank record that is there is final, also for readers of the files.
+        # Nothing may fail from here on: a blank record is final, also for readers of the files.
         if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
             following.close()
             return False
         if file.pending is not None:
-            # A buffer keeps what was in it when it served another segment.
+            # A buffer still holds the bytes of the segment that used it before.
             target.view[position:] = bytes(file.size - position)
         if self._run is None:
             write_blank(target.buffer, position, file.size - position)
@@ -368,11 +378,11 @@ class CommitLog(LogReader):
         self._use(following, following.start)
         self.written_offset = following.start
         if self._direct:
-            self.show(following.start, self.shown_timestamp_ms)
+            self.publish(following.start, self.published_timestamp_ms)
         return True
 
     def _attend(self, end: int) -> None:
-        """Does now and then what the coming appends need: pages in memory, and the next segment."""
+        """Prepares now and then for the coming appends: brings pages into memory and requests the next segment."""
         file = self._file
         assert file is not None
         while self._populated_to < file.end and end >= self._populated_to - _POPULATE_BYTES // 2:
@@ -387,7 +397,7 @@ class CommitLog(LogReader):
 
     def _use(self, file: MappedFile, end: int) -> None:
         self._file, self._target = file, self._run or file.target
-        # Half a segment is left for the thread; small stores never take a second one.
+        # The thread has the time of half a segment. Small stores never need a second one.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
         if self._target is not file.segment:
@@ -397,9 +407,9 @@ class CommitLog(LogReader):
             self._attend(end)
 
     def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
-        """Gives queue offsets back of rows that will be encoded once more, or not at all: they are in a ``RunBuffer``.
+        """Takes back the queue offsets of rows in a ``RunBuffer``, which will be encoded again or not at all.
 
-        What is encoded straight into a segment is never taken back.
+        Rows that were encoded directly into a segment are never taken back.
         """
         for index in range(done - 1, first - 1, -1):
             row = index * ROW_WIDTH

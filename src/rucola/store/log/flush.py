@@ -1,8 +1,8 @@
-"""Brings the commit log to the disk: group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
+"""Syncs the commit log to the disk: by group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
 
-A thread of its own waits for the disk; appends and reads go on meanwhile. One sync answers everything appended before
-it began. A sync that failed is never retried into success (the kernel reports an error once and forgets it): the
-flushed offset stays where it was until the process ends.
+A separate thread waits for the disk while appends and reads go on. One sync confirms everything that was appended
+before it began. A failed sync is never retried, because the kernel reports an error once and forgets it: the flushed
+offset stays unchanged until the process ends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class FlushService:
     """The flush thread.
 
     Attributes:
-        flushed_offset: everything below is on the disk; the end of a record; never decreases.
-        flushed_timestamp_ms: a store time not above that of the newest record below ``flushed_offset``.
-        failed: a sync failed, a commit, or a write. Any thread says so, by ``fail``; nobody takes it back.
-        wake: to be called after an append; only ``SYNC_FLUSH`` and a pool need to know.
+        flushed_offset: physical offset up to which the log is on the disk; the end of a record; never decreases.
+        flushed_timestamp_ms: a store time not later than that of the newest record below ``flushed_offset``.
+        failed: a sync, a commit or a write failed. Any thread sets it with ``fail``; nothing clears it.
+        wake: call it after an append; does something only with ``SYNC_FLUSH`` or a pool.
 
     Args:
-        condition: told in a thread after ``flushed_offset`` rose, after a commit, and of a failure.
+        condition: is told on the thread when ``flushed_offset`` rises, after a commit, and about a failure.
     """
 
     def __init__(self, log: CommitLog, clock: Clock, config: MessageStoreConfig, condition: StoreCondition) -> None:
@@ -59,15 +59,15 @@ class FlushService:
 
     @property
     def failed(self) -> bool:
-        """See the class."""
+        """Whether something failed; see the class."""
         return self._failed
 
     def fail(self) -> None:
-        """What is behind ``flushed_offset`` may not get to the disk any more, or is not known: it stays where it is."""
+        """Records a failure: bytes behind ``flushed_offset`` may never reach the disk, so it stays unchanged."""
         self._failed = True
 
     def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Recovery has brought the log to the disk up to ``end_offset``."""
+        """Sets ``flushed_offset``: recovery has synced the log up to ``end_offset``."""
         self.flushed_offset, self.flushed_timestamp_ms = end_offset, store_timestamp_ms
 
     def start(self) -> None:
@@ -78,12 +78,12 @@ class FlushService:
         self._worker.start()
 
     def ask(self) -> None:
-        """What was appended so far shall be synced now, however little it is."""
+        """Requests a sync of what was appended so far, however little it is."""
         self._asked = True
         self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the threads, then brings the rest to the disk."""
+        """Ends the threads, then syncs the rest."""
         if self._commit is not None:
             self._commit.end()
         self._worker.stop()
@@ -93,11 +93,13 @@ class FlushService:
             self._commit.stop()
 
     def flush(self) -> bool:
-        """Syncs what was appended before the call; False when not all of that is on the disk. One thread at a time."""
+        """Syncs what was appended before the call. Returns False if not all of it is on the disk. One thread at
+        a time.
+        """
         if self.failed:
             return False
         committed = self._commit is None or self._commit.commit()
-        timestamp_ms = self._log.shown_timestamp_ms
+        timestamp_ms = self._log.published_timestamp_ms
         target = self._log.max_offset
         if target <= self.flushed_offset:
             return committed
@@ -123,7 +125,7 @@ class FlushService:
         return committed
 
     def _committed(self) -> None:
-        """In the commit thread."""
+        """Called on the commit thread."""
         assert self._commit is not None
         self._tell()
 
@@ -158,4 +160,4 @@ class FlushService:
 
 
 def _nothing() -> None:
-    """Nobody waits for the disk."""
+    """Does nothing: no sender waits for the disk."""

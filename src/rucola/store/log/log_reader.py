@@ -1,4 +1,4 @@
-"""Reads single records of a commit log; the base of the writer and of the offline reader."""
+"""Reads single records of a commit log. The writer and the offline reader build on it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
 CHECK_PHYSICAL_OFFSET = 4
 CHECK_TORN_END = 8
-"""For what a crash may have torn: a record whose checksum was lost with its page looks like one that has none."""
+"""For records that a crash may have torn: a record whose checksum was lost with its page looks like one without a
+checksum.
+"""
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
 CRC_PROPERTY_NAME = b"__CRC32#\x01"
 CRC_PROPERTY_BYTES = 20
-"""Name, separator, ten digits, separator: the last property of a record that has one."""
+"""Name, separator, ten digits, separator: the last property of a record with a checksum of its own."""
 
 _I32 = Struct(">i")
 _I64 = Struct(">q")
@@ -31,21 +33,21 @@ _BORN_HOST_V6 = 16
 _HOST_V6_MORE = 12
 _RECORD_MIN = 64
 HEAD_BYTES = _RECORD_MIN + _HOST_V6_MORE
-"""What ``store_timestamp`` looks at of a record."""
+"""The part of a record that ``store_timestamp`` reads."""
 
 
 class Gap(NamedTuple):
-    """A part of the log without messages: physical offsets ``start`` up to ``end``."""
+    """A part of the log that holds no messages: physical offsets ``start`` up to ``end``."""
 
     start: int
     end: int
 
 
 class RecordIdentity(NamedTuple):
-    """What a record says of itself.
+    """What a record states about itself.
 
     Attributes:
-        protected: the record carries a checksum of its own, and has it.
+        protected: the record carries a checksum of its own, and the checksum is right.
     """
 
     physical_offset: int
@@ -62,7 +64,7 @@ class LogReader:
     Attributes:
         queue: the segments.
         max_offset: physical offset behind the last record.
-        gaps: parts that hold no message any more; units that point there keep their place in their queues.
+        gaps: parts of the log whose messages were lost; units that point there keep their offset in the queue.
     """
 
     def __init__(self, queue: MappedFileQueue) -> None:
@@ -77,7 +79,7 @@ class LogReader:
         return self.queue.start
 
     def view(self, physical_offset: int, size: int) -> memoryview | None:
-        """``size`` bytes from ``physical_offset``; None when they do not lie in one segment of the log."""
+        """``size`` bytes from ``physical_offset``; None if they do not lie in one segment of the log."""
         file = self.queue.find(physical_offset)
         if file is None or size <= 0:
             return None
@@ -88,14 +90,15 @@ class LogReader:
         return file.segment.view[position : position + size]
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """The record that starts at ``physical_offset``; None when none does (its place and checksums are checked)."""
+        """The record that starts at ``physical_offset``, or None. Its offset field and its checksums are checked."""
         row = self.row_at(physical_offset, CHECK_ALL)
         return None if row is None else self.view(physical_offset, row[RecordColumn.RECORD_SIZE])
 
     def row_at(self, physical_offset: int, check: int = CHECK_PHYSICAL_OFFSET) -> array[int] | None:
-        """The columns of the record at ``physical_offset``, positions within its segment; None when there is none.
+        """The columns of the record at ``physical_offset``, with positions within its segment; None if there is no
+        record.
 
-        The row is overwritten by the next call.
+        The next call overwrites the row.
         """
         file = self.queue.find(physical_offset)
         if file is None or not self.min_offset <= physical_offset < self.max_offset:
@@ -116,7 +119,7 @@ class LogReader:
         return self._one_row if rows else None
 
     def store_timestamp(self, physical_offset: int) -> int:
-        """Store time of the record at ``physical_offset`` in ms, -1 outside of the log; the record is not checked."""
+        """Store time in ms of the record at ``physical_offset``; -1 outside of the log. The record is not checked."""
         view = self.view(physical_offset, HEAD_BYTES)
         if view is None:
             return -1
@@ -125,9 +128,9 @@ class LogReader:
         return timestamp
 
     def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether the record at ``physical_offset`` is entry ``queue_offset`` of that queue, ``size`` bytes long.
+        """Whether the record at ``physical_offset`` is entry ``queue_offset`` of that queue and ``size`` bytes long.
 
-        A light queue points at records of other topics, whose properties name it with the entry's offset.
+        A light queue points at records of other topics. Their properties name the light queue and the offset in it.
         """
         if self.in_gap(physical_offset):
             return True
@@ -145,9 +148,10 @@ class LogReader:
         )
 
     def identity(self, physical_offset: int) -> RecordIdentity | None:
-        """What the record that lies at ``physical_offset`` says of itself; None when there is none.
+        """What the record at ``physical_offset`` states about itself; None if there is none.
 
-        Its own place need not be right; of its checksums only its own is looked at, for whether it protects the rest.
+        Its physical offset field need not be right. Only its own checksum is checked, to tell whether it protects the
+        other fields.
         """
         row = self.row_at(physical_offset, 0)
         if row is None:
@@ -167,25 +171,25 @@ class LogReader:
         return identity._replace(protected=True)
 
     def properties_of(self, physical_offset: int, row: array[int]) -> bytes:
-        """Property text of a row whose record lies in the segment that holds ``physical_offset``."""
+        """Property text of a row whose record lies in the segment with ``physical_offset``."""
         file = self.queue.find(physical_offset)
         assert file is not None
         position = row[RecordColumn.PROPERTIES_POS]
         return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
 
     def in_gap(self, physical_offset: int) -> bool:
-        """Whether there was a message that is not there any more."""
+        """Whether a message was lost at this offset."""
         return any(gap.start <= physical_offset < gap.end for gap in self.gaps)
 
     def boundary(self, physical_offset: int) -> int:
-        """The start of the gap around what was the border of two records; the border itself outside of gaps."""
+        """The start of the gap around ``physical_offset``; ``physical_offset`` itself outside of gaps."""
         for gap in self.gaps:
             if gap.start < physical_offset < gap.end:
                 return gap.start
         return physical_offset
 
     def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
-        """Topic bytes of a row whose record lies in the segment that holds ``physical_offset``.
+        """Topic bytes of a row whose record lies in the segment with ``physical_offset``.
 
         Args:
             first: index in ``row`` of the row's first column, a multiple of ``ROW_WIDTH``.

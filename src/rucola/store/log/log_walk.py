@@ -1,4 +1,4 @@
-"""Looks through a stretch of the log for the few records of a kind."""
+"""Searches a part of the log for a few records of one kind."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ROWS_MAX = 512
 def records_of_kind(
     log: LogReader, physical_offset: int, flag_mask: int, flags: int, topic: bytes
 ) -> Iterator[memoryview]:
-    """Records from ``physical_offset``, where one starts, to the end of the log.
+    """Yields the matching records from ``physical_offset``, where a record starts, to the end of the log.
 
     Args:
-        flag_mask, flags: those whose sysFlag has these bits are given,
-        topic: and those of this topic.
+        flag_mask, flags: a record matches if its sysFlag has these bits,
+        topic: and if it has this topic.
     """
     table = new_table(_ROWS_MAX)
     while physical_offset < log.max_offset:

@@ -1,6 +1,7 @@
-"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. Mapped when it is needed.
+"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. It is mapped when it is needed.
 
-One thread maps, parks and closes; another may sync. Whatever it meets of the first, it syncs what was stored before.
+One thread maps, parks and closes the file. Another thread may sync at any time, and covers everything that was stored
+before its call.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from rucola.runtime.files import Buffer, Files, MappedSegment
 from rucola.store.log.transient_store_pool import PoolBuffer
 
 ALLOCATION_STEP = 64 * 1024
-"""Blocks of a segment that grows are allocated in steps of so many bytes."""
+"""Blocks of a growing segment are allocated in steps of this many bytes."""
 
 _ZEROS = bytes(ALLOCATION_STEP)
 _GROUP_BITS = 16
@@ -23,16 +24,17 @@ class MappedFile:
     """A segment of a ``MappedFileQueue``.
 
     Attributes:
-        path: of the file.
-        start: offset of its first byte in the log it belongs to; also its name, as 20 digits.
+        path: path of the file.
+        start: offset of its first byte in the log; the name of the file is the same number with 20 digits.
         size: length in bytes.
         end: offset behind its last byte.
-        allocated: bytes from the start that have blocks for sure, so that a store through the map cannot fail.
-        pending: memory that its bytes go to before they are written to the file; None = straight into the map.
+        allocated: number of bytes from the start that certainly have blocks, so that a store through the map cannot
+            fail.
+        pending: memory that receives the bytes before they are written to the file; None stores directly into the map.
 
     Args:
-        scattered: reads and stores are small and all over the file: nothing is read ahead.
-        on_map: called whenever the map was made.
+        scattered: reads and stores are small and spread over the file, so nothing is read ahead.
+        on_map: called each time the file is mapped.
     """
 
     __slots__ = (
@@ -79,25 +81,25 @@ class MappedFile:
         self._readable: set[int] | None = None
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Whether a read brings what lies behind it into memory, from now on."""
+        """Whether reads bring the bytes behind them into memory from now on."""
         self._ahead = ahead
         if self._segment is not None:
             self._segment.read_ahead(ahead)
 
     @property
     def target(self) -> MappedSegment | PoolBuffer:
-        """Where new bytes go."""
+        """The buffer for new bytes."""
         return self.pending or self.segment
 
     @property
     def segment(self) -> MappedSegment:
-        """The map, made now if it is not there yet."""
+        """The map; created if it does not exist."""
         segment = self._segment
         if segment is None:
             segment = self._parked
             if segment is None or not segment.map():
                 segment = self._files.open_segment(self.path, self.size, self._writable)
-            # In this order: whoever syncs looks for what is parked first.
+            # In this order, because the syncing thread looks for a parked descriptor first.
             self._segment, self._parked = segment, None
             if self._scattered:
                 segment.expect_scattered()
@@ -118,10 +120,10 @@ class MappedFile:
         return (self._segment or self.segment).view
 
     def ensure(self, position: int, length: int) -> None:
-        """Reads a part from the disk before it is looked at through the map for the first time.
+        """Reads a part from the disk before it is first accessed through the map.
 
         Raises:
-            DiskError: the disk cannot read it; the map would end the process there.
+            DiskError: the disk cannot read it; an access through the map would end the process.
         """
         if self._readable is None:
             self._readable = set()
@@ -137,10 +139,11 @@ class MappedFile:
             raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
 
     def allocate_to(self, position: int) -> None:
-        """Allocates blocks beyond ``allocated`` until ``position`` is covered; bytes behind ``allocated`` are free.
+        """Allocates blocks beyond ``allocated`` until ``position`` is covered. The bytes behind ``allocated`` hold
+        nothing.
 
         Raises:
-            DiskFullError: there is no space; nothing has changed.
+            DiskFullError: there is no space; nothing was changed.
         """
         if position > self.allocated:
             target = min(self.size, -(-position // ALLOCATION_STEP) * ALLOCATION_STEP)
@@ -176,7 +179,7 @@ class MappedFile:
                     yield start, end
 
     def sync(self) -> None:
-        """Syncs the file if it is mapped, or was until ``park``; another that is not mapped was not written."""
+        """Syncs the file if it is mapped, or was mapped until ``park``. A file that was not mapped was not written."""
         parked = self._parked
         segment = parked or self._segment
         if segment is not None:
@@ -185,13 +188,13 @@ class MappedFile:
             self._parked = None
 
     def park(self, unsynced: bool) -> bool:
-        """Gives up the map for a while. Not during a ``sync``.
+        """Unmaps the file for a while. Must not run during a ``sync``.
 
         Args:
-            unsynced: something was stored since the last sync: the descriptor is kept for the next one.
+            unsynced: something was stored since the last sync, so the descriptor is kept for the next one.
 
         Returns:
-            Whether a descriptor is kept now, of this map or of an earlier one.
+            Whether a descriptor is kept, from this map or an earlier one.
         """
         segment = self._segment
         if segment is not None and unsynced:
@@ -202,7 +205,7 @@ class MappedFile:
         return self._parked is not None
 
     def close(self) -> None:
-        """Gives up the map, and the descriptor with it; both come back when they are needed again."""
+        """Unmaps the file and closes its descriptor. Both are opened again when needed."""
         segment, self._segment = self._segment, None
         parked, self._parked = self._parked, None
         for mapped in (segment, parked):
@@ -212,10 +215,10 @@ class MappedFile:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Makes damage of a file of what the disk cannot read.
+    """Turns a read error of the disk into ``StoreDamagedError``.
 
     Raises:
-        StoreDamagedError: it could not read a part.
+        StoreDamagedError: the disk could not read a part.
     """
     try:
         yield

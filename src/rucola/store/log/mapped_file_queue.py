@@ -1,7 +1,7 @@
 """A log cut into segments of one length, each named by the offset of its first byte (``formats.segment_name``).
 
-Rules of the names and lengths: RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. A hole between two segments is damage here;
-the reference only logs it.
+Names and lengths follow RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. A missing segment between two others is damage
+here; the reference only logs it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ _log = logging.getLogger(__name__)
 
 
 class MappedFileQueue:
-    """The segments of one directory, oldest first. One thread changes the list; others may read and sync its members.
+    """The segments of one directory, oldest first. One thread changes the list; other threads may read and sync its
+    members.
 
     Attributes:
-        path: the directory, the first of several (``MultiPathMappedFileQueue``).
+        path: the directory, or the first of several (``MultiPathMappedFileQueue``).
         paths: all directories.
-        writable_paths: those that may get segments.
-        full_paths: those of them that should not; set by the thread that watches the disks.
+        writable_paths: the directories that may get new segments.
+        full_paths: those of ``writable_paths`` that are too full; set by the thread that watches the disks.
 
     Args:
         files: door to the disk.
         path: directory; need not exist.
         segment_bytes: length of every segment.
-        writable: False = look only: nothing is created, removed or changed.
-        staging: prefix of the path under which new segments are made before they get their name.
-        allocate_whole: give all blocks to a new segment at once; else ``ALLOCATION_STEP`` by step.
+        writable: False opens for reading: nothing is created, removed or changed.
+        staging: prefix of the path at which new segments are created before they are renamed.
+        allocate_whole: allocate all blocks of a new segment at once; else in steps of ``ALLOCATION_STEP``.
         scattered, on_map: see ``MappedFile``.
     """
 
@@ -83,13 +84,14 @@ class MappedFileQueue:
         self._ahead = True
 
     def load(self, remove_empty: bool = True) -> None:
-        """Takes up the segments that are there; changes nothing but an empty last file, which is removed.
+        """Opens the existing segments. Changes nothing, except that it removes an empty last file.
 
         Args:
-            remove_empty: False leaves that to a later ``remove_empty``.
+            remove_empty: False leaves the removal to a later ``remove_empty``.
 
         Raises:
-            StoreDamagedError: a file is not a segment, has the wrong length, or one is missing in between.
+            StoreDamagedError: a file is not a segment or has the wrong length, or a segment between two others is
+                missing.
         """
         found = self.list_files()
         self._empty = ""
@@ -119,9 +121,10 @@ class MappedFileQueue:
         return [(self.path, name, length) for name, length in self._files.list_sizes(self.path).items()]
 
     def remove_empty(self) -> None:
-        """Removes the empty last file that ``load`` passed over.
+        """Removes the empty last file that ``load`` skipped.
 
-        The writer ended between creating the file and giving it its length (RocketMQ 5.3.3 removes it as well).
+        The writer ended after creating the file and before setting its length (RocketMQ 5.3.3 removes such a file as
+        well).
         """
         if self._empty and self._writable:
             self._files.remove(self._empty)
@@ -131,7 +134,7 @@ class MappedFileQueue:
 
     @property
     def start(self) -> int:
-        """Offset of the first byte held, 0 without segments."""
+        """Offset of the first byte, 0 without segments."""
         return self.segments[0].start if self.segments else 0
 
     @property
@@ -140,7 +143,7 @@ class MappedFileQueue:
         return self.segments[-1].end if self.segments else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """The segment that holds ``offset``; None when there is none."""
+        """The segment that holds ``offset``; None if there is none."""
         segments = self.segments
         if not segments:
             return None
@@ -148,9 +151,9 @@ class MappedFileQueue:
         return segments[index] if 0 <= index < len(segments) else None
 
     def create(self, start: int) -> str:
-        """Makes the file of the segment that starts at ``start`` without taking it up; returns its path.
+        """Creates the file of the segment that starts at ``start`` without adding it to the list; returns its path.
 
-        Any thread may call it. A file that is there already is kept when its length is right.
+        Any thread may call it. An existing file of the right length is kept.
 
         Raises:
             DiskFullError: no space.
@@ -159,13 +162,13 @@ class MappedFileQueue:
         for directory in self.paths:
             path = f"{directory}/{name}"
             if self._files.exists(path):
-                # Its maker may have failed to sync the directory.
+                # Whoever created it may have failed to sync the directory.
                 self._files.sync_directory(directory)
                 return path
         return self._make(start, name)
 
     def _make(self, start: int, name: str) -> str:
-        """Makes the file of a segment that is not there."""
+        """Creates the file of a segment."""
         return self._make_in(self.path, name, f"{self.path}-" if self._staging is None else self._staging)
 
     def _make_in(self, directory: str, name: str, staging: str) -> str:
@@ -176,17 +179,17 @@ class MappedFileQueue:
         return path
 
     def append(self, start: int) -> MappedFile:
-        """Takes up the segment that starts at ``start``, created now if ``create`` was not called before.
+        """Adds the segment that starts at ``start`` to the list, and creates it if ``create`` was not called before.
 
         Raises:
-            DiskError: it cannot be created or mapped; the list is as it was.
+            DiskError: it cannot be created or mapped; the list is unchanged.
         """
         file = self.prepare(start)
         self.publish(file)
         return file
 
     def prepare(self, start: int) -> MappedFile:
-        """The segment that starts at ``start``, mapped, in no list yet: nobody else sees it before ``publish``.
+        """The mapped segment that starts at ``start``. It is in no list, so no other thread sees it before ``publish``.
 
         Raises:
             DiskError: it cannot be created or mapped.
@@ -201,10 +204,10 @@ class MappedFileQueue:
         return file
 
     def publish(self, file: MappedFile) -> None:
-        """Takes up a segment that ``prepare`` made.
+        """Adds a segment that ``prepare`` returned to the list.
 
         Raises:
-            StoreDamagedError: it does not follow the last one, so that ``find`` would give wrong ones.
+            StoreDamagedError: it does not follow the last segment, so ``find`` would return wrong segments.
         """
         if self.segments and self.segments[-1].end != file.start:
             raise StoreDamagedError(
@@ -213,9 +216,9 @@ class MappedFileQueue:
         self.segments.append(file)
 
     def remove_after(self, offset: int) -> list[str]:
-        """Removes the segments that start behind ``offset``, last first; returns the paths.
+        """Removes the segments that start behind ``offset``, last first; returns their paths.
 
-        Each removal is synced before the next: a crash that kept a later one alone would leave a hole.
+        Each removal is synced before the next one, so that a crash cannot leave a hole.
         """
         removed = []
         while self.segments and self.segments[-1].start > offset:
@@ -227,20 +230,20 @@ class MappedFileQueue:
         return removed
 
     def detach_before(self, offset: int) -> list[MappedFile]:
-        """Takes the segments that end at or before ``offset`` out of the list, never the last; their files stay."""
+        """Removes from the list the segments that end at or before ``offset``, but never the last. Their files stay."""
         segments = self.segments
         count = sum(1 for file in segments[:-1] if file.end <= offset)
         self.segments = segments[count:]
         return segments[:count]
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """See ``MappedFile``; of the segments there are and of those to come."""
+        """Sets ``MappedFile.read_ahead`` for present and future segments."""
         self._ahead = ahead
         for file in list(self.segments):
             file.set_read_ahead(ahead)
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all segments."""
         for file in self.segments:
             file.close()
 
@@ -256,5 +259,5 @@ class MappedFileQueue:
                 f"the file has {length} bytes, a segment of this store {self.segment_bytes}",
                 "restore the file, or set the segment size the store was made with",
             )
-        # How much of the file has blocks is not known yet: what turns out to be written counts as allocated later.
+        # How many blocks the file has is not known yet. Bytes that turn out to be written count as allocated later.
         return MappedFile(self._files, path, start, length, self._writable, 0, self._scattered, self._on_map)

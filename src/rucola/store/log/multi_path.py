@@ -1,12 +1,12 @@
-"""A commit log in several directories, perhaps of several disks (RocketMQ 5.3.3, ``MultiPathMappedFileQueue``).
+"""A commit log in several directories, possibly on several disks (RocketMQ 5.3.3, ``MultiPathMappedFileQueue``).
 
-Segment number n, its start divided by its length, goes to the n-th of the directories that may get one, in order of
-their names and counted in a circle. May get one: those configured, without the read-only ones and without those whose
-disk is used beyond ``diskSpaceCleanForciblyRatio``; when none is left, the full ones as well. Segments are looked for
-in all of them, wherever they are.
+The number n of a segment is its start divided by the segment length. Segment n goes to eligible directory n, counting
+in name order and starting over at the end. Eligible are the configured directories that are not read-only and whose
+disk is not used beyond ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as well. All
+directories are searched for existing segments.
 
-What differs from RocketMQ on purpose: when a disk turns out to have no space, the next directory in the circle is
-taken; the same segment in two directories is damage.
+Deliberate differences from RocketMQ: if a disk has no space, the next directory is tried; one segment in two
+directories counts as damage.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _STAGING = "allocating"
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
-    """The segments of several directories. All blocks of a new one are allocated at once.
+    """The segments of several directories. All blocks of a new segment are allocated at once.
 
     Args:
-        paths: directories; need not exist.
-        read_only: directories that get no new segment, of ``paths`` or others.
+        paths: the directories; they need not exist.
+        read_only: directories that get no new segments, whether they are in ``paths`` or not.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         configured = split_paths(config.store_path_commit_log)
         read_only = [files.expand(path) for path in split_paths(config.read_only_commit_log_store_paths)]
         paths = log_directories(files, root, config.store_path_commit_log)
-        # New files are made beside the directory, which loaders other than ours also look into; inside when it may be
-        # a mount of its own.
+        # New files are created beside the directory, because other loaders also read the directory. If the directory
+        # may be a mount point, they are created inside.
         staging = None if configured else f"{root}/commitlog-"
         return cls(files, paths, read_only, config.mapped_file_size_commit_log, staging=staging)
 
     def make_directories(self) -> None:
-        """Makes the directories that may get segments, durably."""
+        """Creates the directories that may get segments, durably."""
         for path in self.writable_paths:
             if self._files.exists(path) and not self._files.list_files(path):
                 self._files.sync_parent(path)
@@ -78,7 +78,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return sorted(found, key=lambda place: (place[1], place[0]))
 
     def candidates(self, start: int) -> list[str]:
-        """Where the segment at ``start`` goes, and where it would go if there is no space after all."""
+        """The directory for the segment at ``start``, followed by the alternatives if it has no space."""
         paths = [path for path in self.writable_paths if path not in self.full_paths] or list(self.writable_paths)
         first = start // self.segment_bytes % len(paths)
         return paths[first:] + paths[:first]
@@ -95,7 +95,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
     def _make_there(self, directory: str, name: str) -> str:
         if self._staging is not None:
             return self._make_in(directory, name, self._staging)
-        # Gone at once: RocketMQ 4.9 does not load a log with a directory in it.
+        # Removed at once: RocketMQ 4.9 does not load a log with a subdirectory.
         staging = f"{directory}/{_STAGING}"
         self._files.make_directory(staging)
         try:

@@ -1,11 +1,11 @@
-"""Memory in which the records of a run are made before one call writes them, with ``writeWithoutMmap``.
+"""Memory in which ``writeWithoutMmap`` builds the records of a run, before one system call writes them.
 
-A store through a map of a fresh page costs a fault, and can end the process where the file system has no space after
-all; a call tells. What it wrote is in the page cache, as everything is that goes through a map: it survives the process
-and is seen through the map at once.
+A store through a map costs a page fault for each fresh page, and can end the process if the file system turns out to
+have no space. A system call reports the error instead. Written bytes are in the page cache either way: they survive the
+process, and the map shows them at once.
 
-What differs from RocketMQ on purpose: behind the blank record that ends a segment are zeros, as everywhere, not what
-the memory held before.
+Deliberate difference from RocketMQ: zeros follow the blank record that ends a segment, not leftover bytes of the
+buffer.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _FIRST_BYTES = 256 * 1024
 
 
 class RunBuffer:
-    """The memory; ``buffer`` and ``view`` as those of a mapped segment. For the thread that appends.
+    """The memory. ``buffer`` and ``view`` are like those of a mapped segment. For the appending thread only.
 
     Args:
-        size_max: it never grows beyond, in bytes.
+        size_max: maximum size in bytes.
     """
 
     def __init__(self, size_max: int) -> None:
@@ -25,7 +25,7 @@ class RunBuffer:
         self._make(_FIRST_BYTES)
 
     def grow(self) -> None:
-        """Makes it twice as large; what was in it is gone."""
+        """Doubles the size and discards the content."""
         self._make(2 * len(self.buffer))
 
     def _make(self, size: int) -> None:

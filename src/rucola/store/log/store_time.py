@@ -1,12 +1,12 @@
-"""The store time of messages: the wall clock's, and never less than that of the newest message.
+"""The store time of messages: the wall clock, but never earlier than the newest message.
 
-When the wall clock is behind, because it was set back or was ahead for a while, time goes on from the newest message
-more slowly than the clock, until the clock is ahead again. If it stood still until then, what waits for some time after
-its store time (delayed messages, retries) could not tell how long it has waited. How slowly is a choice between how
-much longer such waits take, and how long store times are ahead of the clock:
+The wall clock is behind the newest message if it was set back, or was ahead for a while. Store time then continues from
+the newest message, more slowly than the clock, until the clock has caught up. It must not stand still: messages that
+wait for a time after their store time (delayed messages, retries) could not tell how long they have waited. A slower
+store time is ahead of the clock for a shorter period, but makes those waits longer:
 
 =================== ============= ===================================================================
-clock is behind by  time goes at  waits take
+clock is behind by  store time    waits take
 =================== ============= ===================================================================
 a minute or less    half speed    up to twice as long, for at most 2 minutes
 more                nine tenths   up to 1.12 times as long, for 10 times what is beyond the last minute
@@ -23,11 +23,11 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 _NEAR_MS = 60_000
 _TOLD_FROM_MS = 1000
-"""A time server corrects less than that now and then; nobody has to hear of it."""
+"""Time servers correct smaller differences regularly, and nobody needs to know of them."""
 
 
 class StoreTime:
-    """See the module. For the thread that appends."""
+    """Computes store times. For the appending thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class StoreTime:
         """The store time that a message gets now.
 
         Args:
-            newest_ms: that of the newest message.
+            newest_ms: store time of the newest message.
         """
         now = self._clock.wall_ms()
         if now >= newest_ms and now >= self._last_ms:
@@ -56,7 +56,7 @@ class StoreTime:
         passed_ms = round((monotonic_s - self._begin_s) * 1000)
         far_ms = _far_ms(self._begin_ms - self._begin_wall_ms)
         now = self._begin_ms + min(passed_ms, far_ms) * 9 // 10 + max(passed_ms - far_ms, 0) // 2
-        if wall_ms < self._begin_wall_ms + passed_ms - _TOLD_FROM_MS:  # set back once more
+        if wall_ms < self._begin_wall_ms + passed_ms - _TOLD_FROM_MS:  # The clock was set back once more.
             self._begin(now, monotonic_s, wall_ms)
         self._last_ms = now
         return now
@@ -84,5 +84,5 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """How long it takes at nine tenths until a minute is left."""
+    """How long store time runs at nine tenths until the difference is one minute."""
     return max(behind_ms - _NEAR_MS, 0) * 10

@@ -1,8 +1,9 @@
-"""Memory that messages go to before they go to a file (RocketMQ 5.3.3, ``TransientStorePool``).
+"""Memory buffers that hold messages before they go to a file (RocketMQ 5.3.3, ``TransientStorePool``).
 
-With ``transientStorePoolEnable`` a new segment of the log borrows a buffer as long as itself. Appends fill the buffer;
-``CommitService`` writes what is in it to the file, in order, and gives the buffer back with the segment's end. The
-buffers are locked in memory, as far as the system allows: a page of them that was swapped out would stop the appends.
+With ``transientStorePoolEnable`` each new segment of the log borrows a buffer of its own length. Appends fill the
+buffer. ``CommitService`` writes the content to the file in order, and returns the buffer when the segment is complete.
+The buffers are locked in memory as far as the system allows, because an append to a swapped-out page would have to
+wait.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class PoolBuffer:
-    """One buffer; ``buffer`` and ``view`` as those of a mapped segment. What was in it before stays in it."""
+    """One buffer. ``buffer`` and ``view`` are like those of a mapped segment. It keeps its old content when it is
+    borrowed again.
+    """
 
     buffer: PrivateMemory
     view: memoryview
 
 
 class TransientStorePool:
-    """See the module. ``borrow`` and ``give_back`` may be called by different threads.
+    """Lends buffers. ``borrow`` and ``give_back`` may be called by different threads.
 
     Args:
-        count: of buffers.
-        size: of one, in bytes.
+        count: number of buffers.
+        size: size of a buffer in bytes.
     """
 
     def __init__(self, count: int, size: int) -> None:
@@ -41,14 +44,14 @@ class TransientStorePool:
 
     @property
     def free(self) -> int:
-        """Buffers that can be borrowed now."""
+        """Number of buffers that can be borrowed now."""
         return len(self._free)
 
     def start(self) -> None:
-        """Takes the memory.
+        """Allocates the memory.
 
         Raises:
-            DiskError: there is not so much.
+            DiskError: there is not enough memory.
         """
         refused = ""
         for _ in range(self._count):
@@ -62,16 +65,16 @@ class TransientStorePool:
             event(_log, logging.WARNING, "buffers of the log may be swapped out, they cannot be locked", error=refused)
 
     def borrow(self) -> PoolBuffer | None:
-        """A buffer; None when all are in use."""
+        """Returns a buffer; None if all are in use."""
         try:
             return self._free.pop()
         except IndexError:
             return None
 
     def give_back(self, buffer: PoolBuffer) -> None:
-        """The buffer is not used any more."""
+        """Takes a buffer back."""
         self._free.append(buffer)
 
     def stop(self) -> None:
-        """Gives the memory up, but for buffers in use."""
+        """Frees the memory, except for buffers in use."""
         self._free.clear()

@@ -1,12 +1,12 @@
-"""Warms the next segment of the log up (RocketMQ 5.3.3, ``DefaultMappedFile#warmMappedFile``), with
+"""Warms up the next segment of the log (RocketMQ 5.3.3, ``DefaultMappedFile#warmMappedFile``), with
 ``warmMapedFileEnable``.
 
-Its zeros are written once, so that its pages are in memory and its blocks need no conversion at the first sync of what
-is stored there, and locked in memory, as far as the system allows. On the allocating thread; ended by the first append
-that needs the segment.
+Warming writes zeros over the whole segment. Its pages are then in memory, and its blocks need no conversion at the
+first sync of stored messages. The pages are also locked in memory, as far as the system allows. This runs on the
+allocating thread and ends when an append needs the segment.
 
-What differs from RocketMQ on purpose: a segment is unlocked when the one after it is half full, not six seconds after
-it was full itself.
+Deliberate difference from RocketMQ: a segment is unlocked when the next one is half full, not six seconds after it
+became full itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Step = Callable[[], None]
 
 
 class SegmentWarmer:
-    """See the module; for one thread."""
+    """Warms up and locks segments. For one thread."""
 
     def __init__(self, files: Files, config: MessageStoreConfig) -> None:
         self._files = files
@@ -37,13 +37,13 @@ class SegmentWarmer:
         self._lock_refused = False
 
     def warm(self, path: str, while_free: Callable[[Step], bool]) -> None:
-        """Warms the segment at ``path`` up, which holds nothing yet.
+        """Warms up the segment at ``path``, which is still empty.
 
         Args:
-            while_free: does a step while nobody can begin to store into the segment; False, without the step, once
-                somebody has, or nobody will.
+            while_free: runs a step while no append uses the segment. Returns False without running it once an append
+                does, or when the thread should end.
         """
-        # The one in use stays locked.
+        # The segment in use stays locked.
         while len(self._held) > 1:
             self._held.popleft().close()
         try:

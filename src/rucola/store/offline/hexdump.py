@@ -1,4 +1,4 @@
-"""Pieces of a store's files, taken apart field by field (``formats.annotate``); works on damaged stores too."""
+"""Shows parts of a store's files field by field (``formats.annotate``), also in damaged stores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rucola.store.verify.index import index_geometry
 
 @dataclass(frozen=True)
 class Dump:
-    """Part of one file; positions of the fields are positions in it."""
+    """Part of one file. The positions of the fields are positions in that file."""
 
     path: str
     title: str
@@ -43,13 +43,13 @@ class Dump:
 
 
 class Hexdump:
-    """Takes pieces of the store in ``root`` apart.
+    """Decodes parts of the store in ``root``.
 
     Args:
-        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
+        commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
 
-    All methods raise ``StoreDamagedError`` when there is no such place in the files, and ``FormatError`` when a file
-    ends within the piece.
+    All methods raise ``StoreDamagedError`` if the requested place does not exist, and ``FormatError`` if the file ends
+    inside it.
     """
 
     def __init__(self, files: Files, root: str, commit_log_path: str | None = None) -> None:
@@ -58,21 +58,21 @@ class Hexdump:
         self._root = files.expand(root)
 
     def record(self, physical_offset: int) -> Dump:
-        """What lies at ``physical_offset``, read as a record; of one that is cut short or damaged what can be read."""
+        """The record at ``physical_offset``. Of a truncated or damaged record it shows the fields that can be read."""
         file = log_file(self._files, self._root, physical_offset, self._commit_log_path)
         if file is None:
             raise self._nowhere("commitlog", physical_offset, "no segment holds this physical offset")
         position = physical_offset - file.start
         left = file.size - position
         size, _ = BLANK.unpack(file.segment.view, position) if left >= BLANK.size else (left, 0)
-        # A size that cannot be is not followed: the fixed fields alone are shown.
+        # An impossible size is ignored: only the fixed fields are shown.
         end = position + (size if RECORD_HEAD.size <= size <= left else min(left, RECORD_HEAD.size))
         record = bytes(file.segment.view[position:end])
         fields = annotate_record(record, position)
         return self._dump(file, f"record at physical offset {physical_offset}", fields)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
-        """The unit of an entry of a queue; in a batch consume queue, that of the record which holds the entry."""
+        """The unit of a queue entry; in a batch consume queue, the unit of the record that holds the entry."""
         title = f"entry {queue_offset} of {topic}/{queue_id}"
         place = batch_unit_place(self._files, self._root, topic, queue_id, queue_offset)
         if place is not None:
@@ -84,7 +84,7 @@ class Hexdump:
         return self._dump(file, title, fields)
 
     def ext_unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
-        """The unit that an entry of a queue has in the queue's extension."""
+        """The unit of a queue entry in the queue's extension."""
         file, position = self._unit_place(topic, queue_id, queue_offset)
         address = UNIT.unpack(file.segment.view, position)[2]
         file.close()
@@ -126,7 +126,9 @@ class Hexdump:
         return Dump(path, f"timer log unit at {position}", annotate_timer_unit(data, position - start))
 
     def timer_slot(self, step: int) -> Dump:
-        """The slot of the timer wheel for a time step, a second of the epoch unless ``timerPrecisionMs`` is another."""
+        """The slot of the timer wheel for a time step, in seconds since the epoch unless ``timerPrecisionMs`` says
+        otherwise.
+        """
         path = f"{self._root}/timerwheel"
         slots = self._files.size(path) // TIMER_SLOT.size if self._files.exists(path) else 0
         if not slots:
@@ -178,7 +180,7 @@ class Hexdump:
         geometry = index_geometry(file)
         if geometry is None:
             raise StoreDamagedError(
-                file.path, 0, "its numbers of slots and entries cannot be told", "look at the header instead"
+                file.path, 0, "its numbers of slots and entries cannot be determined", "look at the header instead"
             )
         return geometry
 

@@ -1,4 +1,4 @@
-"""The facts about a store directory that can be had without walking over its log."""
+"""Facts about a store directory that need no walk over its log."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rucola.store.verify.index import index_geometry
 from rucola.store.verify.log import load_segments
 
 _QUEUES_OPEN_MAX = 32
-"""Queues mapped at a time, each with several files: descriptors are limited."""
+"""Queues that are mapped at a time. Each needs several descriptors, and those are limited."""
 
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """One index file; ``slots`` and ``entries_max`` are 0 when they cannot be told."""
+    """One index file. ``slots`` and ``entries_max`` are 0 if they cannot be determined."""
 
     name: str
     slots: int
@@ -35,23 +35,23 @@ class IndexInfo:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What ``store_info`` gives.
+    """The result of ``store_info``.
 
     Attributes:
-        path: of the directory.
-        writer: who seems to have written it last.
-        size_bytes: lengths of all files together, with the log elsewhere.
+        path: path of the directory.
+        writer: the program that probably wrote the store last.
+        size_bytes: total length of all files, including a log elsewhere.
         min_offset: physical offset of the oldest byte of the log.
         end_offset: physical offset behind the last whole record.
-        segments: of the log.
-        segment_bytes: length of one, 0 without one.
-        topics: with a queue.
-        queues: of them.
-        queue_segment_bytes: length of a segment of a queue, 0 without one.
-        messages: in all queues, those of lightweight topics not counted again.
-        checkpoint: None without the file.
-        watermark: None without the file, that is, in a store of RocketMQ.
-        abort: the store was not stopped, or is in use.
+        segments: number of segments of the log.
+        segment_bytes: length of a segment; 0 if there is none.
+        topics: number of topics with a queue.
+        queues: number of queues.
+        queue_segment_bytes: length of a queue segment; 0 if there is none.
+        messages: number of messages in all queues; messages of light queues are not counted twice.
+        checkpoint: None if the file does not exist.
+        watermark: None if the file does not exist, as in a store of RocketMQ.
+        abort: the abort file exists: the store is in use or was not stopped cleanly.
         lock_held: a process is using the store.
     """
 
@@ -75,7 +75,7 @@ class StoreInfo:
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue with the store times of its first and last message, -1 without one."""
+    """A queue with the store times of its first and last message; -1 if it is empty."""
 
     range: QueueRange
     first_timestamp_ms: int
@@ -83,12 +83,12 @@ class QueueInfo:
 
     @property
     def count(self) -> int:
-        """Entries."""
+        """Number of entries."""
         return self.range.max_offset - self.range.min_offset
 
 
 def store_info(store: OfflineStore, files: Files) -> StoreInfo:
-    """The facts about an open store."""
+    """Collects the facts about an open store."""
     root = store.path
     ranges = queue_ranges(store)
     segments = store.log_segments()
@@ -115,7 +115,7 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
 
 
 def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[QueueRange]:
-    """What every queue, or every queue of one topic, holds."""
+    """The contents of every queue, or of every queue of one topic."""
     return [info.range for info in queue_infos(store, topic, times=False)]
 
 
@@ -174,7 +174,7 @@ def _directory_bytes(files: Files, path: str) -> int:
 
 
 def log_file(files: Files, root: str, physical_offset: int, commit_log_path: str | None = None) -> MappedFile | None:
-    """The segment of the log that holds ``physical_offset``, whatever else is wrong with the log."""
+    """The segment of the log that holds ``physical_offset``, even if other parts of the log are damaged."""
     directory, *others = log_directories(files, root, commit_log_path)
     for file in load_segments(files, directory, Findings(root), others=others):
         if file.start <= physical_offset < file.end:
@@ -195,7 +195,9 @@ def ext_file(files: Files, root: str, topic: str, queue_id: int, position: int) 
 def batch_unit_place(
     files: Files, root: str, topic: str, queue_id: int, queue_offset: int
 ) -> tuple[MappedFile, int] | None:
-    """Segment of a batch consume queue, and position in it of the unit whose record holds ``queue_offset``."""
+    """The segment of a batch consume queue with the unit whose record holds ``queue_offset``, and the position of that
+    unit.
+    """
     directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
     for name, size in reversed(files.list_sizes(directory).items()):
         start = segment_start(name)

@@ -1,12 +1,12 @@
-"""Reads a store directory without changing a byte of it, also while a broker is using it.
+"""Reads a store directory without changing a byte of it, even while a broker uses it.
 
-For ``rucola store`` and for Spark: ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
+``rucola store`` and Spark use it. ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
 sent to other processes, which then map the files themselves.
 
 Under a running broker everything below ``end_offset`` is final: the broker never takes back a whole record that it has
-written into the files, nor the blank record that ends a segment (``CommitLog``). A process that is killed keeps them,
-too. Above the broker's flushed offset a power cut may take them; who keeps what was read must expect the log to end
-earlier after one. A write that ended with an input/output error counts as one.
+written into the files, nor the blank record that ends a segment (``CommitLog``). A killed process leaves them in the
+files, too. A power cut may remove what lies above the broker's flushed offset, so the log may then end earlier than
+what a reader has seen. The same holds for a write that ended with an input/output error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rucola.store.results import Boundary
 
 @dataclass(frozen=True)
 class QueueRange:
-    """What a queue holds.
+    """The range of a queue.
 
     Attributes:
         min_offset: queue offset of the oldest message.
@@ -51,15 +51,15 @@ class QueueRange:
 
 
 class OfflineStore:
-    """A store directory, opened for looking. Segment lengths are taken from the files.
+    """A store directory, opened for reading. The files determine the segment lengths.
 
     Args:
         path: the directory.
         files: door to the disk.
-        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
+        commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
 
     Raises:
-        StoreDamagedError: the directory holds no store, or a segment of the log is not one.
+        StoreDamagedError: the directory holds no store, or a file of the log is not a segment.
     """
 
     def __init__(self, path: str, files: Files | None = None, commit_log_path: str | None = None) -> None:
@@ -91,7 +91,7 @@ class OfflineStore:
         return self._log.max_offset
 
     def refresh(self) -> int:
-        """Looks for what a running broker has added; returns the new end offset."""
+        """Searches for what a running broker has added; returns the new end offset."""
         known = self._log.max_offset
         self._log.queue.close()
         self._log.queue.load()
@@ -101,7 +101,7 @@ class OfflineStore:
         return self._log.max_offset
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
-        """The message whose record starts at ``physical_offset``, None when none does."""
+        """The message whose record starts at ``physical_offset``; None if none does."""
         record = self._log.message_at(physical_offset)
         return None if record is None else decode_message(record)
 
@@ -112,11 +112,11 @@ class OfflineStore:
         return None if row is None or file is None else Rows(file.segment.view, row, (0,))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that starts there, as stored."""
+        """The stored record that starts there."""
         return self._log.message_at(physical_offset)
 
     def store_timestamp(self, physical_offset: int) -> int:
-        """Store time in ms of the record that starts there, which is not checked; -1 outside of the log."""
+        """Store time in ms of the record that starts there; -1 outside of the log. The record is not checked."""
         return self._log.store_timestamp(physical_offset)
 
     # -- queues -------------------------------------------------------------------------------------------------------
@@ -135,24 +135,26 @@ class OfflineStore:
         return sorted(queue_id for name, queue_id in self._queues.names() if name == wanted)
 
     def queue_ranges(self) -> list[QueueRange]:
-        """What every queue holds, by topic and queue id."""
+        """The range of every queue, by topic and queue id."""
         return [self.queue_range(topic, queue_id) for topic in self.topics() for queue_id in self.queues(topic)]
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
-        """What one queue holds; an unknown one holds nothing."""
+        """The range of one queue; empty for an unknown queue."""
         queue = self._queue(topic, queue_id)
         if queue is None:
             return QueueRange(topic, queue_id, 0, 0)
         return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of type BatchCQ: an entry is a record, which may hold several messages."""
+        """Whether the queues of a topic are of type BatchCQ: an entry is then a record that may hold several
+        messages.
+        """
         return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
         """Path, queue offset of the first unit, and number of units of each segment of a queue.
 
-        None for a batch consume queue, in which the place of a unit does not follow from its queue offset.
+        None for a batch consume queue, where the place of a unit does not follow from its queue offset.
         """
         queue = self._queue(topic, queue_id)
         if queue is None or isinstance(queue, BatchConsumeQueue):
@@ -162,7 +164,8 @@ class OfflineStore:
     def units(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
         """Queue offset, physical offset, size and tags code of the entries from ``first`` up to ``last``.
 
-        Of a batch consume queue: one for each record that holds some of these messages, with the offset of its first.
+        A batch consume queue yields one entry per record with any of these messages, with the offset of its first
+        message.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -180,13 +183,13 @@ class OfflineStore:
         """The messages of a queue from ``first`` up to ``last``.
 
         Args:
-            unpack: whether to give compressed bodies as they were before compression.
+            unpack: whether to decompress bodies.
 
         Raises:
-            StoreDamagedError: a record is not what its unit says.
+            StoreDamagedError: a record does not match its unit.
         """
         for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
-            # The entry says where the record is.
+            # The unit says where the record is.
             row = self._log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
             record = self._log.view(physical_offset, size)
             if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
@@ -194,10 +197,10 @@ class OfflineStore:
             yield decode_message(record, unpack)
 
     def rows(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[Rows]:
-        """The same messages as rows, without an object for each; bodies as stored.
+        """The same messages as rows, without an object for each. Bodies stay compressed.
 
         Raises:
-            StoreDamagedError: a record is not what its unit says.
+            StoreDamagedError: a record does not match its unit.
         """
 
         def damaged(unit: tuple[int, int, int, int]) -> StoreDamagedError:
@@ -212,11 +215,11 @@ class OfflineStore:
         return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
 
     def release_queues(self) -> None:
-        """Gives up the maps of all queues; those asked for later are mapped again. For walks over very many queues."""
+        """Unmaps all queues; queues that are used later are mapped again. For walks over very many queues."""
         self._queues.close()
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         self._queues.close()
         self._log.queue.close()
 
@@ -236,15 +239,15 @@ class OfflineStore:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
     def _trust_queues(self) -> None:
-        """Behind the watermark a crash may have left anything in the queues: it is no evidence there."""
+        """Beyond the watermark a crash may have left anything in the queues, so they are no evidence there."""
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
 
     def _find_end(self, known: int = 0) -> int:
-        """Looks from the watermark on, or from the last segment that begins with a record.
+        """Searches for the end from the watermark on, or from the last segment that begins with a record.
 
         Args:
-            known: end found before, a record end: what lies below it is not looked at again.
+            known: an end found before, which is a record border; the log below it is not checked again.
         """
         queue = self._log.queue
         watermark = WatermarkFile(self._files, self.path).read()
@@ -260,9 +263,9 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the last record lacks its end: in a log without checksums that says more than a zero byte there.
+        """Whether the end of the last record is missing. In a log without checksums a zero byte there is the only sign.
 
-        Only the last one can: earlier records may hold zero bytes that their senders put there.
+        Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """
         self._log.max_offset = end.physical_offset
         return end.last_record >= 0 and self._log.row_at(end.last_record, CHECK_TORN_END) is None
@@ -283,7 +286,7 @@ class OfflineStore:
         )
 
     def _queue_segment_bytes(self, kind: str) -> int:
-        """Length of a segment of the first queue below the directory ``kind`` that has one, 0 without one."""
+        """Length of a segment of the first queue that has one below the directory ``kind``; 0 if there is none."""
         for topic in self._files.list_directories(f"{self.path}/{kind}"):
             for queue_id in self._files.list_directories(f"{self.path}/{kind}/{topic}"):
                 length = self._segment_bytes(f"{self.path}/{kind}/{topic}/{queue_id}", 0)

@@ -1,4 +1,6 @@
-"""Records of a store directory as rows of a table beside the bytes they describe, for those who print or copy many."""
+"""Records of a store directory as rows of a table, beside the bytes they describe. For code that prints or copies many
+records.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ class Rows(NamedTuple):
     """Some records of one segment.
 
     Attributes:
-        view: the segment; positions in the table lie in it.
-        table: rows of ``RecordColumn``; overwritten by the next ``Rows`` of the same source.
-        chosen: which of them are meant.
+        view: the segment; positions in the table refer to it.
+        table: rows of ``RecordColumn``; the next ``Rows`` of the same source overwrites them.
+        chosen: the indexes of the selected rows.
     """
 
     view: memoryview
@@ -36,11 +38,11 @@ class Rows(NamedTuple):
 
 
 class UnitRows:
-    """Makes rows of the records that the units of a queue lead to, in the order of the units.
+    """Makes rows of the records that a queue's units point to, in the order of the units.
 
     Args:
-        find: gives the segment that holds a physical offset.
-        damaged: gives the error for a unit whose record is not what the unit says.
+        find: returns the segment that holds a physical offset.
+        damaged: returns the error for a unit whose record does not match it.
     """
 
     def __init__(self, find: Callable[[int], MappedFile | None], damaged: Callable[[Unit], Exception]) -> None:
@@ -50,10 +52,10 @@ class UnitRows:
         self._wide = memoryview(self._table)
 
     def of(self, units: Iterator[Unit], end: int) -> Iterator[Rows]:
-        """Rows for ``units``; no record lies at or above the physical offset ``end``.
+        """Rows for ``units``, whose records all lie below the physical offset ``end``.
 
         Raises:
-            StoreDamagedError: a record is not what its unit says.
+            StoreDamagedError: a record does not match its unit.
         """
         batch: list[Unit] = []
         file: MappedFile | None = None
@@ -72,7 +74,7 @@ class UnitRows:
             yield self._rows(file, batch)
 
     def _rows(self, file: MappedFile, batch: list[Unit]) -> Rows:
-        """Walks records that lie behind each other in one go: those of a queue that was written alone."""
+        """Walks consecutive records in one go, as a queue has them when nothing else was written meanwhile."""
         row = 0
         while row < len(batch):
             start = end = batch[row][1]

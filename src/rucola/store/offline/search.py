@@ -1,4 +1,4 @@
-"""Finds messages in a store directory: by key through the index, else by a walk over the log, over damage too."""
+"""Finds messages in a store directory: by key through the index, else by a walk over the log, past damage too."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ _TOPIC_POS = int(RecordColumn.TOPIC_POS)
 
 @dataclass(frozen=True)
 class MessageQuery:
-    """What is looked for; what is None, or empty, does not matter.
+    """Search criteria. A criterion that is None or empty matches everything.
 
     Attributes:
-        key: one of KEYS, or UNIQ_KEY.
-        body: searched in bodies as they were before compression.
-        properties: name and what is searched in the value; a message without the property does not match.
-        begin_ms: store time from which on.
-        end_ms: store time up to which, itself with it.
+        key: one of KEYS, or the UNIQ_KEY.
+        body: bytes to find in decompressed bodies.
+        properties: property names, each with a text to find in its value; a message without the property does not
+            match.
+        begin_ms: earliest store time.
+        end_ms: latest store time, inclusive.
     """
 
     topic: str | None = None
@@ -57,7 +58,7 @@ class MessageQuery:
     end_ms: int = (1 << 63) - 1
 
     def choose(self, view: memoryview, table: array[int], rows: int) -> list[int]:
-        """Which of the first ``rows`` rows are of messages looked for; ``view``: where their positions lie."""
+        """Which of the first ``rows`` rows match. Their positions refer to ``view``."""
         topic = None if self.topic is None else self.topic.encode("utf-8", "surrogateescape")
         tag = None if self.tag is None else self.tag.encode("utf-8", "surrogateescape")
         by_text = self.key is not None or bool(self.properties)
@@ -90,10 +91,10 @@ class MessageQuery:
         return chosen
 
     def _has_text(self, view: memoryview, table: array[int], base: int) -> bool:
-        """Whether key and properties are those looked for."""
+        """Whether key and properties match."""
         at = table[base + RecordColumn.PROPERTIES_POS]
         text = bytes(view[at : at + table[base + RecordColumn.PROPERTIES_LEN]])
-        # Within one record a key lies as it is given, whether in KEYS or in UNIQ_KEY.
+        # In a record a key stands literally, in KEYS or in UNIQ_KEY.
         if self.key is not None and self.key.encode("utf-8", "surrogateescape") not in text:
             return False
         values = decode_properties(text)
@@ -106,7 +107,7 @@ class MessageQuery:
 
 
 def unpacked_body(body: bytes, sys_flag: int) -> bytes:
-    """A body as it was before compression; as stored when it cannot be unpacked."""
+    """The decompressed body; the stored body if it cannot be decompressed."""
     if sys_flag & MessageSysFlag.COMPRESSED:
         try:
             return decompress(body, sys_flag)
@@ -121,9 +122,9 @@ def has_index(store: OfflineStore, files: Files) -> bool:
 
 
 def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[Rows]:
-    """The messages with ``wanted.key`` that the index knows and everything else matches, in the order of the log.
+    """The messages with ``wanted.key`` in the index that also match all other criteria, in log order.
 
-    The index has hashes only: the key is compared with that of the record.
+    The index holds hashes only, so the key is compared with that of the record.
     """
     assert wanted.key is not None
     topics = store.topics() if wanted.topic is None else [wanted.topic]
@@ -141,7 +142,7 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
             wanted_hash = key_hash(
                 topic.encode("utf-8", "surrogateescape"), wanted.key.encode("utf-8", "surrogateescape")
             )
-            # The file cuts times to seconds; the exact comparison follows with the record.
+            # The file truncates times to seconds. The exact comparison follows with the record.
             begin_ms = wanted.begin_ms - _INDEX_SECOND_MS
             found.update(query(view, geometry[0], wanted_hash, most, begin_ms, wanted.end_ms))
         file.close()
@@ -154,11 +155,11 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
 def search_log(
     store: OfflineStore, files: Files, wanted: MessageQuery, found: Findings, progress: Callable[[int], None]
 ) -> Iterator[Rows]:
-    """All messages that match, in the order of the log.
+    """All matching messages, in log order.
 
     Args:
-        found: gets the damage on the way.
-        progress: called with the number of bytes walked over.
+        found: collects the damage on the way.
+        progress: called with the number of bytes walked.
     """
     segments = [MappedFile(files, path, start, size, False, 0) for path, start, size in store.log_segments()]
     log = LogCheck(segments, found, unclean=False, live_end=store.end_offset(), progress=progress)

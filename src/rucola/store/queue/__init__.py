@@ -1,1 +1,1 @@
-"""The consume queues of all kinds."""
+"""Consume queues of all kinds."""

@@ -1,6 +1,7 @@
-"""Queue offsets that are written into a message's properties: of inner batches and of light queues.
+"""Queue offsets that are written into a message's properties, for inner batches and light queues.
 
-RocketMQ 5.3.3, ``BatchConsumeQueue#assignQueueOffset`` and ``LmqDispatch``. Only the plain road of an append comes by.
+RocketMQ 5.3.3, ``BatchConsumeQueue#assignQueueOffset`` and ``LmqDispatch``. Only single appends need it, not runs of
+rows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _INNER_BATCH = int(MessageSysFlag.INNER_BATCH)
 
 
 class OffsetAssigner:
-    """See the module.
+    """Assigns these offsets.
 
     Args:
         light: whether light queues get offsets (``enableLmq``).
@@ -39,7 +40,7 @@ class OffsetAssigner:
         self._light = light
 
     def legal(self, message: StoreMessage) -> bool:
-        """Whether an inner batch says so in flag and property, and goes to a topic of type BatchCQ."""
+        """Whether flag and property mark an inner batch and the topic is of type BatchCQ."""
         if not message.sys_flag & _INNER_BATCH:
             return _INNER_NUM not in message.properties or INNER_NUM not in decode_properties(message.properties)
         return (
@@ -49,7 +50,7 @@ class OffsetAssigner:
         )
 
     def concerns(self, message: StoreMessage) -> bool:
-        """Whether ``properties`` adds something to the message."""
+        """Whether the message needs additional properties."""
         if message.sys_flag & _INNER_BATCH:
             return True
         return self._light and _INNER_MULTI_DISPATCH in message.properties and allows_light_queues(message.topic)
@@ -64,12 +65,14 @@ class OffsetAssigner:
             taken = [str(self._next(name)) if name is not None else "" for name in names]
             values[INNER_MULTI_QUEUE_OFFSET] = ",".join(taken)
             if WAIT in values:
-                values[WAIT] = values.pop(WAIT)  # the reference takes it out and puts it back
+                values[WAIT] = values.pop(WAIT)  # the reference removes the property and adds it again
         ordered = java_order(values.items(), message.properties_capacity)
         return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
 
     def stored(self, message: StoreMessage) -> int:
-        """The message is in the log, and its queue's next offset one higher; how many more it holds than that one."""
+        """Updates the offsets after an append: the queue's next offset already rose by one, and rises further if the
+        message holds more than one.
+        """
         more = 0
         if message.sys_flag & _INNER_BATCH:
             offsets = self._queues.next_offsets(message.topic, message.queue_id + 1)
@@ -91,7 +94,7 @@ class OffsetAssigner:
 
 
 def batch_size(message: StoreMessage) -> int:
-    """Messages in an inner batch, 0 when it does not say it."""
+    """Number of messages in an inner batch; 0 if the message does not say it."""
     text = decode_properties(message.properties).get(INNER_NUM, "")
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     return count if count <= BATCH_SIZE_MAX else 0

@@ -1,9 +1,9 @@
 """The queue of a topic of type BatchCQ: one unit per record, which may hold several messages
 (``formats.batch_consume_queue``).
 
-A unit is found by its number, counted over all segments from where the first one begins; queue offsets lead to it by a
-search. Units behind a crash are taken for what they say only when dispatch offers the same record again: what differs
-is cut away with all behind it, and written anew. Threads as in ``ConsumeQueue``.
+A unit is found by its number, counted over all segments from the start of the first one. A search finds the unit for a
+queue offset. After a crash a unit counts only when dispatch offers the same record again. If the unit differs, it is
+removed with all units behind it and written anew. Threads as in ``ConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOW_32 = 0xFFFFFFFF
 
 
 class BatchConsumeQueue(ConsumeQueue):
-    """The queue ``queue_id`` of ``topic``; see ``ConsumeQueue``, whose ``max_offset`` and ``min_offset`` it has."""
+    """The queue ``queue_id`` of ``topic``. ``max_offset`` and ``min_offset`` are as in ``ConsumeQueue``."""
 
     __slots__ = ("_checked", "_end", "_last_physical_offset")
 
@@ -57,7 +57,7 @@ class BatchConsumeQueue(ConsumeQueue):
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Takes up the segments and finds both ends.
+        """Opens the segments and finds both ends.
 
         Raises:
             StoreDamagedError: a file of the queue is not a segment.
@@ -77,7 +77,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.min_offset = self.unit_at(first).base_offset if first < self._end else self.max_offset
 
     def rewind(self, physical_offset: int) -> None:
-        """Recovery: what is known of records from ``physical_offset`` on counts only when they are put again."""
+        """Recovery: units of records from ``physical_offset`` on count only after the records are put again."""
         self._checked = self._first_from(physical_offset)
         self._last_physical_offset = (
             self.unit_at(self._checked - 1).physical_offset if self._checked > self._first else -1
@@ -98,7 +98,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return changed
 
     def _is_entry(self, number: int) -> bool:
-        """As in ``ConsumeQueue``, of the unit with that number."""
+        """As in ``ConsumeQueue``, for the unit with that number."""
         unit = self.unit_at(number)
         if not unit.valid:
             return False
@@ -107,7 +107,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return self._is_of(unit)
 
     def _is_of(self, unit: BatchUnit) -> bool:
-        """Whether the record that a unit leads to is of this queue."""
+        """Whether the record of a unit belongs to this queue."""
         place = unit.physical_offset, unit.size
         return self._log.holds(*place, self.topic, self.queue_id, unit.base_offset) or self.placement.stands(
             self, unit.base_offset, *place
@@ -121,12 +121,12 @@ class BatchConsumeQueue(ConsumeQueue):
         return self.placement.stands(self, unit.base_offset, physical_offset, size)
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """See ``ConsumeQueue.place_at``; of the record that begins with ``queue_offset``."""
+        """See ``ConsumeQueue.place_at``; for the record that begins with ``queue_offset``."""
         unit = self.unit_at(self.number_of(queue_offset))
         return (unit.physical_offset, unit.size) if unit.base_offset == queue_offset else (0, 0)
 
     def _end_at(self, number: int) -> None:
-        """Units up to ``number`` count."""
+        """Counts the units up to ``number`` as valid."""
         self._end = self._checked = number
         last = self.unit_at(number - 1) if number > self._first else _NO_UNIT
         self.max_offset = last.next_offset
@@ -135,10 +135,10 @@ class BatchConsumeQueue(ConsumeQueue):
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def put_record(self, request: DispatchRequest) -> None:
-        """Writes the unit of a record, unless it was put before.
+        """Writes the unit of a record, unless it is already there.
 
         Raises:
-            DiskFullError: no space for the unit; nothing has changed.
+            DiskFullError: no space for the unit; nothing was changed.
         """
         physical_offset = request.physical_offset
         if physical_offset <= self._last_physical_offset:
@@ -153,7 +153,7 @@ class BatchConsumeQueue(ConsumeQueue):
         while number < self._end and 0 < (known := self.unit_at(number)).physical_offset < physical_offset:
             if not (known.valid and self._is_of(known)):
                 break
-            # Its record says that it is of another queue, or was left out.
+            # The record says that it is of another queue, or it was left out.
             number = self._checked = number + 1
         if number < self._end:
             known = self.unit_at(number)
@@ -172,7 +172,7 @@ class BatchConsumeQueue(ConsumeQueue):
             unit = unit._replace(base_offset=queue_offset)
         position = number * BATCH_UNIT_BYTES
         if number < self._end:
-            # A process that was killed may have left the unit in memory only.
+            # A killed process may have left the unit in memory only.
             file = self.files.find(position)
             assert file is not None
             file.segment.rewrite(position - file.start, encode_batch_unit(unit))
@@ -189,7 +189,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.max_offset = unit.next_offset
 
     def _follows_better(self, number: int, known: BatchUnit, unit: BatchUnit) -> bool:
-        """Whether the unit that is there, and not that which the record asks for, goes with its neighbours."""
+        """Whether the existing unit fits its neighbours better than the unit that the record asks for."""
         if not known.valid or (known.physical_offset, known.size) != (unit.physical_offset, unit.size):
             return False
         if (known.base_offset, known.batch_size) == (unit.base_offset, unit.batch_size):
@@ -205,7 +205,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return agreements(known) > agreements(unit)
 
     def sync(self) -> None:
-        """Syncs the segments written since the last call. Called by one thread at a time."""
+        """Syncs the segments written since the last call. One thread at a time."""
         self._sync_to(self._end * BATCH_UNIT_BYTES)
 
     def _file_with_room(self, position: int) -> MappedFile:
@@ -220,7 +220,7 @@ class BatchConsumeQueue(ConsumeQueue):
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def unit_at(self, number: int) -> BatchUnit:
-        """The unit with that number; zeros where no segment is."""
+        """The unit with that number; zeros if there is no segment."""
         position = number * BATCH_UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -229,7 +229,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return decode_batch_unit(file.segment.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
-        """Number of the unit whose record holds ``queue_offset``; the first one when all begin behind it."""
+        """Number of the unit whose record holds ``queue_offset``; the first one if all begin behind it."""
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2
@@ -240,7 +240,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return max(low - 1, self._first)
 
     def units(self, first: int, last: int) -> list[BatchUnit]:
-        """The units of the records that hold messages from ``first`` up to ``last``."""
+        """The units of the records with messages from ``first`` up to ``last``."""
         found = []
         for number in range(self.number_of(first), self._end):
             unit = self.unit_at(number)
@@ -251,7 +251,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return found
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tags code of the record that holds ``queue_offset``; zeros when none does."""
+        """Physical offset, size and tags code of the record that holds ``queue_offset``; zeros if none does."""
         unit = self.unit_at(self.number_of(queue_offset)) if self._end > self._first else _NO_UNIT
         return unit.physical_offset, unit.size, unit.tags_code
 
@@ -265,16 +265,16 @@ class BatchConsumeQueue(ConsumeQueue):
         scan_bytes_max: int,
         *limits: int,
     ) -> tuple[int, int, int] | None:
-        """Chooses the records of one pull, all from one segment, by the rules of ``select_units``.
+        """Chooses the records of one pull from one segment, by the rules of ``select_units``.
 
-        A record counts as many messages as it holds; one larger than the limits is chosen when it is the first.
+        A record counts as many messages as it holds. A record larger than the limits is chosen only if it is the first.
         """
         physical_min, physical_max, memory_from, memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max = (
             limits
         )
         number = self.number_of(queue_offset)
         if self.unit_at(number).next_offset <= queue_offset:
-            number += 1  # between the records of two units nothing is
+            number += 1  # no messages lie between the records of two units
         file = self.files.find(number * BATCH_UNIT_BYTES)
         if file is None:
             return None
@@ -309,11 +309,12 @@ class BatchConsumeQueue(ConsumeQueue):
     def offset_by_time(
         self, timestamp_ms: int, boundary: Boundary, store_time: Callable[[int], int] | None = None
     ) -> int:
-        """Queue offset of the first message of a record, found by the store time in the units.
+        """Queue offset of the first message of a record, found by the store times in the units.
 
-        From the newest record's time on both boundaries lead to it. LOWER: the first record at or after the time.
-        UPPER: the last one at the time; between the times of two records mostly ``min_offset``, as RocketMQ 5.3.3 has
-        it (``BatchConsumeQueue#getOffsetInQueueByTime``). ``store_time`` is not asked.
+        From the newest record's time on, both boundaries lead to that record. LOWER: the first record at or after the
+        time.
+        UPPER: the last record at the time. Between the times of two records it is mostly ``min_offset``, as in RocketMQ
+        5.3.3 (``BatchConsumeQueue#getOffsetInQueueByTime``). ``store_time`` is not used.
         """
         if self._end == self._first:
             return 0
@@ -322,7 +323,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return min(max(found, self.min_offset), self.max_offset)
 
     def _search_time(self, timestamp_ms: int, boundary: Boundary) -> int:
-        """Number of the unit, -1 when the search of the reference ends without one."""
+        """Number of the unit; -1 if the reference's search finds none."""
         left, right = self._segment_at_time(timestamp_ms)
         if timestamp_ms >= self.unit_at(right).store_timestamp_ms:
             return right
@@ -342,7 +343,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return -1
 
     def _segment_at_time(self, timestamp_ms: int) -> tuple[int, int]:
-        """First and last unit of the newest segment that begins at or before the time, else of the first one."""
+        """First and last unit of the newest segment that begins at or before the time; else of the first segment."""
         starts = [file.start // BATCH_UNIT_BYTES for file in self.files.segments]
         starts = [start for start in starts if start < self._end]
         chosen = starts[0]
@@ -358,7 +359,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return self.files.start // BATCH_UNIT_BYTES
 
     def _first_from(self, physical_offset: int) -> int:
-        """Number of the first unit whose record starts at or behind ``physical_offset``; the end without one."""
+        """Number of the first unit whose record starts at or behind ``physical_offset``; the end if there is none."""
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2
@@ -370,17 +371,17 @@ class BatchConsumeQueue(ConsumeQueue):
         return low
 
     def _next_valid(self, number: int) -> int:
-        """The first unit from ``number`` on that is not damaged, the end without one."""
+        """The first undamaged unit from ``number`` on; the end if there is none."""
         while number < self._end and not self.unit_at(number).valid:
             number += 1
         return number
 
 
 def batch_of(request: DispatchRequest) -> tuple[int, int]:
-    """Queue offset of the first message of a record, and how many it holds.
+    """Queue offset of the first message of a record, and its number of messages.
 
-    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: what the properties say when both are there. -1 for what
-    is no number, or does not fit.
+    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: taken from the properties if both are there. -1 for a value
+    that is not a number or out of range.
     """
     if INNER_BASE.encode() not in request.properties:
         return request.queue_offset, 1

@@ -1,9 +1,9 @@
 """One consume queue: an array of units of 20 bytes that point into the commit log (``formats.consume_queue``).
 
-Unit ``n`` lies at byte ``20 * n`` over all segments. Units are valid from ``min_offset`` up to ``max_offset``; both
-are found when the queue is opened, by asking the log whether the record a unit points at is that entry of this queue.
-So stale units behind a cut (RocketMQ 5.3.3 leaves them) and holes are told from entries without trusting any saved
-position.
+Unit ``n`` lies at byte ``20 * n`` over all segments. Units are valid from ``min_offset`` up to ``max_offset``. Both are
+found when the queue is opened: the log tells whether the record that a unit points at is that entry of this queue. This
+distinguishes entries from stale units behind a cut (RocketMQ 5.3.3 leaves them) and from holes, without trusting any
+saved position.
 
 The event loop's thread puts and reads; the keeper's thread syncs.
 """
@@ -27,9 +27,9 @@ _put = UNIT.struct.pack_into
 _pack = UNIT.struct.pack
 _unit = UNIT.struct.unpack_from
 _physical_offset = Struct(">q").unpack_from
-"""Every kind of unit begins with it."""
+"""The fields with which every kind of unit begins."""
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
-"""Size field of the units before the first entry of a queue that does not begin at 0."""
+"""Size field of the units before the first entry of a queue that does not begin at offset 0."""
 _PREFILL = PRE_FILL_UNIT * 3000
 _ZERO_UNIT = bytes(UNIT_BYTES)
 _PLACE_BYTES = 12
@@ -37,7 +37,7 @@ _PLACE_BYTES = 12
 
 
 class DispatchRequest(NamedTuple):
-    """One record on its way into its queue, for queues that need more of it than ``ConsumeQueue.put`` takes."""
+    """A record to be put into its queue, for queues that need more of it than ``ConsumeQueue.put`` takes."""
 
     queue_offset: int
     physical_offset: int
@@ -53,13 +53,13 @@ class ConsumeQueue:
     Attributes:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset behind the newest entry.
-        found_offset: ``max_offset`` when the queue was opened: units below it were read from the disk.
-        touched: used by the dispatcher: entries were put since the last notification, all of them with tags code
-            ``tags_code``, or with several when that is None.
-        counted: so many files of this queue the store has counted.
-        on_map: called when one of the segments was mapped.
-        placement: asked where a record and its unit do not agree.
-        used: units were put or delivered since somebody last set it to False.
+        found_offset: ``max_offset`` when the queue was opened. Units below it were read from the disk.
+        touched: for the dispatcher: entries were put since the last notification. ``tags_code`` is the tags code of all
+            of them, or None if they differ.
+        counted: number of files of this queue that the store has counted.
+        on_map: called when a segment was mapped.
+        placement: decides when a record and its unit do not agree.
+        used: units were put or delivered since this was last set to False.
     """
 
     __slots__ = (
@@ -121,7 +121,7 @@ class ConsumeQueue:
     # -- opening ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Takes up the segments and finds both ends.
+        """Opens the segments and finds both ends.
 
         Raises:
             StoreDamagedError: a file of the queue is not a segment.
@@ -136,8 +136,8 @@ class ConsumeQueue:
     def _find_end(self) -> int:
         """Number behind the last unit that is an entry.
 
-        A damaged unit, or one whose record is damaged, may lie in the way of the search, which ends there then. Its
-        offset and those behind it are taken nevertheless: so units that the search did not see are looked at, newest
+        A binary search ends early at a damaged unit, or at a unit whose record is damaged. The offsets of that unit and
+        of the units behind it are used nevertheless. Units that the search did not see are therefore checked, newest
         first. As a rule there are only zeros.
         """
         low, high = self.files.start // self.unit_bytes, self.files.end // self.unit_bytes
@@ -149,7 +149,7 @@ class ConsumeQueue:
                 high = middle
         end, newer = low, self._data_end(low)
         self._seen_end = newer
-        while end < newer:  # very many may lead behind the log's end, in a store that is read while it is written
+        while end < newer:  # Very many units may point behind the log's end if the store is read while it is written.
             middle = (end + newer) // 2
             if self._place(middle) < self._log.max_offset:
                 end = middle + 1
@@ -160,7 +160,7 @@ class ConsumeQueue:
         return end
 
     def _place(self, number: int) -> int:
-        """Physical offset in a unit, -1 where no segment is."""
+        """Physical offset in a unit; -1 if there is no segment."""
         position = number * self.unit_bytes
         file = self.files.find(position)
         if file is None:
@@ -193,9 +193,9 @@ class ConsumeQueue:
         self.min_offset = self._next_known(low, self.max_offset)
 
     def _next_known(self, number: int, end: int) -> int:
-        """The first unit from ``number`` on that leads to a place, in the log or before it; ``end`` when none does.
+        """The first unit from ``number`` on that points into the log or before it; ``end`` if none does.
 
-        Units that lead nowhere are before the first entry, and wherever messages were lost with a part of the log.
+        Units that point nowhere lie before the first entry, and wherever messages were lost with a part of the log.
         """
         while number < end:
             physical_offset, size, _ = self.unit(number)
@@ -216,9 +216,10 @@ class ConsumeQueue:
         """Recovery: the records from ``physical_offset`` on are put again."""
 
     def detach_expired(self) -> list[MappedFile]:
-        """Takes the leading segments whose last entry is older than the log out of the list, never the last segment.
+        """Removes from the list the leading segments whose last entry is older than the log, but never the last
+        segment.
 
-        Their files stay. ``min_offset`` has been corrected before.
+        Their files stay. The caller has corrected ``min_offset``.
         """
         segments, count = self.files.segments, 0
         while count < len(segments) - 1:
@@ -230,19 +231,19 @@ class ConsumeQueue:
         return segments[:count]
 
     def cut(self, physical_end: int) -> bool:
-        """Zeroes what lies behind ``max_offset`` and removes later segments; says whether there was something.
+        """Zeroes what lies behind ``max_offset`` and removes later segments; returns whether anything was there.
 
-        The reference leaves those bytes, and takes them up again when the log has grown past their offsets.
+        The reference leaves those bytes, and counts them as entries again when the log has grown past their offsets.
 
         Args:
-            physical_end: end of the log; entries at or behind it are dropped first.
+            physical_end: end of the log; entries that point at or behind it are dropped first.
         """
         while self.max_offset > self.min_offset and self.unit(self.max_offset - 1)[0] >= physical_end:
             self.max_offset -= 1
         self._file = None
         self._position = self._allocated = 0
         end = self.max_offset * UNIT_BYTES
-        # A file of zeros alone reads as an entry to RocketMQ.
+        # RocketMQ reads a file of zeros as an entry.
         changed = bool(self.files.remove_after(end - 1 if end == 0 else end))
         file = self.files.find(end)
         if file is not None and file.zero(end - file.start):
@@ -251,7 +252,9 @@ class ConsumeQueue:
         return changed
 
     def _is_entry(self, queue_offset: int) -> bool:
-        """Whether the unit is an entry of this queue, one whose record is gone by age, or one before the first."""
+        """Whether the unit is an entry of this queue, an entry whose record has expired, or a unit before the first
+        entry.
+        """
         physical_offset, size, _ = self.unit(queue_offset)
         if size <= 0 or physical_offset < 0:
             return False
@@ -264,18 +267,18 @@ class ConsumeQueue:
         return self.placement.stands(self, queue_offset, physical_offset, size)
 
     def leads_to(self, physical_offset: int, size: int) -> bool:
-        """Whether an entry leads to a record which says something else of itself, and is right nevertheless."""
+        """Whether an entry is right although its record says something else about itself."""
         number = self.number_from(physical_offset)
         if number >= self.max_offset or self.unit(number)[:2] != (physical_offset, size):
             return False
         return self.placement.stands(self, number, physical_offset, size)
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, also behind the last entry; zeros where no segment is."""
+        """Physical offset and size in a unit, also behind the last entry; zeros if there is no segment."""
         return self.unit(queue_offset)[:2]
 
     def number_from(self, physical_offset: int) -> int:
-        """Number of the first unit that leads to ``physical_offset`` or behind it, also behind the last entry."""
+        """Number of the first unit that points to ``physical_offset`` or behind it, also behind the last entry."""
         low = self.files.start // UNIT_BYTES
         high = max(self.max_offset, self._seen_end)
         while low < high:
@@ -292,11 +295,11 @@ class ConsumeQueue:
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Writes the unit of entry ``queue_offset``.
 
-        An entry that is there already is written once more, and a gap is filled with units that point at nothing (the
-        reference would put the unit at a wrong place).
+        An existing entry is written once more. A gap is filled with units that point at nothing; the reference would
+        put the unit at a wrong place.
 
         Raises:
-            DiskFullError: no space for the unit; nothing has changed.
+            DiskFullError: no space for the unit; nothing was changed.
         """
         if queue_offset != self.max_offset:
             self._put_aside(queue_offset, physical_offset, size, tags_code)
@@ -312,7 +315,7 @@ class ConsumeQueue:
         """Writes the units of the next ``count`` entries.
 
         Raises:
-            DiskFullError: no space for all of them; those before are written.
+            DiskFullError: no space for all of them; the first ones are written.
         """
         done = 0
         while done < count:
@@ -329,13 +332,13 @@ class ConsumeQueue:
             done += take
 
     def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> bool:
-        """Writes the units of ``count`` entries from ``queue_offset`` on, which is not behind ``max_offset``.
+        """Writes the units of ``count`` entries from ``queue_offset`` on, which is at most ``max_offset``.
 
-        Those that are there already are written once more. False when others are in their place: then the records have
-        to be put one by one.
+        Existing units are written once more. Returns False if other units are in their place; the records must then be
+        put one by one.
 
         Raises:
-            DiskFullError: no space for all of them; those before are written.
+            DiskFullError: no space for all of them; the first ones are written.
         """
         done, there = 0, min(count, self.max_offset - queue_offset)
         while done < there:
@@ -351,7 +354,7 @@ class ConsumeQueue:
         return True
 
     def _may_replace(self, start: int, units: bytearray) -> bool:
-        """Whether no unit from byte ``start`` on, all in one segment, leads to another record that is that entry."""
+        """Whether none of the units from byte ``start`` on, all in one segment, is the entry of another record."""
         file = self.files.find(start)
         if file is None:
             return True
@@ -384,7 +387,9 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Takes one entry whose record does not say that it is; without a unit it leads nowhere."""
+        """Uses up one offset for a record that does not say it is this entry. If the unit is not written, it points
+        nowhere.
+        """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)
         if not 0 < size < PREFILL_SIZE or not 0 < physical_offset < physical_end:
@@ -392,10 +397,11 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _write_again(self, start: int, units: bytes | bytearray) -> None:
-        """Writes units that are there from byte ``start`` of the queue on, all in one segment, if it has not expired.
+        """Writes existing units from byte ``start`` of the queue on again, all in one segment, unless the segment has
+        expired.
 
         A process that was killed, or whose sync failed, may have left them in memory only, in pages that the system
-        takes for written.
+        considers written.
         """
         file = self.files.find(start)
         if file is not None:
@@ -403,7 +409,7 @@ class ConsumeQueue:
             self._synced = min(self._synced, start)
 
     def _begin_at(self, queue_offset: int) -> None:
-        """An empty queue begins with ``queue_offset``: units before it in its segment point at nothing.
+        """Makes an empty queue begin with ``queue_offset``: units before it in its segment point at nothing.
 
         RocketMQ 5.3.3, ``ConsumeQueue#putMessagePositionInfo``.
         """
@@ -435,11 +441,11 @@ class ConsumeQueue:
         return position
 
     def sync(self) -> None:
-        """Syncs the segments written since the last call. Called by one thread at a time."""
+        """Syncs the segments written since the last call. One thread at a time."""
         self._sync_to(self.max_offset * UNIT_BYTES)
 
     def _sync_to(self, end: int) -> None:
-        # Set before: what is put again meanwhile lowers it, and is synced next time.
+        # Set before the sync: a put during the sync lowers it, and is covered by the next sync.
         first, self._synced = self._synced, end
         for file in list(self.files.segments):
             if file.end > first and file.start < end:
@@ -447,17 +453,17 @@ class ConsumeQueue:
 
     @property
     def unsynced(self) -> bool:
-        """Whether units were put since the last ``sync`` began. Not during one."""
+        """Whether units were put since the last ``sync`` began. Do not call it during a ``sync``."""
         return self._synced < self.max_offset * UNIT_BYTES
 
     def park(self, keep_unsynced: bool) -> int:
-        """Gives up the maps for a while; nothing else changes, and they come back one by one. Not in ``sync``.
+        """Unmaps the segments for a while; they are mapped again one by one. Must not run during a ``sync``.
 
         Args:
             keep_unsynced: False when no sync follows.
 
         Returns:
-            The number of descriptors that are kept for the next ``sync``.
+            The number of descriptors kept for the next ``sync``.
         """
         self._file = None
         self._buffer = None
@@ -470,7 +476,7 @@ class ConsumeQueue:
             self.on_map(self)
 
     def close(self) -> None:
-        """Gives up the maps."""
+        """Unmaps the segments."""
         self._file = None
         self._buffer = None
         self._position = self._allocated = 0
@@ -479,7 +485,7 @@ class ConsumeQueue:
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tags code of a unit; (0, 0, 0) where no segment is."""
+        """Physical offset, size and tags code of a unit; (0, 0, 0) if there is no segment."""
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -488,7 +494,7 @@ class ConsumeQueue:
         return _unit(file.segment.buffer, position - file.start)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """The same with the hash of the tags, wherever it is kept."""
+        """The same with the hash of the tags, wherever the queue stores it."""
         return self.unit(queue_offset)
 
     def select(
@@ -504,8 +510,8 @@ class ConsumeQueue:
         """Chooses the units of one pull from the segment that holds ``queue_offset``; see ``select_units``.
 
         Returns:
-            Units chosen, how far behind ``queue_offset`` the pull's next one is, units without a record; None when
-            there is no such segment.
+            The number of chosen units, the distance from ``queue_offset`` to the next pull's offset, and the number of
+            units without a record; None if there is no such segment.
         """
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
@@ -528,7 +534,7 @@ class ConsumeQueue:
         )
 
     def messages_in(self, chosen: array[int], count: int) -> int:
-        """Number of messages in the ``count`` records chosen."""
+        """Number of messages in the ``count`` chosen records."""
         return count
 
     def offset_by_time(
@@ -536,12 +542,12 @@ class ConsumeQueue:
     ) -> int:
         """Queue offset of the entry at a store time.
 
-        LOWER: the first entry stored at or after it, ``max_offset`` when all are older. UPPER: the last entry stored at
-        or before it, ``min_offset`` when all are younger. Store times never decrease along a queue; entries without a
-        record have none.
+        LOWER: the first entry stored at or after the time; ``max_offset`` if all are older. UPPER: the last entry
+        stored at or before the time; ``min_offset`` if all are younger. Store times never decrease along a queue.
+        Entries without a record have no store time.
 
         Args:
-            store_time: gives the store time of the record at a physical offset; the log does when it is None.
+            store_time: returns the store time of the record at a physical offset; None uses the log's own method.
         """
         store_time = store_time or self._log.store_timestamp
         low, high = self.min_offset, self.max_offset

@@ -1,7 +1,7 @@
 """The extension of consume queues (``formats.consume_queue_ext``), and the queue that has one.
 
-What the extension holds follows from the log and, for the bit maps, from the filters known when a record was
-dispatched. It is synced with its queue; after a crash each unit counts only when dispatch offers its record again.
+The extension's content follows from the log and, for the bit maps, from the filters that were known at dispatch. It is
+synced with its queue. After a crash a unit counts only when dispatch offers its record again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.placement import NOWHERE, Placement
 
 BitMap = Callable[[bytes, bytes], bytes]
-"""Topic and property text of a record to its bloom filter bits, empty for none."""
+"""Returns the bloom filter bits of a record from its topic and property text; empty if it has none."""
 
 
 class ConsumeQueueExt:
@@ -38,7 +38,7 @@ class ConsumeQueueExt:
     Attributes:
         files: the segments.
         end: position behind the last unit.
-        unit_bytes_max: length of the longest unit there is a place for.
+        unit_bytes_max: length of the longest unit for which there is room.
     """
 
     def __init__(self, files: Files, path: str, segment_bytes: int, writable: bool = True) -> None:
@@ -48,7 +48,7 @@ class ConsumeQueueExt:
         self._files = files
 
     def read(self, address: int) -> ExtUnit | None:
-        """The unit at ``address``, None when there is none.
+        """The unit at ``address``; None if there is none.
 
         Raises:
             DiskError: the disk cannot read it.
@@ -65,7 +65,7 @@ class ConsumeQueueExt:
         """Writes a unit behind the last one; returns its address.
 
         Raises:
-            DiskFullError: no space; nothing has changed.
+            DiskFullError: no space; nothing was changed.
         """
         data = encode_ext_unit(unit)
         position = self.end
@@ -86,7 +86,7 @@ class ConsumeQueueExt:
         return address_of(position)
 
     def rewrite(self, address: int, size: int) -> None:
-        """Stores a unit once more, so that the coming sync writes it."""
+        """Stores a unit once more, so that the next sync writes it."""
         position = position_of(address)
         file = self.files.find(position)
         if file is not None:
@@ -95,7 +95,7 @@ class ConsumeQueueExt:
             file.segment.rewrite(at, bytes(file.segment.view[at : at + size]))
 
     def find_end(self) -> None:
-        """Finds ``end`` by the sizes of the units in the last segment; raises ``DiskError`` as ``read`` does."""
+        """Finds ``end`` by the sizes of the units in the last segment. Raises ``DiskError`` as ``read`` does."""
         self.end = self.files.start
         if self.files.segments:
             file = self.files.segments[-1]
@@ -105,7 +105,7 @@ class ConsumeQueueExt:
             self.end = file.start + at
 
     def cut(self) -> bool:
-        """Zeroes what lies behind ``end`` and removes later segments; says whether there was something."""
+        """Zeroes what lies behind ``end`` and removes later segments; returns whether anything was there."""
         changed = bool(self.files.remove_after(self.end))
         file = self.files.find(self.end)
         if file is not None:
@@ -128,7 +128,7 @@ class ConsumeQueueExt:
             self._files.sync_directory(self.files.path)
 
     def sync(self) -> None:
-        """Syncs all segments that are mapped; one that is not has not been written."""
+        """Syncs all mapped segments; segments that are not mapped were not written."""
         for file in list(self.files.segments):
             file.sync()
 
@@ -139,7 +139,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
     Args:
         ext: the extension, not loaded yet.
         bit_map: makes the bit maps of records.
-        extending: whether records get a unit in the extension; else it is only read.
+        extending: whether new records get a unit in the extension; if False, it is only read.
     """
 
     __slots__ = ("_bit_map", "_ext", "_extending", "_opened")
@@ -175,7 +175,9 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self._opened = True
 
     def correct_min_offset(self) -> None:
-        """Also removes segments of the extension that end before the unit of the first entry."""
+        """Does what ``ConsumeQueue.drop_old`` does, and removes segments of the extension before the unit of the first
+        entry.
+        """
         super().correct_min_offset()
         if self._opened and self.min_offset < self.max_offset:
             address = self.unit(self.min_offset)[2]
@@ -191,12 +193,12 @@ class ExtendedConsumeQueue(ConsumeQueue):
     def _find_ext_end(self) -> None:
         end = self._ext_end_before(self.max_offset)
         if end is None:
-            self._ext.find_end()  # the last entries were put while there was no extension
+            self._ext.find_end()  # The last entries were put while there was no extension.
         else:
             self._ext.end = end
 
     def _ext_end_before(self, queue_offset: int) -> int | None:
-        """Position behind the unit of the entry before ``queue_offset``, None when that has none that can be read."""
+        """Position behind the unit of the entry before ``queue_offset``; None if that entry has no readable unit."""
         if queue_offset <= self.min_offset:
             return self._ext.files.start
         address = self.unit(queue_offset - 1)[2]
@@ -209,7 +211,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """Writes the unit of a record into the extension, then its address into the queue.
 
         Raises:
-            DiskFullError: no space; nothing has changed that counts.
+            DiskFullError: no space; nothing was changed that counts.
         """
         if not self._extending:
             super().put_record(request)
@@ -237,7 +239,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
             raise
 
     def _put_again(self, request: DispatchRequest) -> bool:
-        """Whether the entry is there already, as it should be; then what holds it is stored once more."""
+        """Whether the correct entry is already there. Its unit is then stored once more."""
         physical_offset, size, address = self.unit(request.queue_offset)
         if (physical_offset, size) != (request.physical_offset, request.size):
             return False
@@ -252,7 +254,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         return True
 
     def _take_back(self, queue_offset: int) -> None:
-        """Entries from ``queue_offset`` on do not count any more, nor do their units in the extension."""
+        """Invalidates the entries from ``queue_offset`` on and their units in the extension."""
         end = self._ext_end_before(queue_offset)
         if end is not None:
             self._ext.end = end
@@ -262,25 +264,25 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self._synced = min(self._synced, self.max_offset * UNIT_BYTES)
 
     def sync(self) -> None:
-        """See ``ConsumeQueue.sync``; the extension first."""
+        """Syncs the extension, then the queue; see ``ConsumeQueue.sync``."""
         self._ext.sync()
         super().sync()
 
     def close(self) -> None:
-        """Gives up the maps."""
+        """Unmaps the segments."""
         self._ext.files.close()
         super().close()
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """See ``ConsumeQueue.entry``; an address that leads nowhere stays what it is."""
+        """See ``ConsumeQueue.entry``. An address without a unit is returned unchanged."""
         physical_offset, size, tags_code = self.unit(queue_offset)
         unit = self._ext.read(tags_code) if is_address(tags_code) else None
         return physical_offset, size, tags_code if unit is None else unit.tags_code
 
     def ext_unit(self, queue_offset: int) -> ExtUnit | None:
-        """What the extension holds of an entry, None when it holds nothing."""
+        """The unit of an entry in the extension; None if it has none."""
         address = self.unit(queue_offset)[2]
         return self._ext.read(address) if is_address(address) else None
 
@@ -294,7 +296,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         scan_bytes_max: int,
         *limits: int,
     ) -> tuple[int, int, int] | None:
-        """See ``ConsumeQueue.select``; an entry whose unit in the extension cannot be read matches."""
+        """See ``ConsumeQueue.select``. An entry whose unit in the extension cannot be read matches."""
         if not len(tag_codes):
             return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, *limits)
         file = self.files.find(queue_offset * UNIT_BYTES)

@@ -1,7 +1,8 @@
-"""All consume queues of a store, opened when they are first needed: a start does not depend on how many there are.
+"""All consume queues of a store. Queues are opened when first needed, so the time of a start does not depend on their
+number.
 
-Where a queue's files are, and of which kind it is, is told by ``queue_factory``. Names of topics come from clients;
-each was checked against the alphabet of topics before it got here, and is checked again against leaving the directory.
+``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name was
+checked against the alphabet of topics before, and is checked here again, so that it cannot lead out of the directory.
 """
 
 from __future__ import annotations
@@ -18,41 +19,42 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.queue_factory import QueueFactory, QueueOptions
 
 QUEUE_ID_MAX = 1 << 16
-"""Messages are appended to queues with smaller ids only; foreign stores may hold others."""
+"""Messages are appended only to queues with smaller ids. Stores of other origin may hold others."""
 
 MAPS_MAX = 4096
-"""Segments of queues that are mapped at a time: each takes two of the process's descriptors, and a map."""
+"""Segments of queues that are mapped at a time. Each needs two descriptors of the process, and a map."""
 
 _HELD_MAX = 4096
-"""Segments whose map was given up before they were synced: each keeps a descriptor until then."""
+"""Segments that were unmapped before their sync. Each keeps a descriptor until then."""
 
 _INT32_MAX = 0x7FFFFFFF
 _PARKED_SHARE = 4
 
 
 class ConsumeQueueStore:
-    """The queues of a store. Used from the event loop's thread; ``sync`` from the keeper's thread.
+    """The queues of a store. For the event loop's thread, except ``sync``, which is for the keeper's thread.
 
-    What is synced goes through the descriptor it was written with: a path may lead to another file by then, or to none,
-    and a file that is opened anew may not tell of an error that its pages had before. ``_lock`` keeps a queue from
-    being parked while it is synced, and guards the count of descriptors that are held.
+    A sync uses the descriptor that the data was written with. By then the path may lead to another file or to none, and
+    a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a queue from being parked
+    during its sync, and protects the count of kept descriptors.
 
     Attributes:
-        factory: knows the kinds of queues.
+        factory: creates the queues of all kinds.
         queue_count: number of queues with at least one file.
-        later_files: number of files of all queues, without the first of each.
-        lengths_right: ``load`` met no segment with another length than the configured one.
-        next_offset_tables: what ``next_offsets`` has answered so far, by topic.
-        first_counts: the sum of each of those tables when it was made.
-        maps_max: when more segments are mapped, queues that have been mapped for long give up their maps.
-        held_max: so many descriptors of unsynced segments outlive their maps; beyond, a queue is synced on the spot.
+        later_files: number of files of all queues, not counting the first file of each.
+        lengths_right: ``load`` found no segment with a length other than the configured one.
+        next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
+        first_counts: the sum of each of those tables when it was created.
+        maps_max: number of mapped segments beyond which the queues that were mapped first are unmapped.
+        held_max: number of descriptors of unsynced segments that may outlive their maps; beyond it, a queue is synced
+            at once.
 
     Args:
         files: door to the disk.
         root: the store's directory.
-        options: of the kinds of queues.
-        log: what the units point into.
-        writable: False = look only.
+        options: options of the kinds of queues.
+        log: the log that the units point into.
+        writable: False opens for reading only.
     """
 
     def __init__(self, files: Files, root: str, options: QueueOptions, log: LogReader, writable: bool = True) -> None:
@@ -76,7 +78,9 @@ class ConsumeQueueStore:
         self._unseen: list[ConsumeQueue] = []
 
     def limit_descriptors(self, limit: int) -> None:
-        """Of ``limit`` descriptors that the process may have, half stay for connections and the log."""
+        """Sets the limits from the process's ``limit`` of descriptors. Half of them stay for connections and
+        the log.
+        """
         self.maps_max = max(min(MAPS_MAX, limit // 6), 1)
         self.held_max = max(limit // 2 - 2 * self.maps_max, 1)
 
@@ -89,17 +93,17 @@ class ConsumeQueueStore:
         return [int(name) for name in self.factory.queue_directories(self.factory.topic_directory(topic))]
 
     def directories(self) -> Iterator[str]:
-        """Every directory of the queues, outer ones first."""
+        """Every directory of the queues, outer directories first."""
         return self.factory.directories()
 
     def load(self, several: bool = True) -> None:
-        """Counts the queues that have a file, and looks at the length of one file of each, without opening any.
+        """Counts the queues that have a file, and checks the length of one file of each, without opening any.
 
         Args:
-            several: counts the files of those that have several, too; False when there is none for sure.
+            several: also count the files of queues with several files; pass False only if there are certainly none.
 
         Raises:
-            StoreDamagedError: a topic has queues of another kind than its type says.
+            StoreDamagedError: a topic has queues of another kind than its type requires.
         """
         self.factory.check_types()
         files, first = self._files, segment_name(0)
@@ -108,7 +112,8 @@ class ConsumeQueueStore:
             expected = self.factory.segment_bytes(topic)
             second = segment_name(expected)
             for name in names:
-                # Most queues still have their first segment, and asking for it takes a third of the time of a list.
+                # Most queues still have their first segment. Checking for it takes a third of the time of listing the
+                # directory.
                 length = files.length(f"{directory}/{name}/{first}")
                 if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
                     sizes = files.list_sizes(f"{directory}/{name}")
@@ -118,7 +123,7 @@ class ConsumeQueueStore:
                 self.lengths_right = self.lengths_right and length in (expected, -1)
 
     def check(self) -> None:
-        """Looks at the names and lengths of all queue files, without opening or changing one.
+        """Checks the names and lengths of all queue files, without opening or changing one.
 
         Raises:
             StoreDamagedError: one of them is not a segment.
@@ -126,14 +131,16 @@ class ConsumeQueueStore:
         self.factory.check()
 
     def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
-        """The queues of ``topic`` that are open, by id; the dispatcher keeps this dictionary over a run of records."""
+        """The open queues of ``topic``, by id. The dispatcher keeps this dictionary during a run of records."""
         queues = self._topics.get(topic)
         if queues is None:
             queues = self._topics[topic] = {}
         return queues
 
     def get(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        """The queue, opened now if need be; an unknown one is empty and has no file until something is put into it."""
+        """The queue; opened now if it is not open. An unknown queue is empty and has no file until something is put
+        into it.
+        """
         queues = self.queues_of(topic)
         queue = queues.get(queue_id)
         if queue is None:
@@ -141,14 +148,14 @@ class ConsumeQueueStore:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:
-                # The other kinds are few, and know more of their maps than that they are there.
+                # Queues of other kinds are few, and do more than note that they are mapped.
                 queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
         return queue
 
     def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
-        """The queue if it is open or has a directory, else None; for readers, who must not fill the table."""
+        """The queue if it is open or has a directory, else None. For readers, which must not fill the table."""
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             return queue
@@ -157,17 +164,19 @@ class ConsumeQueueStore:
         return self.get(topic, queue_id)
 
     def first_offset(self, topic: bytes, queue_id: int) -> int:
-        """Offset of the oldest message of a queue, as clients are told: -1 for an empty one of type BatchCQ, else 0."""
+        """Offset of the oldest message of a queue as reported to clients: -1 for an empty queue of type BatchCQ, else
+        0.
+        """
         queue = self.find(topic, queue_id)
         if queue is not None and queue.max_offset > 0:
             return queue.min_offset
         return -1 if self.factory.is_batch(topic) else 0
 
     def next_offsets(self, topic: bytes, queue_count: int = 0) -> array[int]:
-        """Next queue offset of each queue of ``topic``, by queue id; the append advances it.
+        """Next queue offset of each queue of ``topic``, by queue id. The append advances the offsets in this table.
 
         Args:
-            queue_count: the table has at least so many entries afterwards.
+            queue_count: minimum number of entries in the returned table.
         """
         offsets = self.next_offset_tables.get(topic)
         if offsets is None:
@@ -178,7 +187,7 @@ class ConsumeQueueStore:
                 self._grow(offsets, queue_count)
                 if queue_id < QUEUE_ID_MAX:
                     offsets[queue_id] = self.get(topic, queue_id).max_offset
-            # Now that it is complete: a queue that cannot be opened at the moment must not count as one that is empty.
+            # Stored only now that it is complete: a queue that cannot be opened at the moment must not count as empty.
             self.next_offset_tables[topic] = offsets
             self.first_counts[topic] = sum(offsets)
         self._grow(offsets, queue_count)
@@ -189,10 +198,10 @@ class ConsumeQueueStore:
         return self.factory.directory(topic, queue_id)
 
     def detach_topic(self, topic: bytes) -> list[ConsumeQueue]:
-        """Takes the queues of ``topic`` out of all tables: they count as not there. Their files stay.
+        """Removes the queues of ``topic`` from all tables, as if they did not exist. Their files stay.
 
         Returns:
-            Those that are open, for whoever closes them.
+            The queues that were open; the caller closes them.
         """
         opened = self._topics.pop(topic, {})
         self.next_offset_tables.pop(topic, None)
@@ -212,19 +221,19 @@ class ConsumeQueueStore:
         return list(opened.values())
 
     def open_queues(self) -> Iterator[ConsumeQueue]:
-        """Every queue that is open."""
+        """All open queues."""
         for queues in list(self._topics.values()):
             yield from list(queues.values())
 
     def written(self, queues: list[ConsumeQueue]) -> None:
-        """Says that units were put into ``queues``, which may have made files."""
+        """Records that units were put into ``queues``, which may have created files."""
         for queue in queues:
             queue.used = True
             if len(queue.files.segments) != queue.counted:
                 self.recount(queue)
 
     def recount(self, queue: ConsumeQueue) -> None:
-        """Says that ``queue`` may have more files than before, or fewer."""
+        """Records that ``queue`` may have gained or lost files."""
         self._count(queue, len(queue.files.segments))
 
     def _count(self, queue: ConsumeQueue, count: int) -> None:
@@ -233,16 +242,18 @@ class ConsumeQueueStore:
         queue.counted = count
 
     def fail(self, error: DiskError) -> None:
-        """No sync follows any more, as nothing that it says would be believed: no descriptor is kept for one."""
+        """Keeps no descriptors for syncs any more: after a failure no sync follows, because its result would prove
+        nothing.
+        """
         self._error = error
 
     @property
     def wants_sync(self) -> bool:
-        """Whether so many descriptors wait for a sync that the next queues might have to wait for it themselves."""
+        """Whether so many descriptors wait for a sync that the next queues may have to wait for one themselves."""
         return self._error is not None or self._held_count > self.held_max // 2
 
     def sync(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Syncs queues that were written; called by the keeper's thread, or when it has ended.
+        """Syncs queues that were written. Runs on the keeper's thread, or after that thread has ended.
 
         Raises:
             DiskError: units may not be on the disk.
@@ -261,7 +272,7 @@ class ConsumeQueueStore:
             raise self._error
 
     def close(self) -> None:
-        """Forgets all queues and gives up their maps; those that are asked for later are opened again."""
+        """Closes all queues. Queues that are used later are opened again."""
         for queue in self.open_queues():
             self.recount(queue)
             queue.close()
@@ -280,10 +291,10 @@ class ConsumeQueueStore:
             self._park(queue)
 
     def _park(self, busy: ConsumeQueue) -> None:
-        """Those mapped first give up their maps, some at once; whichever is in use soon has them again.
+        """Unmaps several of the queues that were mapped first. Those still in use are soon mapped again.
 
-        Descriptors of what is not synced are kept. When there are too many, no more queues than needed are parked, and
-        each waits for its sync first.
+        Descriptors of unsynced segments are kept. If there are too many, only as many queues as necessary are parked,
+        and each is synced first.
         """
         enough = self.maps_max - self.maps_max // _PARKED_SHARE
         for queue in list(self._maps):
@@ -301,10 +312,10 @@ class ConsumeQueueStore:
                 self._park_one(queue)
 
     def park_idle(self, shares: int) -> None:
-        """One of the ``shares`` calls of a round, in which each queue that is mapped is looked at once: those not used
-        since the round before give up their maps, and so their descriptors.
+        """Runs one of the ``shares`` calls of a round. A round checks each mapped queue once, and unmaps the queues
+        that were not used since the last round, which closes their descriptors.
 
-        A queue that waits for its sync keeps them until the next round.
+        A queue that waits for its sync keeps its descriptors until the next round.
         """
         if self._looks_left == 0:
             self._looks_left, self._unseen = shares, list(reversed(self._maps))
@@ -321,7 +332,7 @@ class ConsumeQueueStore:
         self._looks_left -= 1
 
     def _park_one(self, queue: ConsumeQueue) -> None:
-        """The lock is taken, and the queue is not being synced."""
+        """Parks a queue. The caller holds the lock, and the queue is not being synced."""
         before = self._held.pop(queue, 0)
         if held := queue.park(keep_unsynced=self._error is None):
             self._held[queue] = held
@@ -329,7 +340,9 @@ class ConsumeQueueStore:
         self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:
-        """In the loop's thread, the lock taken. A failure is the keeper's to tell: nothing is recorded any more."""
+        """Syncs on the loop's thread; the caller holds the lock. The keeper reports a failure, after which no progress
+        is recorded.
+        """
         try:
             queue.sync()
         except DiskError as error:

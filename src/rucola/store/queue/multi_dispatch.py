@@ -1,7 +1,7 @@
 """Puts the entries of light queues (``formats.light_queue``).
 
-RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``, where a name that is none of a light queue ends dispatch for
-ever; here it is counted and left out.
+RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. There, a name that is not a light queue stops dispatch for good.
+Here, it is counted and left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
 class MultiDispatch:
-    """Puts the entries of light queues; runs behind the dispatch of each batch with ``enableMultiDispatch``."""
+    """Puts the entries of light queues, after the dispatch of each batch, with ``enableMultiDispatch``."""
 
     def __init__(self, queues: ConsumeQueueStore, stats: StoreStats) -> None:
         self._queues = queues
@@ -40,10 +40,10 @@ class MultiDispatch:
         """Puts the entries of the first ``rows`` records of ``table``; yields each queue with the entry's tags code.
 
         Args:
-            deleted: queue to the physical offset below which it gets no entries.
+            deleted: for each deleted queue, the physical offset below which it gets no entries.
 
         Raises:
-            DiskFullError: no space; what was put may be put again.
+            DiskFullError: no space; the entries may be put again.
         """
         view = file.segment.view
         for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
@@ -71,11 +71,11 @@ class MultiDispatch:
     def _put(
         self, name: bytes, queue_offset: int, physical_offset: int, size: int, tags_code: int
     ) -> ConsumeQueue | None:
-        """The queue; None when the offset cannot be one the store gave."""
+        """The queue; None if the store cannot have assigned this offset."""
         if queue_offset * _RECORD_BYTES_MIN > physical_offset:
-            return None  # so many records do not lie before this one
+            return None  # Fewer records than that lie before this one.
         queue = self._queues.get(name, 0)
         if queue.min_offset <= queue_offset < queue.max_offset and queue.unit(queue_offset)[0] < physical_offset:
-            return None  # the entry of an older record
+            return None  # This is the entry of an older record.
         queue.put(queue_offset, physical_offset, size, tags_code)
         return queue

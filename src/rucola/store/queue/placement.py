@@ -1,11 +1,11 @@
-"""Which entry of its queue a record is, when what it says of itself and what its queue says do not agree.
+"""Decides which entry of its queue a record is, if the record and its queue do not agree.
 
-A record names its place in the log, its topic, its queue and its entry there; a unit names a place and a size. Records
-of RocketMQ carry no checksum of these fields, so a flipped bit in one of them is seen only by comparing. The unit, the
-neighbours and the other fields are evidence: one wrong field does not move a message, nor does it move its neighbours.
+A record names its place in the log, its topic, its queue and its entry. A unit names a place and a size. Records of
+RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them. The unit, its
+neighbours and the other fields are evidence: one wrong field moves neither a message nor its neighbours.
 
-Asked only where entries do not follow each other: by recovery, and by readers that met a difference. What it may read
-and what it may leave empty is bounded by the size of the log, whatever the bytes say.
+It is used only where entries do not follow each other: by recovery, and by readers that met a difference. The size of
+the log limits how much it reads and how many entries it leaves empty, whatever the bytes say.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from rucola.store.log.log_reader import LogReader, RecordIdentity
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _RECORD_BYTES_MIN = 91
-"""No record is shorter: so many bytes of the log were lost for each entry that is missing."""
+"""Minimum size of a record: each missing entry has cost at least this many bytes of the log."""
 _QUEUES_ASKED_MAX = 20_000
 _REPORTED_MAX = 1000
 _PREPARED_BIT = 4
 _QUEUE_OFFSET_MAX = 1 << 48
-"""No queue comes so far."""
+"""An offset that no queue reaches."""
 ALL_OFFSETS = (1 << 63) - 1
 NOWHERE = -1
 """The record is no entry of the queue."""
 
 RawUnit = Callable[[bytes, int, int], tuple[int, int]]
-"""Physical offset and size in a unit, by topic, queue id and queue offset, whether that queue is open or not."""
+"""Returns physical offset and size in a unit, by topic, queue id and queue offset. The queue need not be open."""
 
 
 class PlacedQueue(Protocol):
-    """What is asked of a queue."""
+    """The methods of a queue that ``Placement`` uses."""
 
     topic: bytes
     queue_id: int
@@ -46,22 +46,23 @@ class PlacedQueue(Protocol):
     max_offset: int
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, also behind the last entry; zeros where no segment is."""
+        """Physical offset and size in a unit, also behind the last entry; zeros if there is no segment."""
 
     def number_from(self, physical_offset: int) -> int:
-        """Number of the first unit that leads to ``physical_offset`` or behind it, also behind the last entry."""
+        """Number of the first unit that points to ``physical_offset`` or behind it, also behind the last entry."""
 
 
 class Placement:
-    """See the module. Of one store, on the thread that owns its queues.
+    """Places the records of one store, on the thread that owns its queues.
 
     Attributes:
-        trusted_to: units of records from this physical offset on may be left-overs of a crash: they are no evidence.
+        trusted_to: units of records from this physical offset on may be left over from a crash, so they are no
+            evidence.
 
     Args:
-        log: of the records.
-        raw_unit: looks into other queues.
-        queues_like: topic and queue id of those that differ from a queue in one of the two.
+        log: the log with the records.
+        raw_unit: reads units of other queues.
+        queues_like: topic and queue id of the queues that share either one with a given queue.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class Placement:
         self._reported: set[int] = set()
 
     def entry_of(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> int:
-        """The entry of ``queue`` that a record is; it says ``queue_offset``.
+        """The entry of ``queue`` that a record is. The record itself states ``queue_offset``.
 
         Returns:
-            The queue offset, ``NOWHERE`` when the record has no place there.
+            The queue offset; ``NOWHERE`` if the record has no place in the queue.
         """
         place = (physical_offset, size)
         if queue.place_at(queue_offset) == place:
@@ -103,10 +104,10 @@ class Placement:
         return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
 
     def base_of(self, queue: PlacedQueue, said: tuple[int, ...], count: int, physical_offset: int) -> int:
-        """Queue offset of the first of ``count`` messages of a record behind all others of a queue.
+        """Queue offset of the first of ``count`` messages of a record that lies behind all others of a queue.
 
         Args:
-            said: what the record says it is, in different places.
+            said: the queue offsets that the record states in different places.
         """
         end = queue.max_offset
         if end == queue.min_offset:
@@ -119,9 +120,9 @@ class Placement:
         return self._found(queue, said[0], physical_offset, end)
 
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether that entry of a queue of another topic, or with another id, leads to the place of a record.
+        """Whether that entry of a queue with another topic, or another id, points to the record.
 
-        Not many queues are looked at in the whole life of a store.
+        The number of queues checked over the life of a store is limited.
         """
         for other_topic, other_id in self._queues_like(topic, queue_id):
             if self._asked >= _QUEUES_ASKED_MAX:
@@ -132,10 +133,10 @@ class Placement:
         return False
 
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Whether a unit that does not agree with its record is right nevertheless: one field of the record is wrong.
+        """Whether a unit that contradicts its record is right, because one field of the record is wrong.
 
-        Not when the record's own checksum says that its fields are right, nor when the entry that the record names
-        leads to it: then the unit is a left-over.
+        It is not if the record's own checksum confirms its fields, or if the entry that the record names points to it.
+        The unit is then a left-over.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
             return False
@@ -151,7 +152,7 @@ class Placement:
         return wrong == 0 or (wrong == 1 and not self._is_elsewhere(queue, identity, physical_offset, size))
 
     def _is_elsewhere(self, queue: PlacedQueue, identity: RecordIdentity, physical_offset: int, size: int) -> bool:
-        """Whether the entry that a record names leads to it."""
+        """Whether the entry that a record names points to it."""
         if identity.physical_offset != physical_offset:
             return False
         if (identity.topic, identity.queue_id) == (queue.topic, queue.queue_id):
@@ -161,7 +162,7 @@ class Placement:
     # -- without a unit -----------------------------------------------------------------------------------------------
 
     def _first(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """Of a queue without entries: what the record says, unless the next record of the queue contradicts."""
+        """For a queue without entries: what the record says, unless the next record of the queue contradicts it."""
         following = self._next_entry(queue, physical_offset)
         possible = 0 <= queue_offset < _QUEUE_OFFSET_MAX
         if not 1 <= following < _QUEUE_OFFSET_MAX:
@@ -171,7 +172,7 @@ class Placement:
         return following - 1
 
     def _between(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, following: int) -> int:
-        """Before other entries: there has to be room, or a unit that is wrong itself."""
+        """For a place before other entries: there must be room, or a unit that is wrong itself."""
         first = following
         while first > queue.min_offset and not _leads_anywhere(queue.place_at(first - 1)):
             first -= 1
@@ -185,7 +186,7 @@ class Placement:
         return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """Behind all other entries: the next one, unless as many as are missing may have been lost."""
+        """For a place behind all entries: the next offset, unless as many records as are missing may have been lost."""
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
             return end
@@ -193,14 +194,14 @@ class Placement:
         return queue_offset if following in (NOWHERE, queue_offset + 1) else end
 
     def _lost(self, physical_offset: int) -> int:
-        """How many records may be missing behind that place: one that cannot be told, and those of gaps."""
+        """How many records may be missing there: one for an unknown cause, and those in gaps."""
         gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
         return 1 + sum(gaps) // _RECORD_BYTES_MIN
 
     def _next_entry(self, queue: PlacedQueue, physical_offset: int) -> int:
-        """Queue offset that the next record of the queue behind ``physical_offset`` says; ``NOWHERE`` without one.
+        """Queue offset stated by the next record of the queue behind ``physical_offset``; ``NOWHERE`` if there is none.
 
-        All calls together do not read more than the log has.
+        All calls together read no more bytes than the log has.
         """
         log, table, first = self._log, new_table(_ROWS_MAX), True
         while self._walked <= log.queue.end - log.queue.start:

@@ -1,14 +1,15 @@
-"""Which kind of queue a topic has, where its files are, and the object that reads and writes them.
+"""Creates the queue objects: knows which kind of queue a topic has and where its files are.
 
 =================== ==========================================================================================
 directory           queues
 =================== ==========================================================================================
-consumequeue        ``ConsumeQueue``: every topic that is not of type BatchCQ, and light queues
+consumequeue        ``ConsumeQueue``: topics that are not of type BatchCQ, and light queues
 consumequeue_ext    the extension of those, with ``enableConsumeQueueExt``: ``ExtendedConsumeQueue``
 batchconsumequeue   ``BatchConsumeQueue``: topics with the attribute ``queue.type=BatchCQ``
 =================== ==========================================================================================
 
-Below each of them ``{topic}/{queueId}/``. A topic that has a directory keeps the kind of queue it has there.
+Below each of them lies ``{topic}/{queueId}/``. A topic with an existing directory keeps the kind of queue of that
+directory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rucola.store.queue.placement import Placement
 _INT32_MAX = 0x7FFFFFFF
 _QUEUE_OFFSET_MAX = 1 << 48
 _NAME_BYTES_MAX = 255
-"""Length of a name in a directory."""
+"""Maximum length of a name in a directory."""
 _LIGHT = LMQ_PREFIX.encode()
 
 IsBatchTopic = Callable[[bytes], bool | None]
@@ -42,15 +43,15 @@ IsBatchTopic = Callable[[bytes], bool | None]
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """What the kinds of queues need to be told.
+    """Options of the kinds of queues.
 
     Attributes:
         segment_bytes: length of the segments of consume queues.
-        batch_segment_bytes: of batch consume queues, a multiple of 46.
-        ext_segment_bytes: of extensions.
+        batch_segment_bytes: length of the segments of batch consume queues, a multiple of 46.
+        ext_segment_bytes: length of the segments of extensions.
         extending: whether records get a unit in the extension of their queue.
-        is_batch_topic: says of a topic whether its type is BatchCQ, None of one it does not know.
-        bit_map: makes the bit maps of the extension.
+        is_batch_topic: whether the type of a topic is BatchCQ; None for an unknown topic.
+        bit_map: computes the bit maps of the extension.
     """
 
     segment_bytes: int
@@ -64,7 +65,7 @@ class QueueOptions:
     def of(
         cls, config: MessageStoreConfig, is_batch_topic: IsBatchTopic | None, bit_map: BitMap | None
     ) -> QueueOptions:
-        """Those of a configuration."""
+        """The options of a configuration."""
         return cls(
             config.consume_queue_segment_bytes,
             config.batch_consume_queue_segment_bytes,
@@ -76,16 +77,16 @@ class QueueOptions:
 
 
 class QueueFactory:
-    """Makes the queues of a store; on the thread that owns them.
+    """Creates the queues of a store, on the thread that owns them.
 
     Args:
         root: the store's directory.
-        log: what the units point into.
-        writable: False = look only.
+        log: the log that the units point into.
+        writable: False opens for reading only.
 
     Attributes:
         options: as given.
-        placement: given to all queues.
+        placement: passed to all queues.
     """
 
     def __init__(self, files: Files, root: str, log: LogReader, options: QueueOptions, writable: bool) -> None:
@@ -110,7 +111,7 @@ class QueueFactory:
         return self.options.batch_segment_bytes if self.is_batch(topic) else self.options.segment_bytes
 
     def by_record(self, topic: bytes) -> bool:
-        """Whether the queues of ``topic`` get their records one by one, by ``ConsumeQueue.put_record``."""
+        """Whether the queues of ``topic`` get their records one by one, through ``ConsumeQueue.put_record``."""
         known = self._by_record.get(topic)
         if known is None:
             extended = self.options.extending and not topic.startswith(_LIGHT)
@@ -118,14 +119,14 @@ class QueueFactory:
         return known
 
     def forget(self, topic: bytes) -> None:
-        """The topic is gone: one of the same name may be of another kind."""
+        """Forgets the kind of a deleted topic: a new topic of that name may be of another kind."""
         self._batch.pop(topic, None)
         self._by_record.pop(topic, None)
 
     def make(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        """The queue, not opened yet."""
+        """The queue object, not opened yet."""
         files, options, directory = self._files, self.options, self.directory(topic, queue_id)
-        # Kept from here on only: anyone may ask for any topic.
+        # The kind is remembered from here on only, because clients may ask for any topic.
         self._batch[topic] = batch = self.is_batch(topic)
         if batch:
             return BatchConsumeQueue(
@@ -159,13 +160,13 @@ class QueueFactory:
         )
 
     def can_hold(self, topic: bytes, queue_id: int) -> bool:
-        """Whether there can be such a queue; what a damaged record names need not be one."""
+        """Whether such a queue can exist. The name in a damaged record may be impossible."""
         return 0 <= queue_id <= _INT32_MAX and _is_name(topic.decode("utf-8", "surrogateescape"), len(topic))
 
     def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit of a queue that need not be open; zeros where there is none.
+        """Physical offset and size in a unit of a queue that need not be open; zeros if there is none.
 
-        The file is read, not mapped. A unit of several messages counts for the first of them.
+        The file is read, not mapped. A unit with several messages counts for its first message.
         """
         if not self.can_hold(topic, queue_id) or not 0 <= queue_offset < _QUEUE_OFFSET_MAX:
             return 0, 0
@@ -193,7 +194,7 @@ class QueueFactory:
         return 0, 0
 
     def _queues_like(self, topic: bytes, queue_id: int) -> Iterator[tuple[bytes, int]]:
-        """Queues of the topic with other ids, and those of other topics with this id, of which there are files."""
+        """Existing queues of the topic with other ids, and those of other topics with this id."""
         for path in (self._path, self._batch_path):
             for name in self.queue_directories(f"{path}/{self.name(topic)}"):
                 if int(name) != queue_id:
@@ -209,17 +210,17 @@ class QueueFactory:
             yield from self._names(path)
 
     def topics(self) -> Iterator[tuple[bytes, str, list[str]]]:
-        """Every topic that has a directory: the name, the directory, and the names of its queues' directories."""
+        """Every topic with a directory: the name, the directory, and the names of its queues' directories."""
         for path in (self._path, self._batch_path):
             yield from self._topics(path)
 
     def queue_directories(self, directory: str) -> list[str]:
-        """Names of the directories of queues in a topic's directory."""
+        """Names of the queue directories in a topic's directory."""
         names = self._files.list_directories(directory)
         return [name for name in names if name.isdigit() and name.isascii() and int(name) <= _INT32_MAX]
 
     def directories(self) -> Iterator[str]:
-        """Every directory of the queues, outer ones first."""
+        """Every directory of the queues, outer directories first."""
         for path in (self._path, self._batch_path, self._ext_path):
             if path != self._path and not self._files.exists(path):
                 continue
@@ -230,10 +231,11 @@ class QueueFactory:
                 yield f"{path}/{self.name(topic_name)}/{queue_id}"
 
     def check(self) -> None:
-        """Looks at the names and lengths of all queue files and at the kinds, without opening or changing a file.
+        """Checks the names and lengths of all queue files, and the kinds, without opening or changing a file.
 
         Raises:
-            StoreDamagedError: one of them is not a segment, or lies where the topic's type does not belong.
+            StoreDamagedError: a file is not a segment, or lies in the directory of another kind than the topic's type
+                requires.
         """
         options = self.options
         for path, segment_bytes in (
@@ -246,10 +248,10 @@ class QueueFactory:
                 MappedFileQueue(self._files, directory, segment_bytes, writable=False).load()
 
     def check_types(self) -> None:
-        """Looks whether every batch queue belongs to a topic of type BatchCQ, as RocketMQ does at a start.
+        """Checks that every batch queue belongs to a topic of type BatchCQ, as RocketMQ does at a start.
 
         Raises:
-            StoreDamagedError: a topic has queues of another kind than its type says, or of both.
+            StoreDamagedError: a topic has queues of another kind than its type requires, or of both kinds.
         """
         asked = self.options.is_batch_topic
         for name in self._files.list_directories(self._batch_path):
@@ -269,7 +271,7 @@ class QueueFactory:
         """Where the queues of a topic are, or would be.
 
         Raises:
-            StoreDamagedError: the name would lead elsewhere.
+            StoreDamagedError: the name would lead out of the directory.
         """
         name = self.name(topic)
         return f"{self._batch_path if self.is_batch(topic) else self._path}/{name}"
@@ -278,7 +280,7 @@ class QueueFactory:
         """The topic as a directory name.
 
         Raises:
-            StoreDamagedError: it would lead elsewhere.
+            StoreDamagedError: the name would lead out of the directory.
         """
         name = topic.decode("utf-8", "surrogateescape")
         if not _is_name(name, len(topic)):

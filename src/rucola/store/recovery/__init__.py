@@ -1,1 +1,1 @@
-"""What a start does with what a stop or a crash left."""
+"""Recovery: what a start does with the files that a stop or a crash left."""

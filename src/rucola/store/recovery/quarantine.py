@@ -1,9 +1,10 @@
-"""The directory ``quarantine/``: what recovery took out of the way, and what places in the log are empty because of it.
+"""The directory ``quarantine/``: what recovery moved or copied out of the store, and which parts of the log are empty
+because of it.
 
-Bytes of the log lie in files named by their physical offset, each beside a manifest (``.json``: offset, length, digest,
-reason); files that were no files of the store lie there under their names. ``gaps.json`` lists the parts of the log
-that hold no message although they once did (``repair``): queue units that point there keep their offsets, so that no
-other message ever gets them.
+Bytes of the log are kept in files named by their physical offset, each beside a manifest (``.json``: offset, length,
+digest, reason). Strange files are moved there under their own names. ``gaps.json`` lists the parts of the log whose
+messages were lost (``repair``). Queue units that point there keep their offsets, so that no other message ever gets
+those offsets.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _SECTOR = 512
 
 
 class Quarantine:
-    """See the module.
+    """Reads and writes the directory.
 
     Attributes:
-        path: of the directory; made when it is first needed.
+        path: path of the directory, which is created when first needed.
     """
 
     def __init__(self, files: Files, root: str) -> None:
@@ -32,10 +33,10 @@ class Quarantine:
         self._files = files
 
     def gaps(self) -> list[Gap]:
-        """The gaps of the log, as recorded.
+        """The recorded gaps of the log.
 
         Raises:
-            StoreDamagedError: the list cannot be read: offsets in use could be given again.
+            StoreDamagedError: the list cannot be read, so offsets in use could be assigned again.
         """
         path = f"{self.path}/gaps.json"
         content = self._files.read_file(path)
@@ -47,7 +48,7 @@ class Quarantine:
             raise StoreDamagedError(path, 0, f"not a list of gaps ({error})", "restore the file from a copy") from None
 
     def record_gap(self, gap: Gap) -> list[Gap]:
-        """Adds a gap, durably; returns all of them."""
+        """Adds a gap, durably; returns all gaps."""
         gaps = sorted({*self.gaps(), gap}, key=lambda known: (known.start, known.end))
         self._files.make_directory(self.path)
         content = json.dumps([[known.start, known.end] for known in gaps])
@@ -55,8 +56,8 @@ class Quarantine:
         return gaps
 
     def keep(self, physical_offset: int, content: bytes, log_end: int, reason: str) -> None:
-        """Copies bytes of the log that are going to be overwritten."""
-        # Imported by who keeps something: OpenSSL's digests take a hundredth of a start.
+        """Copies bytes of the log that are about to be overwritten."""
+        # Imported only when something is kept: OpenSSL's digests take a hundredth of a start.
         import hashlib
 
         self._files.make_directory(self.path)
@@ -77,7 +78,7 @@ class Quarantine:
         event(_log, logging.WARNING, "bytes of the log kept aside", **manifest)
 
     def move(self, path: str, name: str, reason: str) -> str:
-        """Moves a file or a directory of the same file system here; returns where it is now."""
+        """Moves a file or a directory of the same file system here; returns its new path."""
         self._files.make_directory(self.path)
         target, number = f"{self.path}/{name}", 0
         while self._files.exists(target):
@@ -90,10 +91,10 @@ class Quarantine:
         return target
 
     def _place(self, offset: int, content: bytes) -> tuple[str, bytes | None]:
-        """Where to keep ``content``, and what is there when that holds all of it.
+        """The path at which to keep ``content``, and the bytes that are there if they already include it.
 
-        A crash while the log was being zeroed leaves a part of what a recovery before this one kept; the same offset
-        cut in another life of the store gets a file of its own.
+        A crash while the log was being zeroed leaves only a part of what an earlier recovery kept. A cut at the same
+        offset in another run of the store gets a file of its own.
         """
         path, number = f"{self.path}/{offset:020d}", 0
         while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):
@@ -103,7 +104,7 @@ class Quarantine:
 
 
 def _is_rest(content: bytes, kept: bytes, offset: int) -> bool:
-    """Whether ``content`` is ``kept`` with some sectors zeroed; both begin at ``offset`` of the log."""
+    """Whether ``content`` equals ``kept`` with some sectors zeroed. Both begin at ``offset`` of the log."""
     if len(content) > len(kept):
         return False
     start = 0

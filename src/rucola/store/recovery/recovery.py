@@ -1,13 +1,14 @@
-"""Brings a store from whatever a stop or a crash left to a state in which appends may go on.
+"""Brings a store from any state that a stop or a crash left to one in which appends can continue.
 
-Order: find the end of the log, without a change; refuse if that end lies below what was known to be on the disk; then,
-under the abort marker, cut the log behind its end, make the rest durable, and let queues and index follow.
+The order is: find the end of the log without changing anything; refuse if that end lies below what was known to be on
+the disk; then create the abort file, cut the log behind its end, sync the rest, and bring queues and index up to the
+end.
 
-Where recovery starts is told by offsets that were recorded as durable (``watermark``), never by comparing times. A
-store of RocketMQ has no such record: then all of the log is looked at, and its index files are kept as they are when
-they agree with the log. Recovery that is itself cut short ends the same when it is run again.
+Recovery starts at offsets that were recorded as durable (``watermark``); it never compares times. A store of RocketMQ
+has no such record. Its whole log is checked, and its index files are kept unchanged if they agree with the log. An
+interrupted recovery reaches the same result when it runs again.
 
-What differs from RocketMQ 5.3.3 on purpose: bytes behind the cut are zeroed, and kept aside when they are not only
+Deliberate differences from RocketMQ 5.3.3: bytes behind the cut are zeroed, and kept in quarantine unless they are all
 zeros; queue units behind the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
 not lost.
 """
@@ -43,25 +44,25 @@ _LOOK_BYTES = 8 << 20
 """Longer records than this are rare."""
 _FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
-"""What the reference takes off the times of its checkpoint before it relies on them."""
+"""The reference subtracts this from the times of its checkpoint before it relies on them."""
 _ADVICE = "restore the file from a copy, or start with --quarantine to serve around the damage"
 
 
 IsEntry = Callable[[bytes, int, int], tuple[int, int]]
-"""Physical offset and size in the unit of an entry, by topic, queue id and queue offset."""
+"""Returns physical offset and size in the unit of an entry, by topic, queue id and queue offset."""
 
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Where a scan of the log stopped.
+    """The place where a scan of the log stopped.
 
     Attributes:
-        physical_offset: behind the last good record.
-        store_timestamp_ms: store time of that record, 0 when none was seen.
-        problem: why it stopped where it stopped.
-        unreadable: there may be a record that the disk cannot read.
-        torn_blanks: blank records whose size did not reach the disk with the rest: segment and position.
-        last_record: physical offset of the last good record, -1 when none was seen.
+        physical_offset: offset behind the last good record.
+        store_timestamp_ms: store time of that record; 0 if the scan met no record.
+        problem: the reason why the scan stopped.
+        unreadable: a record may lie there that the disk cannot read.
+        torn_blanks: segment and position of blank records whose size field was lost in a crash.
+        last_record: physical offset of the last good record; -1 if the scan met none.
     """
 
     physical_offset: int
@@ -73,14 +74,14 @@ class LogEnd:
 
 
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
-    """Walks the log from the record at ``start`` to the first thing that is no good record.
+    """Walks the log from the record at ``start`` to the first bytes that are not a good record.
 
-    A blank record that no segment follows ends the log at its own position: the next append takes its place.
+    A blank record at the end of the last segment ends the log at its own position: the next append overwrites it.
 
     Args:
-        trusted_to: below this offset a record that only says it lies elsewhere does not end the log when what follows
-            it is where it says, or the entry that it names leads to it.
-        is_entry: says whether the latter is so.
+        trusted_to: below this offset a record whose only fault is a wrong physical offset field does not end the log.
+            Either the record behind it must have the right offset, or the entry that it names must point to it.
+        is_entry: whether that entry points to the record.
     """
     table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table)
@@ -113,7 +114,9 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 def _misplaced(
     log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
 ) -> tuple[int, int] | None:
-    """Physical offset behind a record that is right but for its own place, and its store time; None for no such."""
+    """Offset behind a record that is right except for its physical offset field, and its store time; None for any other
+    record.
+    """
     segment, table, start = file.segment, new_table(1), file.start + position
     limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))
     lenient = check & ~CHECK_PHYSICAL_OFFSET
@@ -141,18 +144,19 @@ def _misplaced(
 
 
 class Recovery:
-    """One run of recovery over the parts of a store that was opened for writing.
+    """One run of recovery over a store that was opened for writing.
 
     Attributes:
-        unclean: the process before did not stop the store.
-        trusted: our own clean stop left the store as it is now: queues and index are complete.
+        unclean: the last process did not stop the store cleanly.
+        trusted: the store is as our own clean stop left it, so queues and index are complete.
 
     Args:
-        quarantine: takes what is cut away.
-        dispatcher: of the log, the queues and the index that are recovered.
-        marks: of the life before.
-        watermark: what it left of it; None = not one of our stores, or lost.
-        replay_from: records from here on may lack their unit, whatever the watermark says; None = no such place.
+        quarantine: keeps what is cut away.
+        dispatcher: holds the log, the queues and the index to recover.
+        marks: the files that the last run left.
+        watermark: the watermark of the last run; None if the store is not one of ours, or the file was lost.
+        replay_from: records from this offset on may lack their units, whatever the watermark says; None if there is no
+            such offset.
     """
 
     def __init__(
@@ -178,11 +182,11 @@ class Recovery:
         self._scanned_from = 0
 
     def find_end(self) -> LogEnd:
-        """The end of the log; changes nothing.
+        """Finds the end of the log; changes nothing.
 
         Raises:
-            StoreDamagedError: the log ends below what was durable, or goes on behind a bad record with what was, as
-                all was after a clean stop, or a file of a queue is not a segment.
+            StoreDamagedError: the log ends below what was durable; or durable records follow a bad one (after a clean
+                stop all records are durable); or a file of a queue is not a segment.
         """
         watermark, log = self._watermark, self._log
         if watermark is None and self.unclean:
@@ -190,7 +194,7 @@ class Recovery:
             synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms
             self._refuse_hole(end, synced_ms - _CHECKPOINT_LAG_MS)
         elif watermark is None:
-            # Where the reference itself would look: everything for its structure, the last segment for checksums.
+            # The reference would do the same: check the structure of everything, and the checksums of the last segment.
             structure = self._scan(log.min_offset, CHECK_PHYSICAL_OFFSET, ALL_OFFSETS)
             end = self._scan(self._segment_start(structure.physical_offset - 1), CHECK_ALL, ALL_OFFSETS)
             self._refuse_hole(end, _FOREVER_MS)
@@ -204,7 +208,8 @@ class Recovery:
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
                 torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
-                self._refuse_unreadable(torn)  # what the scan before could read need not be in memory any more
+                # The earlier scan could read the log, but its pages need not be in memory any more.
+                self._refuse_unreadable(torn)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
         self.trusted = (
@@ -234,7 +239,9 @@ class Recovery:
             self._refuse(end, "it may be there")
 
     def _check_readable(self, start: int, end: int) -> None:
-        """What is dispatched is looked at through the map, and was not searched for the end of the log."""
+        """Checks that the disk can read what will be dispatched. Dispatch uses the map, and the search for the end did
+        not cover this part.
+        """
         for file in self._log.queue.segments:
             first, last = max(start, file.start), min(end, file.end)
             if first < last:
@@ -243,7 +250,7 @@ class Recovery:
                     raise StoreDamagedError(file.path, position, "the disk cannot read it", _ADVICE)
 
     def find_unreadable(self) -> None:
-        """Reads all files of queues and index, which a start does not do otherwise.
+        """Reads all files of queues and index. A start does not do so otherwise.
 
         Raises:
             StoreDamagedError: the disk cannot read a part of one.
@@ -266,10 +273,10 @@ class Recovery:
             segment.close()
 
     def repair(self, error: StoreDamagedError) -> None:
-        """Takes the damage that ``find_end`` was refused for out of the way; the search may be made again.
+        """Moves the damage away that made ``find_end`` fail. The caller then searches again.
 
         Raises:
-            StoreDamagedError: it is none that can be.
+            StoreDamagedError: this damage cannot be moved away.
         """
         log, queues = self._log.queue, self._queues
         directory, _, name = error.path.rpartition("/")
@@ -290,7 +297,9 @@ class Recovery:
             raise error
 
     def cut_log(self, end: LogEnd) -> None:
-        """Makes ``end`` the end of the log, durably: zeros behind it, no later segment, all before it synced."""
+        """Makes ``end`` the durable end of the log: zeroes what lies behind it, removes later segments, and syncs what
+        lies before it.
+        """
         log = self._log
         log.max_offset = end.physical_offset
         log.queue.remove_empty()
@@ -315,7 +324,7 @@ class Recovery:
         self._sync_directories()
 
     def follow(self, end: LogEnd) -> int:
-        """Brings queues and index to the end of the log; returns the number of records looked at."""
+        """Brings queues and index up to the end of the log; returns the number of records walked."""
         physical_end, log = end.physical_offset, self._log
         queues_from = log.boundary(max(self._queues_from(physical_end), log.min_offset))
         index_from = log.boundary(max(self._index_from(physical_end), log.min_offset))
@@ -325,8 +334,9 @@ class Recovery:
                 self._queues.get(topic, queue_id).rewind(queues_from)
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
-            # Else a crash of this recovery would leave queues that look complete. Written also when it says so already:
-            # a process that was killed, or whose sync failed, may have left it in memory only.
+            # Without this, a crash of this recovery would leave queues that look complete. It is written even if the
+            # file already says so, because a process that was killed, or whose sync failed, may have left it in memory
+            # only.
             queues_offset = min(queues_from, watermark.queues_offset)
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
@@ -353,7 +363,7 @@ class Recovery:
     # -- decisions --------------------------------------------------------------------------------------------------
 
     def _queues_from(self, end: int) -> int:
-        """Records from here on may lack their unit."""
+        """The offset from which on records may lack their units."""
         if self.trusted:
             return end
         watermark, queues = self._watermark, self._queues
@@ -365,7 +375,9 @@ class Recovery:
         return min(watermark.queues_offset, end, replay_from)
 
     def _index_from(self, end: int) -> int:
-        """Records from here on may lack their keys; removes index files that a crash or a cut has made wrong."""
+        """The offset from which on records may lack their keys. Removes index files that a crash or a cut has made
+        wrong.
+        """
         if self._index is None:
             return end
         if self.trusted:
@@ -376,12 +388,12 @@ class Recovery:
         for file in self._index.files:
             self._read_through(file.path, self._files.size(file.path))
         sound = sound_files(self._index.files, self._log)
-        # Full index files that end at this store time or before were synced.
+        # Full index files that end at this store time or earlier were synced.
         synced_ms = self._marks.read_checkpoint().index_msg_timestamp_ms
         return self._index.keep(sound, self.unclean, synced_ms)
 
     def _segment_start(self, offset: int) -> int:
-        """Start of the segment that holds ``offset``; the nearest one when none does."""
+        """Start of the segment that holds ``offset``; of the nearest segment if none does."""
         queue = self._log.queue
         file = queue.find(offset)
         if file is not None:
@@ -389,7 +401,9 @@ class Recovery:
         return queue.start if offset < queue.start or not queue.segments else queue.segments[-1].start
 
     def _refuse_hole(self, end: LogEnd, synced_ms: int) -> None:
-        """A following segment that begins well, with a record that was synced, shows that the bad record is damage."""
+        """Raises if a following segment begins with a synced record: the bad record is then damage, not the end of the
+        log.
+        """
         table = new_table(1)
         for file in self._log.queue.segments:
             if file.start > end.physical_offset:
@@ -406,7 +420,9 @@ class Recovery:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
-        """Keeps what is cut away in ``quarantine/``: it may hold messages whose sender was not answered."""
+        """Keeps what is cut away in ``quarantine/``. It may contain messages that were stored but not confirmed to
+        their senders.
+        """
         stop = file.data_end(position)
         content = file.segment.read(position, stop - position)
         blank = len(content) >= BLANK.size and BLANK.unpack(content)[1] == MAGIC_BLANK
@@ -415,9 +431,9 @@ class Recovery:
         self._quarantine.keep(file.start + position, content, end.physical_offset, end.problem)
 
     def _sync_directories(self) -> None:
-        """What was created by a process that was killed before it could sync the directory is there for certain."""
+        """Syncs directories, because a killed process may have created files in them without a sync."""
         directories = list(self._log.queue.paths)
-        # The first segment is made before the mark that tells a start of a crash.
+        # The first segment is created before the abort file that tells a start of a crash.
         if self.unclean:
             directories += self._queues.directories()
             if self._index is not None:
@@ -427,9 +443,9 @@ class Recovery:
                 self._files.sync_directory(directory)
 
     def _write_again(self, end: int) -> None:
-        """Stores what lies above the watermark once more, so that the coming sync writes it.
+        """Stores the bytes above the watermark once more, so that the next sync writes them.
 
-        After a sync that failed the system may hold pages as clean which the disk never got.
+        After a failed sync the system may consider pages clean that never reached the disk.
         """
         if self._watermark is None:
             offset = self._segment_start(end - 1)

@@ -1,9 +1,9 @@
-"""Makes a damaged store one that can be served around its damage: the start option ``--quarantine``.
+"""Repairs a damaged store so far that it can be served without the damaged parts: the start option ``--quarantine``.
 
-Nothing is lost by it: what is overwritten is copied to ``quarantine/`` before, what is no file of the store is moved
-there. The log is whole again afterwards, for RocketMQ as well: a damaged part becomes one record of the kind that has
-no place in any queue (a rolled back message), and behind the last sound record of a segment, as always, a blank.
-Running it again after it was cut short ends the same. Before recovery, on its thread.
+No byte is lost: overwritten bytes are first copied to ``quarantine/``, and strange files are moved there. Afterwards
+the log is whole again, for RocketMQ as well. A damaged part becomes one record that belongs to no queue (a rolled back
+message). A blank follows the last sound record of a segment, as always. An interrupted repair reaches the same result
+when it runs again. It runs before recovery, on the same thread.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _HOST = bytes(8)
 _COPY_BYTES = 1 << 20
 _PAGE = 4096
 _MISSING_MAX = 64
-"""More missing segments in a row are taken for a file with a name that is not its own."""
+"""If more segments in a row are missing, the file behind them is assumed to have a wrong name."""
 
 
 def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
-    """A record of ``size`` bytes that is in no queue and no index; ``size`` is at least ``FILLER_BYTES_MIN``."""
+    """A record of ``size`` bytes that belongs to no queue and no index; ``size`` is at least ``FILLER_BYTES_MIN``."""
     body = bytes(size - FILLER_BYTES_MIN)
     message = StoreMessage(_TOPIC, 0, body, b"", store_timestamp_ms, _HOST, sys_flag=_ROLLBACK)
     return encode_message(message, physical_offset, 0, store_timestamp_ms, _HOST)
@@ -47,7 +47,9 @@ FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST
 
 
 def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
-    """Brings the directories of the log to a row of whole segments: strange files away, missing ones made, empty."""
+    """Makes the directories of the log hold consecutive whole segments: moves strange files away, and creates missing
+    segments empty.
+    """
     starts: list[int] = []
     places = queue.list_files()
     for directory, name, length in places:
@@ -76,22 +78,23 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
 
 
 class LogRepair:
-    """Fills the damaged parts of a log; ``repair`` may be called until recovery finds no more."""
+    """Fills the damaged parts of a log. ``repair`` may be called until recovery finds no more damage."""
 
     def __init__(self, log: LogReader, quarantine: Quarantine) -> None:
         self._log = log
         self._quarantine = quarantine
 
     def repair(self, damaged_at: int, durable_to: int, reason: str) -> None:
-        """Fills from the bad record at ``damaged_at`` up to the next sound one, over segments without any.
+        """Fills from the bad record at ``damaged_at`` up to the next sound one, across segments without any sound
+        record.
 
         Args:
-            durable_to: everything below was on the disk; when nothing sound comes before it, the log goes on in a new
-                segment.
+            durable_to: offset up to which the log was on the disk. If no sound record lies below it, the log continues
+                in a new segment.
         """
         queue = self._log.queue
         if not queue.segments:
-            # The whole log is gone: it goes on where its offsets were never used.
+            # The whole log is gone. It continues at an offset that was never used.
             queue.append(durable_to - durable_to % -queue.segment_bytes)
             self._fill_record(Gap(0, queue.start), reason)
             return
@@ -108,7 +111,7 @@ class LogRepair:
             damaged_at = file.end
             following_file = queue.find(damaged_at)
             if following_file is None and damaged_at >= durable_to:
-                # A blank that no segment follows would not end its segment for good.
+                # Without a following segment a blank does not end its segment for good.
                 queue.append(damaged_at)
                 return
             if following_file is not None:
@@ -125,7 +128,7 @@ class LogRepair:
             end = file.segment.readable_end(at, min(at + _COPY_BYTES, file.size))
             found = [place for magic in _MAGICS if (place := buffer.find(magic, at, end)) >= 0]
             if not found:
-                # A magic may lie across the border of two pieces; what cannot be read is passed over page by page.
+                # A magic number may lie across the border of two pieces. Unreadable parts are skipped page by page.
                 at = max(end - 3, at + 1) if end == min(at + _COPY_BYTES, file.size) else end + _PAGE - end % _PAGE
                 if end == file.size:
                     return None
@@ -148,7 +151,7 @@ class LogRepair:
             self._quarantine.keep(gap.start, _read_around(file, first, last), gap.start, reason)
             record = filler(last - first, gap.start, self._time_at(file, last))
             self._record(gap, reason)
-            # By a call: a page that cannot be read can be written as a whole.
+            # Written by a system call, because a page that cannot be read can still be written as a whole.
             file.segment.write(first, record)
             file.sync()
         else:
@@ -159,7 +162,7 @@ class LogRepair:
         if content:
             self._quarantine.keep(file.start + position, content, file.start + position, reason)
         self._record(Gap(file.start + position, file.end), reason)
-        # Blocks first: a store to a hole of a segment that came from elsewhere could end the process on a full disk.
+        # Allocates blocks first: a store into a hole of a copied segment could end the process on a full disk.
         file.segment.allocate(position - position % 4096, BLANK.size + position % 4096)
         if content:
             file.segment.write(position, bytes(len(content)))
@@ -171,14 +174,14 @@ class LogRepair:
         event(_log, logging.ERROR, "damage is served around", start=gap.start, end=gap.end, reason=reason)
 
     def _time_at(self, file: MappedFile, position: int) -> int:
-        """Store time of the sound record at ``position``: times must not go back along the log."""
+        """Store time of the sound record at ``position``. Store times must not decrease along the log."""
         segment, table = file.segment, new_table(1)
         walk_records(segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, 0)
         return table[RecordColumn.STORE_TIMESTAMP]
 
 
 def _read_around(file: MappedFile, first: int, last: int) -> bytes:
-    """Bytes ``first`` up to ``last`` of a segment, zeros for what the disk cannot read."""
+    """Bytes ``first`` up to ``last`` of a segment, with zeros for what the disk cannot read."""
     content, at = bytearray(last - first), first
     while at < last:
         end = file.segment.readable_end(at, last)
@@ -190,6 +193,6 @@ def _read_around(file: MappedFile, first: int, last: int) -> bytes:
 
 
 def _copy(files: Files, source: str, target: str, length: int) -> None:
-    """Copies the first ``length`` bytes of a file into a segment that is there."""
+    """Copies the first ``length`` bytes of a file into an existing segment."""
     for start in range(0, length, _COPY_BYTES):
         files.write_at(target, start, files.read_at(source, start, min(_COPY_BYTES, length - start)))

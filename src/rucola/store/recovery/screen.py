@@ -1,8 +1,8 @@
-"""While recovery dispatches a log whose records may be damaged: which of them are of the queue that they name.
+"""Decides, while recovery dispatches a log that may be damaged, which records belong to the queue that they name.
 
-A queue id below zero, or a topic that cannot be a directory, is that of no queue. A queue without files, which a record
-would begin now, is one unless the same entry of another queue leads to that record: then its topic or its queue id is
-what is damaged, and its unit stays where it is.
+A record with a negative queue id, or with a topic that cannot be a directory name, belongs to no queue. A record that
+would begin a new queue belongs to it, unless the same entry of another queue points to the record. In that case the
+topic or the queue id of the record is damaged, and the existing unit stays.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PREPARED_BIT = 4
 
 
 class QueueScreen:
-    """See the module; a ``dispatch.Screen``.
+    """The rule; a ``dispatch.Screen``.
 
     Args:
-        factory: knows the queues that there are.
+        factory: knows the existing queues.
     """
 
     def __init__(self, factory: QueueFactory) -> None:
@@ -42,7 +42,7 @@ class QueueScreen:
         at = row * ROW_WIDTH
         name = (topic, table[at + RecordColumn.QUEUE_ID])
         if name in self._known or table[at + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
-            return True  # a prepared or rolled back one gets no unit anyway
+            return True  # Prepared and rolled back records get no unit anyway.
         place = (file.start + table[at], table[at + RecordColumn.RECORD_SIZE])
         if not self._factory.can_hold(*name):
             self._report("no queue can have this topic and id", file, table[at], name)

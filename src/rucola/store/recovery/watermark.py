@@ -1,10 +1,12 @@
-"""What is known to be on the disk, in a small file of our own beside RocketMQ's ``checkpoint``: ``rucola-watermark``.
+"""The file ``rucola-watermark``: the offsets up to which data is known to be on the disk. RocketMQ's ``checkpoint``
+lies beside it.
 
-The reference does not know the file and leaves it alone. It makes recovery start from offsets instead of comparing
-times, and divides the log: a bad record below ``flushed_offset`` is damage, one above it is the torn tail of a crash.
+The reference ignores the file. With it, recovery starts from offsets instead of comparing times, and can tell damage
+from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it is the torn tail of a
+crash.
 
-Two slots of 512 bytes take turns, so that one of them is whole at any moment. A slot begins with ``WATERMARK_SLOT``;
-the CRC-32 of those 48 bytes follows.
+Writes alternate between two slots of 512 bytes, so that one slot is whole at any moment. A slot begins with
+``WATERMARK_SLOT``; the CRC-32 of those 48 bytes follows.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _BODY = WATERMARK_SLOT.struct
 
 @dataclass(frozen=True)
 class Watermark:
-    """See the module's table."""
+    """The fields of a slot; see the table above."""
 
     flushed_offset: int
     queues_offset: int
@@ -50,12 +52,12 @@ class Watermark:
 
     @property
     def clean(self) -> bool:
-        """Whether it was written by a clean stop."""
+        """Whether a clean stop wrote it."""
         return self.end_offset >= 0
 
 
 class WatermarkFile:
-    """Reads and writes the file. ``write`` is called by one thread at a time."""
+    """Reads and writes the file. Only one thread at a time may call ``write``."""
 
     def __init__(self, files: Files, root: str) -> None:
         self.path = f"{root}/{FILE_NAME}"
@@ -64,7 +66,7 @@ class WatermarkFile:
         self._written: Watermark | None = None
 
     def read(self) -> Watermark | None:
-        """The newest whole slot; None when there is no file, or nothing in it can be trusted."""
+        """The newest whole slot; None if the file does not exist or has no whole slot."""
         content = self._files.read_file(self.path)
         if content is None:
             return None
@@ -83,10 +85,10 @@ class WatermarkFile:
         return best
 
     def write(self, watermark: Watermark) -> None:
-        """Makes ``watermark`` durable; does nothing when it is what was written last.
+        """Makes ``watermark`` durable; does nothing if it equals the one written last.
 
         Raises:
-            DiskError: it may not be on the disk; the older one is.
+            DiskError: it may not be on the disk; the previous one is.
         """
         if watermark == self._written:
             return

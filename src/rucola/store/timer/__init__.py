@@ -1,1 +1,1 @@
-"""Messages that wait for a time: the timer log, the timer wheel, and how far both are on the disk."""
+"""Delayed messages: the timer log, the timer wheel, and how much of both is on the disk."""

@@ -1,6 +1,6 @@
 """The timer log: a unit for each waiting message, appended in the order of the timer topic's queue (``formats.timer``).
 
-The event loop's thread appends and reads; any one thread may ``sync``.
+The event loop's thread appends and reads. One thread at a time may call ``sync``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from rucola.store.log.mapped_file_queue import MappedFileQueue
 _CHAIN_STEP = 4096
 _PIECE_UNITS = 20_000
 _PIECE_BYTES = TIMER_UNIT_BYTES * _PIECE_UNITS
-"""Of a segment, looked at in one go."""
+"""Bytes of a segment that are read at a time."""
 
 
 class WaitingUnit(NamedTuple):
-    """What a unit says of its message, in the order of ``chain_units``."""
+    """The fields of a unit about its message, in the order of ``chain_units``."""
 
     physical_offset: int
     size: int
@@ -39,7 +39,7 @@ class WaitingUnit(NamedTuple):
 
 
 class TimerLog:
-    """See the module.
+    """Reads and writes the timer log.
 
     Attributes:
         files: the segments.
@@ -53,24 +53,24 @@ class TimerLog:
         self._synced = 0
 
     def load(self) -> None:
-        """Takes up the segments; ``end`` is known after ``recover``.
+        """Opens the segments. ``end`` is set by ``recover``.
 
         Raises:
-            StoreDamagedError: a file is no segment, or one is missing.
+            StoreDamagedError: a file is not a segment, or a segment is missing.
         """
         self.files.load()
 
     def recover(
         self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
     ) -> tuple[set[int], int]:
-        """Finds the end, lets the wheel know the units from the segment that holds ``position`` on, and cuts the rest.
+        """Finds the end, reports the units from the segment with ``position`` on to the wheel, and cuts the rest.
 
         Args:
-            physical_end: of the commit log; units of records behind it go.
-            seen_from: units of records from there on are named in the answer.
+            physical_end: end of the commit log; units of records behind it are cut.
+            seen_from: units of records from this physical offset on are included in the answer.
 
         Returns:
-            Physical offsets, and that of the last unit, -1 when there is none.
+            The physical offsets of those records, and that of the last unit; -1 if there is none.
         """
         seen: set[int] = set()
         last = -1
@@ -79,9 +79,11 @@ class TimerLog:
         for file in list(self.files.segments):
             whole = True
             if file.end > position or file is self.files.segments[-1]:
-                _ = file.segment  # a killed process left what it wrote in memory only: map it, so that it is synced
+                # A killed process may have left its bytes in memory only: the segment is mapped so that the next sync
+                # covers it.
+                _ = file.segment
                 for at in range(0, file.size, _PIECE_BYTES):
-                    # Read, not mapped: pages of a map that were looked at once stay in the memory of the process.
+                    # Read, not mapped: pages of a map stay in the memory of the process once they were accessed.
                     piece = self._files.read_at(file.path, at, _PIECE_BYTES)
                     done, stop, count, newest = scan_units(
                         piece, 0, file.start + at, physical_end, wheel.buffer, precision_ms, seen_from, room
@@ -112,7 +114,7 @@ class TimerLog:
         """Appends a unit; returns its position.
 
         Raises:
-            DiskFullError: there is no space; nothing has changed.
+            DiskFullError: no space; nothing was changed.
         """
         file = self.files.find(self.end)
         if file is not None and TIMER_UNIT_BYTES + TIMER_BLANK.size > file.end - self.end:
@@ -144,7 +146,7 @@ class TimerLog:
         return position
 
     def chain(self, position: int) -> array[int]:
-        """The units that lead to each other from ``position`` on, newest first, ``UNIT_COLUMNS`` integers each."""
+        """The units of the chain that begins at ``position``, newest first, each as ``UNIT_COLUMNS`` integers."""
         units = array("q")
         out = array("q", bytes(8 * UNIT_COLUMNS * _CHAIN_STEP))
         while 0 <= position < self.end:
@@ -159,10 +161,10 @@ class TimerLog:
         return units
 
     def sync(self) -> int:
-        """Brings everything appended so far to the disk; returns up to where.
+        """Syncs everything appended so far; returns the position up to which the log is on the disk.
 
         Raises:
-            DiskError: it may not be there.
+            DiskError: it may not be on the disk.
         """
         end = self.end
         for file in list(self.files.segments):
@@ -172,7 +174,7 @@ class TimerLog:
         return end
 
     def remove_expired(self, min_offset: int) -> None:
-        """Removes leading segments all of whose records are before ``min_offset``; never the last segment.
+        """Removes leading segments whose records all lie before ``min_offset``; never the last segment.
 
         Raises:
             DiskError: a file cannot be removed.
@@ -189,7 +191,7 @@ class TimerLog:
             self._files.sync_directory(self.files.path)
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         self.files.close()
 
     def _allocate(self, file: MappedFile, position: int) -> None:
@@ -197,7 +199,7 @@ class TimerLog:
         file.allocate_to(position)
 
     def _cut(self) -> None:
-        """Zeroes what lies behind ``end``; removes later segments."""
+        """Zeroes what lies behind ``end`` and removes later segments."""
         self.files.remove_after(self.end)
         file = self.files.find(self.end)
         if file is not None:

@@ -1,12 +1,13 @@
-"""Timer log, timer wheel and checkpoint together, and what a start makes of them (RocketMQ 5.3.3,
+"""Timer log, timer wheel and checkpoint together, and their recovery at a start (RocketMQ 5.3.3,
 ``TimerMessageStore``).
 
-The timer topic's queue in the commit log is the truth; log and wheel are made of it. A start therefore cuts the timer
-log at its first unit that is damaged or whose record is gone, corrects the wheel by the units behind the checkpoint, or
-by all when it leads behind the log, and says from where in the queue messages are to be taken again. Units that are
-there already are known, so that no message waits twice.
+The timer topic's queue in the commit log is the source; timer log and wheel are derived from it. A start therefore cuts
+the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel by the units behind the
+checkpoint, or by all units if the wheel points behind the timer log. Then it decides from which queue offset on
+messages are taken again. Existing units are remembered, so that no message waits twice.
 
-The files are made with the first message. The event loop's thread does all but ``write``, which any one thread may do.
+The files are created with the first message. The event loop's thread does everything except ``write``, which one thread
+at a time may call.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ class TimerGeometry(NamedTuple):
     """Sizes of the files.
 
     Attributes:
-        log_segment_bytes: of a segment of the timer log.
+        log_segment_bytes: length of a segment of the timer log.
         precision_ms: length of a time step.
-        slots: of the wheel; half of them span the longest stop after which nothing due is passed over unseen.
+        slots: number of slots of the wheel. Half of them cover the longest stop after which every due message is still
+            found.
     """
 
     log_segment_bytes: int
@@ -56,14 +58,14 @@ class TimerGeometry(NamedTuple):
 
 
 class TimerQueue(NamedTuple):
-    """What a start has to know of the commit log and of the timer topic's queue.
+    """What a start needs to know about the commit log and the timer topic's queue.
 
     Attributes:
-        physical_end: behind the last record.
-        min_offset: of the queue.
-        max_offset: of the queue.
-        physical_of: physical offset of an entry of the queue.
-        queue_offset_of: queue offset of the record at a physical offset, -1 when it cannot be read.
+        physical_end: offset behind the last record of the commit log.
+        min_offset: minimum offset of the queue.
+        max_offset: maximum offset of the queue.
+        physical_of: returns the physical offset of an entry of the queue.
+        queue_offset_of: returns the queue offset of the record at a physical offset; -1 if it cannot be read.
     """
 
     physical_end: int
@@ -75,7 +77,7 @@ class TimerQueue(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """What one ``write`` brings to the disk."""
+    """The changes that one ``write`` brings to the disk."""
 
     checkpoint: TimerCheckpoint
     slots: dict[int, TimerSlot]
@@ -83,14 +85,14 @@ class Changes:
 
 
 class TimerStore:
-    """See the module.
+    """The timer files of a store.
 
     Attributes:
-        read_time_ms: the first time step that was not delivered.
-        queue_offset: the next message of the timer topic to take.
-        taken_offset: messages of the timer topic before it were taken before this start; of those that are due, all
+        read_time_ms: the first time step that was not delivered yet.
+        queue_offset: queue offset of the next message of the timer topic to take.
+        taken_offset: messages of the timer topic before it were taken before this start. Of these, all messages due
             before ``taken_time_ms`` were delivered.
-        metrics: waiting messages by topic.
+        metrics: number of waiting messages by topic.
     """
 
     def __init__(self, files: Files, root: str, geometry: TimerGeometry) -> None:
@@ -111,13 +113,15 @@ class TimerStore:
         self._failed = False
         self._known: set[int] = set()
         self._marks: deque[tuple[int, int, int, int]] = deque()
-        """Physical end of what must be on the disk before the rest of it is: read time, queue offset, log end."""
+        """Physical offset up to which the commit log must be on the disk before read time, queue offset and log end
+        count.
+        """
         self._safe = (0, 0, 0)
         self._written = TimerCheckpoint()
         self._metrics_written = b""
 
     def load(self, queue: TimerQueue, now_ms: int) -> None:
-        """Takes the files, mends them, and finds where to go on.
+        """Opens the files, repairs them, and finds where to continue.
 
         Raises:
             StoreDamagedError: the timer log is not one of this segment size.
@@ -153,10 +157,10 @@ class TimerStore:
     # -- waiting messages ---------------------------------------------------------------------------------------------
 
     def add(self, due_ms: int, unit: WaitingUnit, topic_hash: int) -> None:
-        """Lets a message wait for the time step of ``due_ms``.
+        """Makes a message wait for the time step of ``due_ms``.
 
         Raises:
-            DiskFullError: there is no space; nothing has changed.
+            DiskFullError: there is no space; nothing was changed.
         """
         if not self._open:
             self._open_wheel()
@@ -175,7 +179,7 @@ class TimerStore:
         self._wheel.put(TimerSlot(slot.step, first, position, waiting))
 
     def known(self, physical_offset: int) -> bool:
-        """Whether the message that is there waits already, after a start."""
+        """Whether this message, taken again after a start, is already waiting."""
         return physical_offset in self._known
 
     def caught_up(self) -> None:
@@ -183,37 +187,41 @@ class TimerStore:
         self._known = set()
 
     def newest(self, time_ms: int) -> int:
-        """Position of the newest unit of a time step, -1 when nothing waits for it."""
+        """Position of the newest unit of a time step; -1 if no message waits for it."""
         return self._wheel.get(time_ms).last_position if self._open else -1
 
     def count(self, time_ms: int) -> int:
-        """How many messages wait for a time step, less those that are withdrawn."""
+        """Number of messages that wait for a time step, minus withdrawn ones."""
         return self._wheel.get(time_ms).waiting if self._open else 0
 
     def units(self, position: int) -> array[int]:
-        """The units of the time step whose newest lies at ``position``: columns of ``WaitingUnit``, newest first."""
+        """The units of the time step whose newest unit lies at ``position``: columns of ``WaitingUnit``, newest
+        first.
+        """
         return self._log.chain(position)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message ever waited."""
+        """Whether no message was ever added."""
         return not self._open
 
     # -- to the disk --------------------------------------------------------------------------------------------------
 
     def mark(self, physical_end: int) -> None:
-        """What was taken and delivered so far counts once the commit log is on the disk up to ``physical_end``."""
+        """Records the current state as valid once the commit log is on the disk up to ``physical_offset``."""
         place = self.read_time_ms, self.queue_offset, self._log.end
         if self._marks and self._marks[-1][1:] == place:
             return
         self._marks.append((physical_end, *place))
 
     def is_behind(self, flushed_offset: int) -> bool:
-        """Whether something that was taken or delivered does not count yet, as the commit log is not on the disk."""
+        """Whether some progress does not count yet because the commit log is not on the disk."""
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
-        """What has to be written; None when nothing has changed, or after a failure: the next start mends the files."""
+        """The changes to write; None if nothing has changed, or after a failure: the next start then repairs
+        the files.
+        """
         if self._failed:
             return None
         while self._marks and self._marks[0][0] <= flushed_offset:
@@ -231,11 +239,11 @@ class TimerStore:
         return Changes(checkpoint, slots, metrics)
 
     def write(self, changes: Changes) -> None:
-        """Brings ``changes`` to the disk: the timer log, then the wheel, then what says how far they are.
+        """Brings ``changes`` to the disk: first the timer log, then the wheel, then the checkpoint.
 
         Raises:
-            DiskError: it may not be there. After a sync that failed nothing is written any more: what a later one says
-                does not count for what was lost.
+            DiskError: they may not be there. After a failed sync nothing is written any more, because a later sync
+                would not prove that the lost part is there.
         """
         if self._open:
             try:
@@ -256,7 +264,7 @@ class TimerStore:
             self._metrics_written = changes.metrics
 
     def remove_expired(self, min_offset: int) -> None:
-        """Removes segments of the timer log whose records are gone; not while a ``write`` runs.
+        """Removes segments of the timer log whose records have expired. Must not run during a ``write``.
 
         Raises:
             DiskError: a file cannot be removed.
@@ -265,11 +273,11 @@ class TimerStore:
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """As it was written last."""
+        """The checkpoint as it was written last."""
         return self._written
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         self._log.close()
         if self._open:
             self._wheel.close()
@@ -282,7 +290,7 @@ class TimerStore:
         self._open = True
 
     def _recover(self, queue: TimerQueue, resume: int, flush_position: int) -> int:
-        """Mends log and wheel; returns the queue offset to go on from."""
+        """Repairs log and wheel; returns the queue offset from which to continue."""
         geometry, log, wheel = self.geometry, self._log, self._wheel
         seen_from = queue.physical_of(resume) if resume < queue.max_offset else queue.physical_end
         start = 0 if self._fresh else max(flush_position - geometry.log_segment_bytes, 0)
@@ -300,7 +308,7 @@ class TimerStore:
         return min(max(before + 1, queue.min_offset), resume)
 
     def _first_time(self, checkpoint: TimerCheckpoint | None, there: bool, now_ms: int) -> int:
-        """The time step to go on from."""
+        """The time step from which to continue."""
         precision_ms, span_ms = self.geometry.precision_ms, self.geometry.span_ms
         now_ms -= now_ms % precision_ms
         if checkpoint is None or checkpoint.read_time_ms <= 0:
@@ -317,7 +325,7 @@ class TimerStore:
         return TimerCheckpoint.decode(content)
 
     def _read_metrics(self) -> None:
-        """Counts are for people; a damaged table begins anew."""
+        """Reads the metrics. They are informative only, so a damaged table starts anew."""
         for path in (self._metrics_path, f"{self._metrics_path}.bak"):
             text = self._files.read_file(path)
             if text:

@@ -1,7 +1,8 @@
-"""The timer wheel: for each time step the chain of its units in the timer log (``formats.timer``).
+"""The timer wheel: each slot holds the chain of the units of one time step in the timer log (``formats.timer``).
 
-Changes are kept in memory until the units they lead to are on the disk; then they go into the map. So the file never
-leads to what a power cut takes. The event loop's thread reads and changes; any one thread may ``apply``.
+Changes stay in memory until the units that they point to are on the disk. Only then they go into the map, so the file
+never points to units that a power cut removed. The event loop's thread reads and changes; one thread at a time may call
+``apply``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _PIECE_BYTES = 1 << 18
 
 
 class TimerWheel:
-    """See the module.
+    """Reads and writes the wheel.
 
     Attributes:
         segment: the map, once the file is open.
@@ -38,7 +39,7 @@ class TimerWheel:
         self._applying: dict[int, TimerSlot] = {}
 
     def open(self) -> bool:
-        """Maps the file, made now if it is not there; whether it was there, with its right length.
+        """Maps the file, and creates it if necessary; returns whether it existed with its right length.
 
         Raises:
             DiskFullError: there is no space for it.
@@ -55,7 +56,7 @@ class TimerWheel:
         return there
 
     def get(self, time_ms: int) -> TimerSlot:
-        """The slot of the step that ``time_ms`` lies in; with positions -1 when there is none."""
+        """The slot of the step that contains ``time_ms``; its positions are -1 if the step is empty."""
         step = time_ms // self._precision_ms
         index = step % self._slots
         slot = self._changed.get(index) or self._applying.get(index)
@@ -68,7 +69,7 @@ class TimerWheel:
         self._changed[slot.step % self._slots] = slot
 
     def take_changes(self) -> dict[int, TimerSlot]:
-        """What is to be applied once the timer log is on the disk; together with what failed before."""
+        """The changes to apply once the timer log is on the disk, including those whose last write failed."""
         self._applying = self._applying | self._changed
         self._changed = {}
         return self._applying
@@ -77,7 +78,7 @@ class TimerWheel:
         """Brings ``changes`` to the disk.
 
         Raises:
-            DiskError: they may not be there; they are taken again.
+            DiskError: they may not be on the disk; ``take_changes`` returns them again.
         """
         view = self.segment.view
         for index, slot in changes.items():
@@ -86,7 +87,7 @@ class TimerWheel:
         self._applying = {}
 
     def is_beyond(self, log_end: int) -> bool:
-        """Whether a slot leads to ``log_end`` or behind it."""
+        """Whether a slot points to ``log_end`` or behind it."""
         return any(is_beyond(piece, 0, len(piece), log_end) for _, piece in self._used())
 
     def clear(self) -> None:
@@ -95,9 +96,9 @@ class TimerWheel:
             self.segment.view[start : start + len(piece)] = bytes(len(piece))
 
     def _used(self) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the file that are not empty, with their positions.
+        """The parts of the file that are not empty, with their positions.
 
-        They are read, not mapped: pages of a map that were looked at once stay in the memory of the process.
+        They are read, not mapped: pages of a map stay in the memory of the process once they were accessed.
         """
         for first, last in self.segment.data_ranges(0):
             for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):
@@ -106,5 +107,5 @@ class TimerWheel:
                     yield start, piece
 
     def close(self) -> None:
-        """Gives up the map."""
+        """Unmaps the file."""
         self.segment.close()

@@ -1,1 +1,1 @@
-"""Checks a store directory, all files against each other."""
+"""Checks a store directory: compares all files with each other."""

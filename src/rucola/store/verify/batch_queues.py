@@ -1,4 +1,4 @@
-"""Holds batch consume queues against the log: each record has its unit, in order, and no other is there."""
+"""Compares batch consume queues with the log: each record has its unit, in order, and there are no other units."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
 
 
 class BatchQueueCheck:
-    """One queue, and how far its records were met in the log.
+    """One queue, and how far the walk over the log has met its records.
 
     Attributes:
         name: topic and queue id.
-        number: of the next unit to be met, counted from the first one there is a place for.
-        next: queue offset behind the newest record met, -1 while none was met.
+        number: number of the next unit to compare; the first unit in the files has number 0.
+        next: queue offset behind the newest record met; -1 before the first.
     """
 
     def __init__(self, name: tuple[bytes, int], path: str, segments: list[MappedFile]) -> None:
@@ -36,21 +36,21 @@ class BatchQueueCheck:
         self._per_file = segments[0].size // BATCH_UNIT_BYTES if segments else 1
 
     def unit(self, number: int) -> BatchUnit:
-        """The unit with that number; zeros where no file is."""
+        """The unit with that number; zeros if there is no file."""
         file = self._file(number)
         if file is None:
             return _NO_UNIT
         return decode_batch_unit(file.segment.view, number % self._per_file * BATCH_UNIT_BYTES)
 
     def place(self, number: int) -> tuple[str, int]:
-        """File and position of a unit; the directory and the position in the whole queue where no file is."""
+        """File and position of a unit; directory and position in the whole queue if there is no file."""
         file = self._file(number)
         if file is None:
             return self.path, number * BATCH_UNIT_BYTES
         return file.path, number % self._per_file * BATCH_UNIT_BYTES
 
     def leads_to(self, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether the unit of a record that begins with ``queue_offset`` leads to that place."""
+        """Whether the unit of a record that begins with ``queue_offset`` points to that place."""
         low, high = 0, self._per_file * len(self._segments)
         while low < high:
             middle = (low + high) // 2
@@ -63,12 +63,12 @@ class BatchQueueCheck:
         return unit.valid and unit.base_offset == queue_offset and (unit.physical_offset, unit.size) == place
 
     def skip_before(self, physical_offset: int) -> None:
-        """Passes over the units of records that lie before ``physical_offset``."""
+        """Skips the units of records that lie before ``physical_offset``."""
         while (unit := self.unit(self.number)).valid and unit.physical_offset < physical_offset:
             self.number += 1
 
     def close(self) -> None:
-        """Gives up the maps."""
+        """Unmaps the files."""
         for file in self._segments:
             file.close()
 
@@ -81,15 +81,15 @@ class BatchQueueChecks:
     """All batch consume queues of a store.
 
     Attributes:
-        queues: by topic and queue id; those met so far, all after ``finish``.
-        units: that agree with their record.
+        queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
+        units: number of units that agree with their record.
 
     Args:
         path: the directory ``batchconsumequeue``.
-        log: the walk whose batches ``rows`` gets.
-        identities: of its records.
-        live: the store is being written: records may not have their units yet.
-        dispatched: physical offset below which records have their units in a live store.
+        log: the walk that passes its batches to ``rows``.
+        identities: reconciles records with entries.
+        live: the store is in use, so records may not have their units yet.
+        dispatched: in a live store, the physical offset below which records have their units.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class BatchQueueChecks:
         self._dispatched = dispatched
 
     def rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Takes records of one topic, in the order of the log."""
+        """Checks records of one topic, in the order of the log."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
@@ -137,7 +137,7 @@ class BatchQueueChecks:
                     self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
 
     def finish(self) -> None:
-        """Looks at the units that no record asked for."""
+        """Checks the units that belong to no record met."""
         for topic in self.topics:
             name = topic.decode("utf-8", "surrogateescape")
             for queue_id in self._files.list_directories(f"{self._path}/{name}"):
@@ -154,7 +154,7 @@ class BatchQueueChecks:
         return self._queue(topic, queue_id).leads_to(queue_offset, place)
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         for queue in self.queues.values():
             queue.close()
 
@@ -167,7 +167,7 @@ class BatchQueueChecks:
         return queue
 
     def _check(self, queue: BatchQueueCheck, wanted: BatchUnit) -> bool:
-        """Whether one record has its unit."""
+        """Checks whether one record has its unit."""
         if queue.next < 0:
             queue.skip_before(min(wanted.physical_offset, self._log.start))
         queue.next = wanted.next_offset
@@ -189,7 +189,7 @@ class BatchQueueChecks:
         return False
 
     def _loose(self, queue: BatchQueueCheck) -> None:
-        """Passes over a unit that has no record."""
+        """Skips a unit that has no record."""
         unit, place = queue.unit(queue.number), queue.place(queue.number)
         queue.number += 1
         if self._log.damaged(unit.physical_offset):

@@ -1,9 +1,9 @@
-"""Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, each by itself and
-against the log.
+"""Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, alone and against
+the log.
 
-One walk over the log feeds all checks (``verify_log``, ``verify_queues``, ``verify_index``); what no record asked for
-is looked at behind it. A store that a broker is using is checked as far as its records were on the disk at the
-beginning; what is written meanwhile is no finding.
+One walk over the log feeds all checks (``verify_log``, ``verify_queues``, ``verify_index``). Entries that belong to no
+record are checked afterwards. A store in use is checked up to what was on the disk at the beginning; what is written
+meanwhile is not reported.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from rucola.store.verify.queues import QueueChecks
 from rucola.store.verify.tables import check_checkpoint, check_tables
 
 Progress = Callable[[int, int], None]
-"""Called with bytes of the log done and bytes in all."""
+"""Called with the number of bytes done and the total number of bytes."""
 
 _QUEUES_ASKED = 64
-"""Queues whose files say how long a queue segment is: the length most of them have."""
+"""Number of queues whose files determine the length of a queue segment: the length that most of them have."""
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
-        path: the store.
-        records: in the log.
-        log_end: physical offset behind the last of them.
-        units: of queues that agree with their records.
-        index_entries: in all index files.
-        tables: files read in ``config``.
-        affected: entries of queues and index that are right but lead into damage of the log.
-        counts: findings by kind.
-        findings: those that are listed; of a kind that is met very often not all are.
-        notes: what is no fault.
+        path: path of the store.
+        records: number of records in the log.
+        log_end: physical offset behind the last record.
+        units: number of queue units that agree with their records.
+        index_entries: number of entries in all index files.
+        tables: number of files read in ``config``.
+        affected: entries of queues and index that are right themselves, but point into damage of the log.
+        counts: number of findings by kind.
+        findings: the listed findings; of a very frequent kind only the first are listed.
+        notes: remarks that are no faults.
     """
 
     path: str
@@ -65,7 +65,7 @@ class VerifyReport:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.counts
 
 
@@ -78,7 +78,7 @@ def verify(
     """Checks the store in ``path``.
 
     Args:
-        commit_log_path: where the log is when it is not in the directory; several directories are separated by `,`.
+        commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
 
     Raises:
         StoreDamagedError: there is no store.
@@ -187,7 +187,7 @@ def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:
 
 
 def _queue_segment_bytes(files: Files, root: str, names: list[tuple[bytes, int]]) -> int:
-    """Length of queue segments, 0 without one."""
+    """Length of queue segments; 0 if there is none."""
     lengths: Counter[int] = Counter()
     for topic, queue_id in names[:_QUEUES_ASKED]:
         directory = f"{root}/consumequeue/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"

@@ -1,4 +1,4 @@
-"""What a check of a store finds: each thing by kind, file and position, those that lie side by side counted as one."""
+"""The findings of a check, each with kind, file and position. Adjacent findings of one kind count as one."""
 
 from __future__ import annotations
 
@@ -6,64 +6,64 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LISTED_MAX = 1000
-"""Findings of one kind that are kept; those beyond are only counted."""
+"""Number of findings of one kind that are kept; further ones are only counted."""
 
 
 class FindingKind(StrEnum):
     """Kinds of findings."""
 
     STRAY_FILE = "stray_file"
-    """A file among segments whose name is not that of one."""
+    """A file among segments whose name is not a segment name."""
     SEGMENT_LENGTH = "segment_length"
     """A segment that is shorter or longer than the others."""
     SEGMENT_MISSING = "segment_missing"
-    """A segment between two others is not there."""
+    """A segment between two others is missing."""
     RECORD = "record"
-    """Bytes in the log that are no record, with intact records behind them."""
+    """Bytes in the log that are not a record, with intact records behind them."""
     BODY_CRC = "body_crc"
-    """The body of a record is not what its checksum says."""
+    """The body of a record does not match its checksum."""
     RECORD_CRC = "record_crc"
-    """A record is not what its own checksum says."""
+    """A record does not match its own checksum."""
     PHYSICAL_OFFSET = "physical_offset"
-    """A record that says it lies elsewhere."""
+    """A record whose physical offset field names another place."""
     QUEUE_ID = "queue_id"
-    """A record that says another queue id than the queue whose entry leads to it."""
+    """A record that names another queue id than the queue whose entry points to it."""
     TOPIC = "topic"
-    """A record that says another topic than the queue whose entry leads to it."""
+    """A record that names another topic than the queue whose entry points to it."""
     STORE_TIME = "store_time"
-    """A record whose store time does not lie between those of its neighbours."""
+    """A record whose store time is not between those of its neighbours."""
     BLANK = "blank"
     """An end-of-file record that does not reach the end of its segment."""
     TORN_TAIL = "torn_tail"
-    """Bytes behind the last whole record that are not zeros: a record cut short, or no record at all."""
+    """Bytes behind the last whole record that are not zeros: a truncated record, or no record at all."""
     LOG_SHORT = "log_short"
-    """The log ends below the offset up to which it is known to have been on the disk."""
+    """The log ends below the offset up to which it was known to be on the disk."""
     QUEUE_OFFSET = "queue_offset"
-    """A record that says another queue offset than the entry that leads to it, or one that another record has."""
+    """A record that names another queue offset than the entry that points to it, or the offset of another record."""
     RECORD_WITHOUT_UNIT = "record_without_unit"
-    """An entry of a consume queue is missing for a record."""
+    """A consume queue has no entry for a record."""
     UNIT = "unit"
-    """An entry of a consume queue that names another place or size than that of its record."""
+    """An entry of a consume queue names another place or size than that of its record."""
     UNIT_TAGS = "unit_tags"
-    """An entry of a consume queue whose tags code is not that of its record."""
+    """An entry of a consume queue whose tags code differs from that of its record."""
     UNIT_WITHOUT_RECORD = "unit_without_record"
-    """An entry of a consume queue that names a place where no record of this queue and offset is."""
+    """An entry of a consume queue names a place that holds no record of this queue and offset."""
     STALE_UNIT = "stale_unit"
-    """An entry behind the last of its queue, left from a time when the log was cut: RocketMQ may take it up again."""
+    """An entry behind the last one of its queue, left over from a cut of the log. RocketMQ may count it again."""
     QUEUE_HOLE = "queue_hole"
-    """Entries between others of a consume queue that name nothing."""
+    """Entries in the middle of a consume queue that point at nothing."""
     INDEX_HEADER = "index_header"
     """The header of an index file does not agree with its length, its entries or their records."""
     INDEX_CHAIN = "index_chain"
-    """An index entry or slot that does not lead to the entry before it in its slot."""
+    """An index entry or slot that does not point to the previous entry of its slot."""
     INDEX_ENTRY = "index_entry"
-    """An index entry that names a place where no record with such a key and store time is."""
+    """An index entry that names a place without a record of such a key and store time."""
     CHECKPOINT = "checkpoint"
-    """The file ``checkpoint`` is missing, has another length, or holds a value that cannot be."""
+    """The file ``checkpoint`` is missing, has another length, or holds an impossible value."""
     TABLE = "table"
-    """A file in ``config`` that cannot be read, or is not there while its backup is."""
+    """A file in ``config`` that cannot be read, or is missing while its backup exists."""
     OFFSET_AHEAD = "offset_ahead"
-    """A consumer, or a delay level, is further than its queue."""
+    """The offset of a consumer or a delay level is beyond the end of its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Finding:
 
     Attributes:
         file: path below the store's directory.
-        position: of the first byte concerned in that file; behind its end for what is missing there.
-        count: things of this kind side by side from there on.
-        detail: of the first of them, in words.
+        position: position of the first byte concerned in that file; its end for something that is missing there.
+        count: number of adjacent findings of this kind.
+        detail: a description of the first of them.
     """
 
     kind: FindingKind
@@ -88,9 +88,9 @@ class Findings:
     """Collects findings and notes.
 
     Attributes:
-        counts: of all findings by kind, listed or not.
-        notes: what is worth knowing and no fault.
-        affected: entries of queues and index that lead into damage of the log and are right themselves.
+        counts: number of all findings by kind, listed or not.
+        notes: remarks that are no faults.
+        affected: entries of queues and index that are right themselves, but point into damage of the log.
     """
 
     def __init__(self, root: str) -> None:
@@ -102,10 +102,10 @@ class Findings:
         self._newest: dict[tuple[FindingKind, str], tuple[int, int]] = {}
 
     def add(self, kind: FindingKind, path: str, position: int, detail: str, length: int = -1) -> None:
-        """Takes one finding.
+        """Adds one finding.
 
         Args:
-            length: of the thing in bytes, when the next one of the same kind may follow right behind it.
+            length: length of the faulty thing in bytes, if the next one of the same kind may follow directly.
         """
         self.counts[kind] = self.counts.get(kind, 0) + 1
         listed = self._listed.setdefault(kind, [])
@@ -122,9 +122,9 @@ class Findings:
         self._newest[kind, file] = (number, position + length if length >= 0 else -1)
 
     def note(self, text: str) -> None:
-        """Takes one note."""
+        """Adds one note."""
         self.notes.append(text.replace(self._prefix, ""))
 
     def listed(self) -> list[Finding]:
-        """All that were kept, by kind in the order of ``FindingKind``."""
+        """All kept findings, by kind in the order of ``FindingKind``."""
         return [finding for kind in FindingKind for finding in self._listed.get(kind, [])]

@@ -1,7 +1,7 @@
-"""Tells a record with one wrong field from a wrong entry: what two of record, entry and neighbours say is right.
+"""Tells a record with one wrong field from a wrong entry: of record, entry and neighbours, two must agree.
 
-A record that no entry of its queue leads to, and an entry whose record says something else, may be the two ends of one
-fault in the record. They are met at different times; so the former wait until all entries were looked at.
+A single fault in a record can show twice: as a record without an entry, and as an entry whose record says something
+else. The walk meets the two at different times, so records without an entry wait until all entries were checked.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rucola.store.verify.log import LogCheck
 _PREPARED_BIT = 4
 _WAITING_MAX = 100_000
 LeadsTo = Callable[[bytes, int, int, tuple[int, int]], bool]
-"""Whether an entry, by topic, queue id and queue offset, leads to a physical offset and size."""
+"""Whether an entry, by topic, queue id and queue offset, points to a physical offset and size."""
 
 
 class RecordIdentities:
-    """See the module.
+    """Reconciles records with entries.
 
     Attributes:
-        topics: that of records which say another one, or another queue, by physical offset.
-        leads_to: looks into the queues.
+        topics: for records that name another topic or queue, the right topic, by physical offset.
+        leads_to: reads entries of the queues.
     """
 
     def __init__(self, found: Findings, log: LogCheck) -> None:
@@ -34,23 +34,23 @@ class RecordIdentities:
         self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
 
     def wait(self, physical_offset: int, kind: FindingKind, place: tuple[str, int], detail: str, length: int) -> None:
-        """A finding that does not hold when an entry of another queue leads to the record."""
+        """Adds a finding that is dropped if an entry of another queue points to the record."""
         if len(self._waiting) < _WAITING_MAX:
             self._waiting[physical_offset] = (kind, *place, detail, length)
         else:
             self._found.add(kind, *place, detail, length)
 
     def finish(self) -> None:
-        """All entries were looked at."""
+        """All entries were checked: decides the waiting findings."""
         for physical_offset, finding in self._waiting.items():
             if physical_offset not in self.topics:
                 self._found.add(*finding)
         self._waiting.clear()
 
     def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry is right although its record was not met as that: then the record is the finding.
+        """Whether an entry is right although its record was not met under that entry; then the record is reported.
 
-        Right is also an entry of a record that says it has none (prepared or rolled back), and nothing else.
+        An entry is also right if its record's only fault is to say that it has none (prepared or rolled back).
         """
         hit = None if self._log.damaged(place[0]) else self._log.row_at(place[0], 0)
         if hit is None or hit[1][RecordColumn.RECORD_SIZE] != place[1]:

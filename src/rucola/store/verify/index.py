@@ -1,7 +1,7 @@
-"""Holds index files against the log: every entry leads to a record with a key of that hash, and every chain ends.
+"""Compares index files with the log: every entry points to a record with a key of that hash, and every chain ends.
 
-The keys of a batch of records are put into an empty index by the kernel that also writes the files, and its entries
-compared with the next ones of the file as columns. Only where they differ is an entry looked at by itself.
+The kernel that writes index files puts the keys of a batch of records into an empty index. Its entries are compared
+with the next entries of the file, as columns. Only entries that differ are examined one by one.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ _entry = INDEX_ENTRY.struct.unpack_from
 
 
 def index_geometry(file: MappedFile) -> tuple[int, int] | None:
-    """Slots and entries (``maxHashSlotNum``, ``maxIndexNum``) of a file, which does not say them.
+    """Determines the numbers of slots and entries (``maxHashSlotNum``, ``maxIndexNum``), which a file does not contain.
 
-    The default numbers when they fit; else they follow from the last byte that is not zero, which belongs to the newest
-    entry: its hash and offset are not both zero. Both ways the first entries must be such. Somebody may be putting
-    entries meanwhile.
+    The default numbers are used if they fit. Otherwise the numbers follow from the last nonzero byte, which belongs to
+    the newest
+    entry: its hash and offset are not both zero. In both cases the first entries must be plausible. Another process may
+    be adding entries.
 
     Returns:
-        None when no numbers fit, or there is no entry to tell by.
+        None if no numbers fit, or if there is no entry to tell by.
     """
     if file.size < INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size:
         return None
@@ -66,7 +67,9 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
 
 
 def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
-    """Whether the entries begin there: number 0 was never written, 1 was, and most of the next ones lead backwards."""
+    """Whether the entries begin there: entry 0 was never written, entry 1 was, and most of the next ones point
+    backwards.
+    """
     at = INDEX_HEADER.size + INDEX_SLOT.size * slots
     if not newest < entries or any(_entry(view, at)) or not any(_entry(view, at + INDEX_ENTRY.size)):
         return False
@@ -76,13 +79,14 @@ def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
 
 
 class IndexFileCheck:
-    """One index file, looked at up to the newest entry it had at the beginning.
+    """One index file, up to its newest entry at the beginning of the check.
 
     Attributes:
-        count: number of the next entry, as the header said at first.
+        count: number of the next entry, as the header said at the beginning.
         cursor: number of the first entry not compared with the log yet.
         begin_ms, end_ms: store times in the header.
-        next_offset: its physical offset; kept, so that a file is mapped only while the walk is among its records.
+        next_offset: physical offset of that entry; kept so that the file is mapped only while the walk is among its
+            records.
     """
 
     def __init__(self, file: MappedFile, slots: int, count: int) -> None:
@@ -100,12 +104,12 @@ class IndexFileCheck:
         return self._entries_at + INDEX_ENTRY.size * number
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds and number of the entry before, of an entry."""
+        """Hash, physical offset, seconds and previous entry number of an entry."""
         fields: tuple[int, int, int, int] = _entry(self.file.segment.view, self.position(number))
         return fields
 
     def move(self, count: int) -> None:
-        """Takes the cursor over ``count`` entries."""
+        """Advances the cursor by ``count`` entries."""
         self.cursor += count
         if self.cursor < self.count:
             self.next_offset = self.entry(self.cursor)[1]
@@ -117,10 +121,10 @@ class IndexFileCheck:
         return self.file.segment.view[self.position(first) : self.position(last)].cast("I")
 
     def check_times(self, found: Findings, log: LogCheck, previous_ms: int, live: bool) -> None:
-        """Compares the times in the header, and the seconds of the first entry, with the records that they are of.
+        """Compares the times in the header, and the seconds of the first entry, with the records that they belong to.
 
         Args:
-            previous_ms: end of the file before, from which RocketMQ may count the first entry.
+            previous_ms: end time of the previous file, from which RocketMQ may count the first entry.
         """
         if self.count < 2:
             return
@@ -142,9 +146,9 @@ class IndexFileCheck:
             found.add(FindingKind.INDEX_ENTRY, self.file.path, self.position(1), detail, INDEX_ENTRY.size)
 
     def check_chains(self, found: Findings, live: bool) -> None:
-        """Follows the entries as they were put, and compares what slots and entries should say with what they do.
+        """Follows the entries in their order, and compares slots and chain links with what they should be.
 
-        An entry leads to the newest one before it in its slot, so a right chain has an end.
+        Each entry points to the next older one of its slot, so a right chain has an end.
         """
         path, header = self.file.path, IndexHeader.decode(self.file.segment.view)
         words = self.words(0, self.count)
@@ -177,13 +181,13 @@ class IndexChecks:
     """All index files of a store.
 
     Attributes:
-        entries: looked at.
+        entries: number of entries checked.
 
     Args:
         path: the directory ``index``.
-        log: the walk whose batches ``rows`` gets.
-        identities: of its records.
-        live: the store is being written.
+        log: the walk that passes its batches to ``rows``.
+        identities: reconciles records with entries.
+        live: the store is in use.
     """
 
     def __init__(
@@ -229,7 +233,7 @@ class IndexChecks:
         self._checks.append(check)
 
     def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
-        """Takes records of the log, in order."""
+        """Checks records of the log, in order."""
         last = (rows - 1) * ROW_WIDTH
         first_offset, end = file.start + table[0], file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
         waiting = [check for check in self._checks if check.cursor < check.count and check.next_offset < end]
@@ -244,7 +248,7 @@ class IndexChecks:
         """The entries of the keys of records in a file whose seconds are counted from ``begin_ms``."""
         row = done = 0
         keys: list[bytes] = []
-        # Its first entry would set the time that seconds are counted from: it is never used.
+        # Entry 0 is never used: the first entry would set the time from which seconds are counted.
         head = IndexHeader(begin_ms, 0, PhysicalOffset(0), PhysicalOffset(0), 0, _SCRATCH_FIRST).encode()
         while row < rows:
             self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head + bytes(INDEX_SLOT.size)
@@ -257,7 +261,7 @@ class IndexChecks:
         return b"".join(keys)
 
     def finish(self) -> None:
-        """Looks at the entries that no record asked for, once all queues are done."""
+        """Checks the entries that belong to no record met, once all queues are done."""
         previous_ms = 0
         for check in self._checks:
             self._compare_entries(check, {}, 0, 0)
@@ -272,12 +276,12 @@ class IndexChecks:
             check.file.close()
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         for check in self._checks:
             check.file.close()
 
     def _compare_columns(self, check: IndexFileCheck, entries: bytes) -> bool:
-        """Whether the next entries of the file have hashes and offsets of these; then they are done with."""
+        """Whether the next entries of the file have these hashes and offsets; if so, marks them as compared."""
         count = len(entries) // INDEX_ENTRY.size
         if not count or check.cursor + count > check.count:
             return False
@@ -290,7 +294,7 @@ class IndexChecks:
     def _compare_entries(
         self, check: IndexFileCheck, known: dict[int, dict[int, int]], first_offset: int, end: int
     ) -> None:
-        """Goes on with the entries that lead below ``end``, one by one."""
+        """Continues with the entries that point below ``end``, one by one."""
         while check.cursor < check.count:
             entry = check.entry(check.cursor)
             if entry[1] >= end:
@@ -303,17 +307,17 @@ class IndexChecks:
             check.move(1)
 
     def _judge(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
-        """One entry that is not among the keys of the batch."""
+        """Checks one entry that is not among the keys of the batch."""
         physical_offset, log = entry[1], self._log
         if physical_offset < log.start or (self._live and physical_offset >= log.end):
-            return  # removed by age; not walked over yet
+            return  # expired, or not walked yet
         if log.damaged(physical_offset):
             self._found.affected += 1
         else:
             self._late(check, entry)
 
     def _late(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
-        """Whether such an entry is wrong depends on what queues and later records say of its record."""
+        """Notes an entry whose verdict depends on what queues and later records say of its record."""
         if len(self._doubtful) < _DOUBTFUL_MAX:
             self._doubtful.append((check, check.cursor, entry))
         else:

@@ -1,8 +1,9 @@
-"""Walks all of a commit log, over damage too, and tells damage from the ordinary end.
+"""Walks a whole commit log, past damage too, and tells damage from the ordinary end.
 
-Where a record cannot be read, the next intact one is looked for: one whose checksums and own physical offset are
-right. When it is not older than the last one read, the bytes between are damage and the walk goes on there. When there
-is none, the log ends. Older ones are what RocketMQ leaves behind the end when it cuts a log: it never clears them.
+If a record cannot be read, the next intact one is searched: one whose checksums and physical offset are right. If that
+record is not older than the last one read, the bytes between them are damage, and the walk continues there. If there is
+no such record, the log ends. Older records are what RocketMQ leaves behind the end when it cuts a log, because it never
+clears them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.times import StoreTimes
 
 ROWS_MAX = 512
-"""Records of one batch."""
+"""Records per batch."""
 
 Batch = tuple[MappedFile, "array[int]", int]
-"""A segment, a table and the number of its rows; the table is overwritten by the next batch."""
+"""A segment, a table and the number of its rows; the next batch overwrites the table."""
 
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = RECORD_HEAD.position("magic")
@@ -36,10 +37,10 @@ _PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
 def load_segments(
     files: Files, directory: str, found: Findings, length: int = 0, *, others: Sequence[str] = ()
 ) -> list[MappedFile]:
-    """The segments in a directory, oldest first, for looking only; what is wrong with the files becomes findings.
+    """The segments in a directory, oldest first, opened for reading. Wrong files become findings.
 
     Args:
-        length: that all should have; 0 for that which most of them have.
+        length: the length that all should have; 0 for the length that most of them have.
         others: more directories with segments of the same log.
     """
     sizes: dict[int, int] = {}
@@ -77,17 +78,17 @@ class LogCheck:
     """One walk over a log.
 
     Attributes:
-        records: read so far.
+        records: number of records read so far.
         end: physical offset behind the last record.
-        times: of the records read.
-        sound_tail: nothing that may have been a record lies behind the end.
+        times: checks the store times of the records.
+        sound_tail: nothing behind the end may have been a record.
 
     Args:
-        segments: of the log, oldest first.
-        found: gets the findings.
-        unclean: the store was not stopped: what a crash leaves may lie behind the end.
-        live_end: where a log that is being written ended, the end of a record; -1 for one that is not.
-        progress: called with the number of bytes walked over.
+        segments: the segments of the log, oldest first.
+        found: collects the findings.
+        unclean: the store was not stopped cleanly, so the remains of a crash may lie behind the end.
+        live_end: where a log in use ended at the beginning, a record border; -1 for a log that is not in use.
+        progress: called with the number of bytes walked.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class LogCheck:
         return self._segments[0].start if self._segments else 0
 
     def batches(self) -> Iterator[Batch]:
-        """Walks, once; gives every record whose place and size are known, those with a wrong checksum too."""
+        """Walks the log once. Yields every record whose place and size are known, including those with a wrong
+        checksum.
+        """
         for number, file in enumerate(self._segments):
             if number and self._segments[number - 1].end < file.start:
                 self._damaged.append((self._segments[number - 1].end, file.start))
@@ -133,12 +136,12 @@ class LogCheck:
             self._progress(file.end - self.start)
 
     def damaged(self, physical_offset: int) -> bool:
-        """Whether that place lies in bytes that were found to be damaged or missing."""
+        """Whether that place lies in bytes that are damaged or missing."""
         at = bisect_right(self._damaged, physical_offset, key=lambda span: span[0]) - 1
         return at >= 0 and physical_offset < self._damaged[at][1]
 
     def row_at(self, physical_offset: int, check: int = CHECK_PHYSICAL_OFFSET) -> tuple[MappedFile, array[int]] | None:
-        """Segment and row of the record at that place, checksums aside; the row is overwritten by the next call."""
+        """Segment and row of the record at that place, without checking checksums; the next call overwrites the row."""
         at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
         if at < 0 or physical_offset >= min(self._segments[at].end, self.end):
             return None
@@ -149,7 +152,7 @@ class LogCheck:
         return (file, self._one_row) if self._parse(file, physical_offset - file.start, check) else None
 
     def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether the record at that place, of that size, says that it is this entry."""
+        """Whether the record at that place, with that size, says that it is this entry."""
         hit = self.row_at(place[0])
         if hit is None:
             return False
@@ -160,7 +163,7 @@ class LogCheck:
         return named == topic and said == (place[1], queue_id, queue_offset)
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         for file in self._segments:
             file.close()
 
@@ -210,7 +213,7 @@ class LogCheck:
         self.end = file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
 
     def _parse(self, file: MappedFile, position: int, check: int) -> bool:
-        """Reads the record at ``position`` into the one row."""
+        """Reads the record at ``position`` into the single row."""
         segment, row = file.segment, self._one_row
         return walk_records(segment.buffer, segment.view, position, file.size, file.start, row, 1, crc32, check)[0] > 0
 
@@ -223,7 +226,7 @@ class LogCheck:
     # -- damage -------------------------------------------------------------------------------------------------------
 
     def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
-        """Position behind what is no record at ``position``; -1 when the log ends there."""
+        """Position behind the bytes at ``position`` that are not a record; -1 if the log ends there."""
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
             return behind if behind < 0 else position
@@ -234,10 +237,10 @@ class LogCheck:
         return behind
 
     def _one_fault(self, file: MappedFile, position: int) -> int:
-        """Puts a record of which only a checksum or its own offset is wrong into the faulty row.
+        """Reads a record whose only fault is a checksum or its own offset into the row for faulty records.
 
         Returns:
-            The position behind it; -1 for anything else.
+            The position behind it; -1 for any other bytes.
         """
         if self._parse(file, position, CHECK_PHYSICAL_OFFSET):
             body = not self._parse(file, position, CHECK_BODY_CRC)
@@ -256,9 +259,10 @@ class LogCheck:
         return position + row[RecordColumn.RECORD_SIZE]
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
-        """Position of the next intact record that is not older than the last; the end of this segment for a later one.
+        """Position of the next intact record that is not older than the last one; the end of this segment if it lies in
+        a later one.
 
-        -1 when there is none.
+        -1 if there is none.
         """
         for start in self._intact(file, position + 1):
             if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self.times.last_ms:
@@ -270,7 +274,9 @@ class LogCheck:
         return -1
 
     def _intact(self, file: MappedFile, position: int) -> Iterator[int]:
-        """Where intact records start from ``position`` on; each lies in the one row while it is looked at."""
+        """The positions from ``position`` on at which intact records start. Each record is in the single row while it
+        is examined.
+        """
         for first, last in file.segment.data_ranges(position):
             at = first
             while at < last:
@@ -286,7 +292,7 @@ class LogCheck:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _end_in(self, number: int, file: MappedFile, position: int) -> None:
-        """The log ends at ``position``: says what lies behind it, unless somebody is writing there."""
+        """The log ends at ``position``: reports what lies behind it, unless a broker is writing there."""
         self._ended = True
         self.end = file.start + position
         if self._live_end >= 0:

@@ -1,4 +1,4 @@
-"""Looks up units of the extensions of consume queues for a check, which holds them against records."""
+"""Reads units of the extensions of consume queues for a check, which compares them with records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ExtUnits:
 
     Args:
         path: the directory ``consumequeue_ext``.
-        found: gets what is wrong with the files.
+        found: collects faults of the files.
     """
 
     def __init__(self, files: Files, path: str, found: Findings) -> None:
@@ -25,7 +25,7 @@ class ExtUnits:
         self._mapped: MappedFile | None = None
 
     def read(self, topic: bytes, queue_id: int, address: int) -> ExtUnit | None:
-        """The unit at ``address`` in the extension of a queue, None when none can be read there."""
+        """The unit at ``address`` in the extension of a queue; None if none can be read there."""
         segments = self._segments.get((topic, queue_id))
         if segments is None:
             directory = f"{self._path}/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"
@@ -38,7 +38,7 @@ class ExtUnits:
         return None if file is None else decode_ext_unit(file.segment.view, position - file.start)
 
     def close(self) -> None:
-        """Gives up the map; there is one at a time."""
+        """Unmaps the file; only one is mapped at a time."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None

@@ -1,7 +1,8 @@
-"""Holds consume queues against the log: every record has its unit, every unit its record, none is missing between.
+"""Compares consume queues with the log: every record has its unit, every unit has its record, and no unit between
+others is missing.
 
-The records of a batch are turned into the units they should have, queue by queue in the kernel that also writes them,
-and compared with the file as bytes. Only where they differ is a record looked at by itself.
+The units that the records of a batch should have are made queue by queue, in the kernel that also writes them, and
+compared with the file as bytes. Only records whose bytes differ are examined one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rucola.store.verify.log import ROWS_MAX, LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 
 _OPEN_MAX = 256
-"""Queues that are mapped at a time: descriptors are limited."""
+"""Number of queues that are mapped at a time, since descriptors are limited."""
 
 _EMPTY_MAX = 16
 _ZERO_UNIT = bytes(UNIT_BYTES)
@@ -43,11 +44,11 @@ _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class QueueCheck:
-    """One queue: its files, and how far its records were met in the log.
+    """One queue: its files, and how far the walk over the log has met its records.
 
     Attributes:
-        path: of its directory.
-        first: queue offset of the first record in the log, -1 while none was met.
+        path: path of its directory.
+        first: queue offset of the first record in the log; -1 before any was met.
         next: queue offset behind the newest record met.
     """
 
@@ -60,16 +61,16 @@ class QueueCheck:
 
     @property
     def start(self) -> int:
-        """Queue offset of the first unit there is a place for."""
+        """Queue offset of the first unit in the files."""
         return self.segments[0].start // UNIT_BYTES if self.segments else 0
 
     @property
     def end(self) -> int:
-        """Queue offset behind the last unit there is a place for."""
+        """Queue offset behind the last unit in the files."""
         return self.segments[-1].end // UNIT_BYTES if self.segments else 0
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """``count`` units as bytes; zeros where no file is."""
+        """``count`` units as bytes; zeros where there is no file."""
         position, end = queue_offset * UNIT_BYTES, (queue_offset + count) * UNIT_BYTES
         parts = []
         while position < end:
@@ -88,14 +89,14 @@ class QueueCheck:
         return b"".join(parts)
 
     def place_of(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, zeros where no file is."""
+        """Physical offset and size in a unit; zeros where there is no file."""
         if not self.start <= queue_offset < self.end:
             return 0, 0
         physical_offset, size, _ = UNIT.unpack(self.read(queue_offset, 1))
         return physical_offset, size
 
     def find(self, place: tuple[int, int]) -> int:
-        """Queue offset of the entry that leads to a record, -1 when none does."""
+        """Queue offset of the entry that points to a record; -1 if none does."""
         if self.next >= 0 and self.place_of(self.next) == place:
             return self.next
         low, high = self.start, self.end
@@ -113,13 +114,13 @@ class QueueCheck:
         return low if self.place_of(low) == place else -1
 
     def close(self) -> None:
-        """Gives up the map; there is one at a time, and it comes back when it is needed again."""
+        """Unmaps the file. Only one is mapped at a time; it is mapped again when needed."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
-        """The range cut where files begin and end: first and last queue offset, and whether a file is there."""
+        """Splits the range at the borders of files: first and last queue offset, and whether there is a file."""
         at = first
         for file in self.segments:
             begin, end = file.start // UNIT_BYTES, min(file.end // UNIT_BYTES, last)
@@ -135,7 +136,7 @@ class QueueCheck:
             yield at, last, False
 
     def place(self, queue_offset: int) -> tuple[str, int]:
-        """File and position of a unit; the directory and the position in the whole queue where no file is."""
+        """File and position of a unit; directory and position in the whole queue if there is no file."""
         position = queue_offset * UNIT_BYTES
         file = self._file(position)
         return (file.path, position - file.start) if file is not None and position < file.end else (self.path, position)
@@ -149,18 +150,18 @@ class QueueChecks:
     """All queues of a store.
 
     Attributes:
-        queues: by topic and queue id; those met so far, all after ``finish``.
-        units: that agree with their record.
+        queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
+        units: number of units that agree with their record.
 
     Args:
         path: the directory ``consumequeue``.
-        log: the walk whose batches ``rows`` gets.
-        identities: of its records.
-        live: the store is being written: records may not have their units yet.
-        dispatched: physical offset below which records have their units in a live store.
-        batch: gets the records of topics of type BatchCQ.
+        log: the walk that passes its batches to ``rows``.
+        identities: reconciles records with entries.
+        live: the store is in use, so records may not have their units yet.
+        dispatched: in a live store, the physical offset below which records have their units.
+        batch: checks the records of topics of type BatchCQ.
         ext: the extensions of the queues.
-        deleted: topic to the physical offset below which its records belong to no queue.
+        deleted: for each deleted topic, the physical offset below which its records belong to no queue.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class QueueChecks:
         self._open: set[QueueCheck] = set()
 
     def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
-        """Takes records of the log, in order."""
+        """Checks records of the log, in order."""
         same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.segment.view, 0
         while first < rows:
@@ -215,10 +216,10 @@ class QueueChecks:
             first = last
 
     def finish(self, names: list[tuple[bytes, int]]) -> None:
-        """Looks at the units that no record asked for.
+        """Checks the units that belong to no record met.
 
         Args:
-            names: topic and queue id of every directory.
+            names: topic and queue id of every queue directory.
         """
         for topic, queue_id in names:
             queue = self._queue(topic, queue_id)
@@ -231,7 +232,7 @@ class QueueChecks:
                 self._loose_units(topic, queue_id, queue, max(queue.next, first), queue.end, inside=False)
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Unmaps all files."""
         for queue in self._open:
             queue.close()
 
@@ -255,7 +256,7 @@ class QueueChecks:
         return queue
 
     def _take(self, topic: bytes, queue_id: int, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """The records of one queue in a run of one topic."""
+        """Checks the records of one queue in a run of one topic."""
         queue = self._queue(topic, queue_id)
         if queue.next >= 0:
             count, _, _ = gather_units(table, first, last, queue_id, queue.next, file.start, self._expected)
@@ -268,7 +269,7 @@ class QueueChecks:
                 self._check_unit(topic, queue, file, table, row)
 
     def _check_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
-        """The unit of one record."""
+        """Checks the unit of one record."""
         said, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
         place = (physical_offset, table[row + _RECORD_SIZE])
         queue_offset = said if queue.place_of(said) == place else queue.find(place)
@@ -292,7 +293,9 @@ class QueueChecks:
             self._found.add(FindingKind.UNIT_TAGS, *queue.place(queue_offset), detail, UNIT_BYTES)
 
     def _without_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
-        """A record that no entry of its queue leads to: the entry is wrong, or what the record says of its queue."""
+        """Handles a record to which no entry of its queue points: either the entry is wrong, or the queue named in the
+        record.
+        """
         queue_id, queue_offset, physical_offset = (
             table[row + _QUEUE_ID],
             table[row + _QUEUE_OFFSET],
@@ -325,7 +328,7 @@ class QueueChecks:
             self._identities.wait(physical_offset, FindingKind.UNIT, place, detail, UNIT_BYTES)
 
     def _other_code(self, topic: bytes, tags_code: int, table: array[int], row: int) -> bool:
-        """Whether a tags code that is no hash may stand there: a due time, or the address of an extension's unit."""
+        """Whether a tags code may be something other than a hash: a due time, or the address of an extension's unit."""
         stored_ms = table[row + RecordColumn.STORE_TIMESTAMP]
         if is_address(tags_code):
             unit = self._ext.read(topic, table[row + _QUEUE_ID], tags_code)
@@ -337,10 +340,10 @@ class QueueChecks:
     # -- units --------------------------------------------------------------------------------------------------------
 
     def _loose_units(self, topic: bytes, queue_id: int, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
-        """Units from ``first`` up to ``last`` for which no record was met.
+        """Checks the units from ``first`` up to ``last`` for which no record was met.
 
         Args:
-            inside: they lie between entries that have their records.
+            inside: the units lie between entries that have their records.
         """
         for begin, end, there in queue.spans(first, last):
             if not there:
@@ -364,13 +367,13 @@ class QueueChecks:
                         self._found.add(FindingKind.QUEUE_HOLE, *queue.place(start + at), detail, UNIT_BYTES)
 
     def leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry leads to the record at a physical offset, of that size."""
+        """Whether an entry points to the record with this physical offset and size."""
         return self._queue(topic, queue_id).place_of(queue_offset) == place
 
     def _judge_loose(self, queue: QueueCheck, queue_offset: int, physical_offset: int, size: int, inside: bool) -> None:
         log = self._log
         if physical_offset < log.start and not inside and (queue.first < 0 or queue_offset < queue.first):
-            return  # its segment has been removed by age
+            return  # its segment has expired
         if log.damaged(physical_offset):
             self._found.affected += 1
             return
@@ -381,7 +384,9 @@ class QueueChecks:
         self._found.add(kind, *queue.place(queue_offset), detail, UNIT_BYTES)
 
     def _check_light_queue(self, topic: str, queue: QueueCheck) -> None:
-        """The units of a lightweight topic lead to records of other topics which name it (``INNER_MULTI_DISPATCH``)."""
+        """Checks the units of a light queue: they point to records of other topics that name it
+        (``INNER_MULTI_DISPATCH``).
+        """
         for begin, end, there in queue.spans(queue.start, queue.end):
             for start in range(begin, end if there else begin, ROWS_MAX):
                 units = queue.read(start, min(ROWS_MAX, end - start))

@@ -33,10 +33,10 @@ NextOffsets = Mapping[tuple[bytes, int], int]
 
 
 def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
-    """Looks at the file ``checkpoint``.
+    """Checks the file ``checkpoint``.
 
-    Its times may lag behind the log; they are ahead of it only when the log has lost records, which is said here only
-    when the log itself shows no sign of it.
+    Its times may lag behind the log. They are ahead of it only if the log has lost records. That is reported only if
+    the log itself shows no sign of it.
     """
     data = files.read_file(path)
     if data is None:
@@ -61,7 +61,7 @@ def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, li
 
 
 def check_tables(files: Files, directory: str, found: Findings, next_offsets: NextOffsets, live: bool) -> int:
-    """Reads every table in ``config``, and holds offsets of consumers and delay levels against the queues.
+    """Reads every table in ``config``, and compares the offsets of consumers and delay levels with the queues.
 
     Returns:
         The number of files read.
@@ -86,10 +86,10 @@ def _is_table(name: str) -> bool:
 
 
 def _read(files: Files, path: str, name: str, found: Findings) -> object:
-    """The table, None when it cannot be read."""
+    """The table; None if it cannot be read."""
     text = files.read_file(path)
     if text is None:
-        return None  # replaced at this moment
+        return None  # It is being replaced at this moment.
     try:
         return _DECODERS[name](text) if name in _DECODERS else loads_object(text, name)
     except FormatError as error:

@@ -1,7 +1,7 @@
-"""Looks at the store times along a log: one that does not lie between those of its neighbours is damaged.
+"""Checks the store times along a log: a time that is not between those of its neighbours is damaged.
 
-Times do not decrease, but for a clock that was set back; then all that follow are lower, too. Seconds of difference are
-no finding.
+Times never decrease, unless the clock was set back; then all following times are lower, too. Differences of seconds are
+not reported.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from rucola.store.verify.findings import FindingKind, Findings
 
 _CLOCK_STEP_MS = 60_000
 _NEIGHBOURS = 2
-"""So many on each side have to agree."""
+"""Number of neighbours on each side that must agree."""
 
 
 class StoreTimes:
-    """See the module.
+    """Checks store times.
 
     Attributes:
-        last_ms: store time of the newest record, damaged ones aside.
+        last_ms: store time of the newest record whose time is not damaged.
         wrong: physical offsets of the records whose time is damaged.
     """
 
@@ -35,11 +35,11 @@ class StoreTimes:
 
     @property
     def newest_ms(self) -> int:
-        """Latest store time of all records, damaged ones aside."""
+        """Latest store time of all records, not counting damaged ones."""
         return self._newest_ms if self._doubtful is None else max(self._newest_ms, self._doubtful[2])
 
     def take(self, file: MappedFile, table: array[int], rows: int) -> None:
-        """Takes records in the order of the log."""
+        """Checks records in the order of the log."""
         times = table[RecordColumn.STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH]
         tame = self._doubtful is None and min(times) >= max(self.last_ms - _CLOCK_STEP_MS, 1)
         if tame and max(times) <= self.last_ms + _CLOCK_STEP_MS:
@@ -56,7 +56,7 @@ class StoreTimes:
             if follows:
                 self._follow(time_ms)
                 return
-            # The clock was set, or nothing was stored for a while.
+            # The clock was set, or no message was stored for a while.
             self.last_ms, self._doubtful, self._run = self._doubtful[2], None, 0
             self._newest_ms = max(self._newest_ms, self.last_ms)
             follows = time_ms > 0 and abs(time_ms - self.last_ms) <= _CLOCK_STEP_MS
@@ -70,7 +70,7 @@ class StoreTimes:
             self._doubtful, self._following = (file, position, time_ms), 0
 
     def _follow(self, time_ms: int) -> None:
-        """A record behind one in doubt goes on with the time before that."""
+        """Replaces the reference time for a record that follows a doubtful one."""
         assert self._doubtful is not None
         self.last_ms = time_ms
         self._newest_ms = max(self._newest_ms, time_ms)
