@@ -64,7 +64,7 @@ def arguments(name: str) -> str:
     kind = named(name)
     inherited = {(entry.key, entry.default) for base in kind.__mro__[1:-1] for entry in options_of(base)}
     rows = [
-        (f"`{entry.name}`", f"`{entry.key}`", shown(entry.show(entry.default)), entry.allowed(), entry.text)
+        (f"`{entry.name}`", f"`{entry.key}`", shown(entry.show(entry.default)), entry.limits(), entry.text)
         for entry in options_of(kind)
         if (entry.key, entry.default) not in inherited
     ]

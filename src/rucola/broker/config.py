@@ -28,107 +28,135 @@ _log = logging.getLogger(__name__)
 class BrokerConfig(TlsConfig):
     """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
 
-    use_tls: bool = option("useTLS", False, "Whether the name servers are spoken to over TLS.")
+    use_tls: bool = option("useTLS", False, "Whether the broker connects to name servers over TLS.")
     tls_client_trust_cert_path: str = option(
         "tlsClientTrustCertPath",
         "",
-        "PEM file with who may sign the name servers' certificates; empty = they have the broker's own (tlsCertPath).",
+        "PEM file with the authorities that may sign certificates of name servers. Empty: name servers must have "
+        "the certificate in `tlsCertPath`.",
     )
-    broker_name: str = option("brokerName", "broker-a", "Name of the broker; masters and slaves of one set share it.")
+    broker_name: str = option("brokerName", "broker-a", "Name of the broker.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
-    broker_id: int = option("brokerId", 0, "0 is a master; there are no slaves.", minimum=0, maximum=0)
+    broker_id: int = option(
+        "brokerId", 0, "Always 0, the number of a master: there are no slaves.", minimum=0, maximum=0
+    )
     broker_role: str = option(
         "brokerRole",
         "ASYNC_MASTER",
-        "There are no slaves: SYNC_MASTER also acknowledges what is on this broker alone, and says so in the log.",
+        "Both values mean the same, because there are no slaves. With SYNC_MASTER the start logs a warning that "
+        "only this broker has an acknowledged message.",
         choices=("ASYNC_MASTER", "SYNC_MASTER"),
     )
     bind_address: str = option(
         "bindAddress",
         "127.0.0.1",
-        "Address to listen on (RocketMQ listens on all). Others than loopback need aclEnable and TLS, or insecure.",
+        "Address to listen on. Every address but loopback needs access control and TLS, or `insecure`. RocketMQ "
+        "listens on all addresses.",
     )
     insecure: bool = option(
         "insecure",
         False,
-        "Allow to listen on an address that others can reach, without access control and encryption (not RocketMQ's).",
+        "Whether the broker may listen on an address that others can reach without access control and TLS. "
+        "Rucola's own.",
     )
     acl_enable: bool = option(
         "aclEnable",
         False,
-        "Whether requests must be signed by an account of `conf/plain_acl.yml` that may do what they ask.",
+        "Whether every request must be signed by an account of `conf/plain_acl.yml`, and the account must have "
+        "the permission.",
     )
     rocketmq_home: str = option(
-        "rocketmqHome", "", "Directory with `conf/plain_acl.yml` and `conf/acl/`; empty = storePathRootDir."
+        "rocketmqHome", "", "Directory with `conf/plain_acl.yml` and `conf/acl/`. Empty: the store directory."
     )
     authentication_enabled: bool = option(
         "authenticationEnabled",
         False,
-        "Whether requests must be signed by a user (ACL 2.0; not together with aclEnable).",
+        "Whether every request must be signed by a user (ACL 2.0). Not together with `aclEnable`.",
     )
     authorization_enabled: bool = option(
-        "authorizationEnabled", False, "Whether users may do only what rules allow; needs authenticationEnabled."
+        "authorizationEnabled", False, "Whether users may do only what rules allow. Needs `authenticationEnabled`."
     )
     init_authentication_user: str = option(
         "initAuthenticationUser",
         "",
-        'A super user that is made when it is not there: `{"username": "...", "password": "..."}`.',
+        'A super user that the start creates if it does not exist: `{"username": "...", "password": "..."}`.',
         secret=True,
     )
     inner_client_authentication_credentials: str = option(
         "innerClientAuthenticationCredentials",
         "",
-        'How the broker signs what it sends to name servers: `{"accessKey": "...", "secretKey": "..."}`.',
+        'The account with which the broker signs its requests to name servers: `{"accessKey": "...", "secretKey": '
+        '"..."}`.',
         secret=True,
     )
     acl_require_v2: bool = option(
         "aclRequireSignatureV2",
         False,
-        "Take only the signature that cannot be replayed, which only this package's clients make (not RocketMQ's).",
+        "Whether only the signature that cannot be replayed is accepted. Only Rucola's clients make it. Rucola's own.",
     )
-    broker_ip1: str = option("brokerIP1", "", "Address that clients are told; empty = the address listened on.")
-    listen_port: int = option("listenPort", 10911, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
-    namesrv_addr: str = option("namesrvAddr", "", "Name servers, `host:port`, separated by semicolons.")
+    broker_ip1: str = option(
+        "brokerIP1",
+        "",
+        "Host that clients are told. Empty: `bindAddress`. Needed if the broker listens on all addresses.",
+    )
+    listen_port: int = option("listenPort", 10911, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
+    namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
     auto_create_topic_enable: bool = option(
-        "autoCreateTopicEnable", True, "Whether the first send to an unknown topic makes it."
+        "autoCreateTopicEnable", True, "Whether the first message to an unknown topic creates it."
     )
     default_topic_queue_nums: int = option(
         "defaultTopicQueueNums",
         8,
-        "Queues of TBW102, the most an automatically made topic gets.",
+        "Number of queues of the topic TBW102, and so the most that an automatically created topic gets.",
         minimum=1,
         maximum=4096,
     )
     auto_create_subscription_group: bool = option(
-        "autoCreateSubscriptionGroup", True, "Whether an unknown consumer group is made when it is first seen."
+        "autoCreateSubscriptionGroup", True, "Whether the first request of an unknown consumer group creates it."
     )
     auto_create_per_account_max: int = option(
         "autoCreatePerAccountMax",
         1000,
-        "Topics and consumer groups that an account may make like this from one start to the next; ours.",
+        "Number of topics and groups that one account may create by using them, until the next start. Rucola's own.",
         minimum=0,
         maximum=1_000_000,
     )
-    broker_permission: int = option("brokerPermission", 6, "4 readable, 2 writable, 6 both.", minimum=0, maximum=7)
-    region_id: str = option("regionId", "DefaultRegion", "Stored with each message as MSG_REGION.")
-    trace_on: bool = option("traceOn", True, "Stored with each message as TRACE_ON.")
-    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether the trace topic exists from the start.")
-    msg_trace_topic_name: str = option("msgTraceTopicName", TRACE_TOPIC, "Name of the trace topic made then.")
-    cluster_topic_enable: bool = option(
-        "clusterTopicEnable", True, "Whether the topic named after the cluster is usable."
+    broker_permission: int = option(
+        "brokerPermission", 6, "Permission of the broker: 4 to read, 2 to write, 6 for both.", minimum=0, maximum=7
     )
-    broker_topic_enable: bool = option("brokerTopicEnable", True, "Whether the topic named after the broker is usable.")
+    region_id: str = option(
+        "regionId", "DefaultRegion", "Value of the property MSG_REGION that the broker adds to each message."
+    )
+    trace_on: bool = option("traceOn", True, "Value of the property TRACE_ON that the broker adds to each message.")
+    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether the start creates the trace topic.")
+    msg_trace_topic_name: str = option(
+        "msgTraceTopicName", TRACE_TOPIC, "Name of the trace topic that the start creates."
+    )
+    cluster_topic_enable: bool = option(
+        "clusterTopicEnable", True, "Whether clients may use the topic that is named after the cluster."
+    )
+    broker_topic_enable: bool = option(
+        "brokerTopicEnable", True, "Whether clients may use the topic that is named after the broker."
+    )
     long_polling_enable: bool = option(
-        "longPollingEnable", True, "Whether a pull that finds nothing waits for as long as its client allows."
+        "longPollingEnable", True, "Whether a pull that finds no message waits as long as its client allows."
     )
     short_polling_time_ms: int = option(
-        "shortPollingTimeMills", 1000, "How long it waits otherwise.", unit="ms", minimum=1, maximum=600_000
+        "shortPollingTimeMills",
+        1000,
+        "How long a pull that finds no message waits if `longPollingEnable` is false.",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
     )
-    lite_pull_message_enable: bool = option("litePullMessageEnable", True, "Whether request 361 is served.")
+    lite_pull_message_enable: bool = option(
+        "litePullMessageEnable", True, "Whether the broker serves lite pulls (request 361)."
+    )
     transaction_timeout_ms: int = option(
         "transactionTimeOut",
         6000,
-        "Age of a half message below which its producer is not asked, unless the message sets another one.",
+        "Age at which the broker begins to ask for the outcome of a half message, unless the message names "
+        "another age.",
         unit="ms",
         minimum=0,
         maximum=86_400_000,
@@ -136,14 +164,14 @@ class BrokerConfig(TlsConfig):
     transaction_check_max: int = option(
         "transactionCheckMax",
         15,
-        "How often a producer is asked before its message is given up.",
+        "How often the broker asks for the outcome of a half message before it gives the message up.",
         minimum=1,
         maximum=1000,
     )
     transaction_check_interval_ms: int = option(
         "transactionCheckInterval",
         30_000,
-        "Time between two rounds of asking.",
+        "Pause between two rounds of such questions.",
         unit="ms",
         minimum=10,
         maximum=86_400_000,
@@ -151,91 +179,107 @@ class BrokerConfig(TlsConfig):
     transaction_op_batch_interval_ms: int = option(
         "transactionOpBatchInterval",
         100,
-        "After an outcome until it is noted in the op topic, with all others of that time (RocketMQ: 3,000).",
+        "How long outcomes of transactions are collected before they are noted in the op topic together. "
+        "RocketMQ's default is 3,000.",
         unit="ms",
         minimum=1,
         maximum=60_000,
     )
-    reject_transaction_message: bool = option("rejectTransactionMessage", False, "Refuse transactional messages.")
+    reject_transaction_message: bool = option(
+        "rejectTransactionMessage", False, "Whether transactional messages are refused."
+    )
     recall_message_enable: bool = option(
-        "recallMessageEnable", False, "Whether producers may withdraw messages that wait for their time."
+        "recallMessageEnable", False, "Whether producers may recall messages that wait for their delivery time."
     )
     enable_property_filter: bool = option(
-        "enablePropertyFilter", False, "Whether consumers may choose messages by SQL92 expressions over properties."
+        "enablePropertyFilter", False, "Whether consumers may filter by SQL92 expressions over message properties."
     )
     pop_from_retry_probability: int = option(
         "popFromRetryProbability",
         20,
-        "Percentage of pops that look for messages to be tried again first; the others do when they have room.",
+        "Percentage of pops that read the retry topic first. The other pops read it last.",
         minimum=0,
         maximum=100,
     )
     enable_retry_topic_v2: bool = option(
         "enableRetryTopicV2",
         False,
-        "Whether popped messages to be tried again go to `%RETRY%group+topic`, not `%RETRY%group_topic`.",
+        "Whether popped messages are retried in `%RETRY%group+topic` instead of `%RETRY%group_topic`.",
     )
     revive_interval_ms: int = option(
         "reviveInterval",
         1000,
-        "How often is looked for popped messages that nobody acknowledged.",
+        "Pause between two searches for popped messages that nobody acknowledged in time.",
         unit="ms",
         minimum=10,
         maximum=60_000,
     )
     max_pop_polling_size: int = option(
-        "maxPopPollingSize", 100_000, "How many pops may wait for a message.", minimum=1, maximum=10_000_000
+        "maxPopPollingSize", 100_000, "Number of pops that may wait for a message.", minimum=1, maximum=10_000_000
     )
     pop_polling_size: int = option(
-        "popPollingSize", 1024, "How many of one group for one queue.", minimum=1, maximum=10_000_000
+        "popPollingSize", 1024, "Number of pops of one group that may wait at one queue.", minimum=1, maximum=10_000_000
     )
     default_message_request_mode: str = option(
-        "defaultMessageRequestMode", "PULL", "How groups read for which nothing else was set.", choices=("PULL", "POP")
+        "defaultMessageRequestMode",
+        "PULL",
+        "How a group reads if nothing else was set for it.",
+        choices=("PULL", "POP"),
     )
     default_pop_share_queue_num: int = option(
         "defaultPopShareQueueNum",
         -1,
-        "How many neighbours' queues a popping consumer gets beside its own; below 1: every consumer gets all queues.",
+        "Number of other consumers' queues that a popping consumer reads beside its own. Below 1: every consumer "
+        "reads all queues.",
         minimum=-1,
         maximum=4096,
     )
-    reject_pull_consumer_enable: bool = option("rejectPullConsumerEnable", False, "Refuse pulls of active consumers.")
+    reject_pull_consumer_enable: bool = option(
+        "rejectPullConsumerEnable",
+        False,
+        "Whether pulls of consumers without a subscription (CONSUME_ACTIVELY) are refused.",
+    )
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",
         10_000,
-        "How many reads' worth of sends may wait for the disk (RocketMQ: sends for a thread); the rest is refused.",
+        "Number of send batches that may wait for the disk; the broker refuses further sends. In RocketMQ: sends "
+        "that wait for a thread.",
         minimum=1,
         maximum=1_000_000,
     )
     pull_thread_pool_queue_capacity: int = option(
         "pullThreadPoolQueueCapacity",
         100_000,
-        "How many pulls may wait for a message (RocketMQ: for a thread); further ones are refused.",
+        "Number of pulls that may wait for a message; the broker refuses further pulls. In RocketMQ: pulls that "
+        "wait for a thread.",
         minimum=1,
         maximum=10_000_000,
     )
     admin_broker_thread_pool_queue_capacity: int = option(
         "adminBrokerThreadPoolQueueCapacity",
         10_000,
-        "How many other requests may wait for something, a client's answer for example; further ones are refused.",
+        "Number of other requests that may wait, for example for an answer from a client; the broker refuses "
+        "further ones.",
         minimum=1,
         maximum=1_000_000,
     )
     store_reply_message_enable: bool = option(
-        "storeReplyMessageEnable", True, "Whether replies of request/reply are stored besides being delivered."
+        "storeReplyMessageEnable", True, "Whether the broker stores replies (request/reply) as well as delivering them."
     )
     use_server_side_reset_offset: bool = option(
         "useServerSideResetOffset",
         True,
-        "Whether a reset of a group's offsets is the broker's work; else its clients are told to do it.",
+        "Whether the broker resets the offsets of a group itself. Otherwise it tells the consumers to do it.",
     )
     notify_consumer_ids_changed_enable: bool = option(
-        "notifyConsumerIdsChangedEnable", True, "Whether members of a group are told when others come or go."
+        "notifyConsumerIdsChangedEnable",
+        True,
+        "Whether the broker tells the members of a group when another member joins or leaves.",
     )
     flush_consumer_offset_interval_ms: int = option(
         "flushConsumerOffsetInterval",
         5000,
-        "How often consumer offsets are written.",
+        "Pause between two writes of consumer offsets.",
         unit="ms",
         minimum=10,
         maximum=600_000,
@@ -243,7 +287,7 @@ class BrokerConfig(TlsConfig):
     register_name_server_period_ms: int = option(
         "registerNameServerPeriod",
         30_000,
-        "How often the broker registers anew; RocketMQ keeps to 10,000 to 60,000.",
+        "Pause between two registrations with the name servers.",
         unit="ms",
         minimum=10_000,
         maximum=60_000,
@@ -251,7 +295,7 @@ class BrokerConfig(TlsConfig):
     register_broker_timeout_ms: int = option(
         "registerBrokerTimeoutMills",
         24_000,
-        "How long one registration may take.",
+        "Time limit of one registration.",
         unit="ms",
         minimum=100,
         maximum=600_000,
@@ -259,23 +303,23 @@ class BrokerConfig(TlsConfig):
     enable_single_topic_register: bool = option(
         "enableSingleTopicRegister",
         False,
-        "Whether a changed topic is registered alone (request 217), not with the broker's own registration.",
+        "Whether the broker registers a changed topic alone (request 217) instead of all topics.",
     )
     enable_split_registration: bool = option(
-        "enableSplitRegistration", False, "Whether the registration of all topics goes in parts."
+        "enableSplitRegistration", False, "Whether the broker registers its topics in several requests."
     )
     split_registration_size: int = option(
-        "splitRegistrationSize", 800, "Topics in such a part.", minimum=1, maximum=1_000_000
+        "splitRegistrationSize", 800, "Number of topics in one such request.", minimum=1, maximum=1_000_000
     )
     cold_data_flow_control_enable: bool = option(
         "coldDataFlowControlEnable",
         False,
-        "Whether groups that read much that is not in memory are slowed down.",
+        "Whether the broker slows down groups that read many messages from the disk.",
     )
     cg_cold_read_threshold: int = option(
         "cgColdReadThreshold",
         3 << 20,
-        "What a group may read of it in 5 s, unless a request gave it another threshold.",
+        "What one group may read from the disk in 5 s, unless a request set another threshold for it.",
         unit="bytes",
         minimum=0,
         maximum=1 << 62,
@@ -283,7 +327,7 @@ class BrokerConfig(TlsConfig):
     global_cold_read_threshold: int = option(
         "globalColdReadThreshold",
         100 << 20,
-        "What all groups may read of it in 5 s.",
+        "What all groups together may read from the disk in 5 s.",
         unit="bytes",
         minimum=0,
         maximum=1 << 62,
@@ -291,21 +335,29 @@ class BrokerConfig(TlsConfig):
     channel_expired_timeout_ms: int = option(
         "channelExpiredTimeout",
         120_000,
-        "A client without a heartbeat for so long is forgotten.",
+        "Time without a heartbeat after which the broker forgets a client.",
         unit="ms",
         minimum=1000,
         maximum=3_600_000,
     )
     connections_max: int = option(
-        "connectionsMax", 8192, "Connections at a time; ours, RocketMQ has no limit.", minimum=1, maximum=1_000_000
+        "connectionsMax",
+        8192,
+        "Number of open connections. Rucola's own; RocketMQ has no limit.",
+        minimum=1,
+        maximum=1_000_000,
     )
     connections_per_address_max: int = option(
-        "connectionsPerAddressMax", 4096, "Connections at a time from one address; ours.", minimum=1, maximum=1_000_000
+        "connectionsPerAddressMax",
+        4096,
+        "Number of open connections from one address. Rucola's own.",
+        minimum=1,
+        maximum=1_000_000,
     )
     server_channel_max_idle_time_s: int = option(
         "serverChannelMaxIdleTimeSeconds",
         120,
-        "A silent connection is closed after it.",
+        "Time after which the broker closes a silent connection.",
         unit="s",
         minimum=1,
         maximum=86_400,

@@ -20,48 +20,68 @@ class ClientConfig:
     instance_name: str = option(
         "instanceName",
         "DEFAULT",
-        "Part of the client id; DEFAULT becomes process id and start time, so that two clients of a process differ.",
+        "Part of the client id. DEFAULT becomes process id and start time, so that two clients of one process differ.",
     )
     unit_name: str = option("unitName", "", "Appended to the client id when not empty.")
     poll_name_server_interval_ms: int = option(
-        "pollNameServerInterval", 30_000, "How often the route of every used topic is asked for.", unit="ms", minimum=1
+        "pollNameServerInterval", 30_000, "Pause between two updates of the routes in use.", unit="ms", minimum=1
     )
     heartbeat_broker_interval_ms: int = option(
-        "heartbeatBrokerInterval", 30_000, "How often every broker hears from this client.", unit="ms", minimum=1
+        "heartbeatBrokerInterval", 30_000, "Pause between two heartbeats to every broker.", unit="ms", minimum=1
     )
     mq_client_api_timeout_ms: int = option(
-        "mqClientApiTimeout", 3_000, "How long a name server or an offset query may take.", unit="ms", minimum=1
+        "mqClientApiTimeout",
+        3_000,
+        "Time limit of a request to a name server, and of an offset query.",
+        unit="ms",
+        minimum=1,
     )
     connect_timeout_ms: int = option(
-        "connectTimeoutMillis", 3_000, "How long a connection attempt may take.", unit="ms", minimum=1
+        "connectTimeoutMillis", 3_000, "Time limit of a connection attempt.", unit="ms", minimum=1
     )
 
     enable_trace: bool = option(
-        "enableTrace", False, "Whether what becomes of each message is written to the trace topic."
+        "enableTrace", False, "Whether the client records in the trace topic what happens to each message."
     )
-    trace_topic: str = option("traceTopic", TRACE_TOPIC, "Where to; the broker creates it, or has it already.")
+    trace_topic: str = option("traceTopic", TRACE_TOPIC, "Name of the trace topic.")
     trace_msg_batch_num: int = option(
-        "traceMsgBatchNum", 10, "Records that go together; fewer when 5 s have passed.", minimum=1, maximum=20
+        "traceMsgBatchNum",
+        10,
+        "Number of trace records in one message. Fewer are sent after 5 s.",
+        minimum=1,
+        maximum=20,
     )
 
-    access_key: str = option("accessKey", "", "Name of the account that signs every request; empty signs none.")
-    secret_key: str = option("secretKey", "", "Its secret.", secret=True)
-    security_token: str = option("securityToken", "", "Sent along, and signed, when not empty.", secret=True)
+    access_key: str = option(
+        "accessKey", "", "Name of the account that signs every request. Empty: requests are not signed."
+    )
+    secret_key: str = option("secretKey", "", "Secret of the account.", secret=True)
+    security_token: str = option(
+        "securityToken", "", "Token that is sent with every request and signed. Empty: none.", secret=True
+    )
     signature_version: int = option(
         "signatureVersion",
         1,
-        "1: the signature that every broker knows; 2: one that cannot be replayed, for brokers of this package (ours).",
+        "1: the signature that every broker knows. 2: the signature that cannot be replayed, for Rucola's brokers "
+        "only. Rucola's own.",
         minimum=1,
         maximum=2,
     )
-    use_tls: bool = option("useTLS", False, "Whether connections are encrypted; servers are verified then, always.")
+    use_tls: bool = option(
+        "useTLS", False, "Whether connections use TLS. The certificates of servers are always verified."
+    )
     tls_trust_cert_path: str = option(
         "tlsClientTrustCertPath",
         "",
-        "PEM file with who may sign servers' certificates (`tls.client.trustCertPath`); empty = the system's.",
+        "PEM file with the authorities that may sign certificates of servers. Empty: those of the system. "
+        "RocketMQ: `tls.client.trustCertPath`.",
     )
-    tls_cert_path: str = option("tlsClientCertPath", "", "PEM file of a certificate to show (`tls.client.certPath`).")
-    tls_key_path: str = option("tlsClientKeyPath", "", "PEM file of its key (`tls.client.keyPath`).")
+    tls_cert_path: str = option(
+        "tlsClientCertPath", "", "PEM file with the client's certificate. RocketMQ: `tls.client.certPath`."
+    )
+    tls_key_path: str = option(
+        "tlsClientKeyPath", "", "PEM file with the key of the client's certificate. RocketMQ: `tls.client.keyPath`."
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -74,61 +94,64 @@ class ProducerConfig(ClientConfig):
     """Settings of a producer."""
 
     create_topic_key: str = option(
-        "createTopicKey", "TBW102", "Topic whose route and settings serve for a topic that does not exist yet."
+        "createTopicKey", "TBW102", "Topic whose route and settings are used for a topic that does not exist yet."
     )
     default_topic_queue_nums: int = option(
-        "defaultTopicQueueNums", 4, "Queues asked for when the broker creates the topic.", minimum=1
+        "defaultTopicQueueNums", 4, "Number of queues of a topic that the broker creates for this producer.", minimum=1
     )
     send_msg_timeout_ms: int = option(
-        "sendMsgTimeout", 3_000, "Time for one send, all attempts together.", unit="ms", minimum=1
+        "sendMsgTimeout", 3_000, "Time limit of one send, with all attempts.", unit="ms", minimum=1
     )
     send_msg_max_timeout_per_request_ms: int = option(
         "sendMsgMaxTimeoutPerRequest",
         -1,
-        "Longest wait for one attempt; -1 for all the time left.",
+        "Time limit of one attempt. -1: the time that is left for the send.",
         unit="ms",
         minimum=-1,
     )
     retry_times_when_send_failed: int = option(
-        "retryTimesWhenSendFailed", 2, "Further attempts of a waiting send after the first.", minimum=0
+        "retryTimesWhenSendFailed", 2, "Number of attempts after the first, for `send`.", minimum=0
     )
     retry_times_when_send_async_failed: int = option(
-        "retryTimesWhenSendAsyncFailed", 2, "Further attempts of a submitted send after the first.", minimum=0
+        "retryTimesWhenSendAsyncFailed", 2, "Number of attempts after the first, for `submit`.", minimum=0
     )
     retry_another_broker_when_not_store_ok: bool = option(
         "retryAnotherBrokerWhenNotStoreOK",
         False,
-        "Whether a message that is stored, but not flushed or not copied in time, is sent again.",
+        "Whether a message is sent again if the broker stored it, but did not flush or copy it in time.",
     )
     max_message_size: int = option(
-        "maxMessageSize", 4 * 1024 * 1024, "Largest body, before compression.", unit="bytes", minimum=1
+        "maxMessageSize", 4 * 1024 * 1024, "Largest message body, before compression.", unit="bytes", minimum=1
     )
     compress_msg_body_over_howmuch: int = option(
-        "compressMsgBodyOverHowmuch", 4096, "Larger bodies are compressed.", unit="bytes", minimum=0
+        "compressMsgBodyOverHowmuch", 4096, "Size above which a body is compressed.", unit="bytes", minimum=0
     )
-    compress_level: int = option("compressLevel", 5, "Level of ZLIB and ZSTD.", minimum=0, maximum=9)
+    compress_level: int = option("compressLevel", 5, "Compression level of ZLIB and ZSTD.", minimum=0, maximum=9)
     compress_type: CompressionType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
-        "compressType", CompressionType.ZLIB, "How; LZ4 and ZSTD need `rucola[compression]`, and RocketMQ 5 to be read."
+        "compressType",
+        CompressionType.ZLIB,
+        "Compression of bodies. LZ4 and ZSTD need `rucola[compression]`, and RocketMQ 5 at the receiver.",
     )
     send_latency_fault_enable: bool = option(
         "sendLatencyFaultEnable",
         False,
-        "Whether brokers that failed or were slow are left out for a while, when others have queues of the topic.",
+        "Whether the producer avoids brokers that failed or were slow for a while, if other brokers have queues "
+        "of the topic.",
     )
     back_pressure_for_async_send_num: int = option(
-        "backPressureForAsyncSendNum", 10_000, "Messages on their way at which `ready` waits.", minimum=1
+        "backPressureForAsyncSendNum", 10_000, "Number of messages under way at which `ready` waits.", minimum=1
     )
     back_pressure_for_async_send_size: int = option(
         "backPressureForAsyncSendSize",
         100 * 1024 * 1024,
-        "Bytes on their way at which `ready` waits.",
+        "Size of messages under way at which `ready` waits.",
         unit="bytes",
         minimum=1,
     )
     send_many_batch_bytes: int = option(
         "sendManyBatchBytes",
         256 * 1024,
-        "Body of a batch that `send_many` makes, at most (ours).",
+        "Largest body of a batch that `send_many` makes. Rucola's own.",
         unit="bytes",
         minimum=1,
         maximum=4 * 1024 * 1024,
@@ -136,18 +159,20 @@ class ProducerConfig(ClientConfig):
     batch_unique_key: bool = option(
         "batchUniqueKey",
         False,
-        "Whether a batch has a UNIQ_KEY of its own, as Java's: a topic of type BatchCQ then stores it as one record, "
-        "and on all others RocketMQ's brokers write it over the keys of the members (ours).",
+        "Whether a batch has a UNIQ_KEY of its own, as in Java. A BatchCQ topic then stores the batch as one "
+        "record; in other topics RocketMQ's brokers overwrite the keys of its messages. Rucola's own.",
     )
     retry_backoff_ms: int = option(
         "retryBackoff",
         50,
-        "Pause before the second retry, doubled for each further one (ours: the reference never pauses, and so gives "
-        "up long before a broker is restarted).",
+        "Pause before the second retry. It doubles with each further retry. RocketMQ does not pause, and so gives "
+        "up long before a broker is restarted. Rucola's own.",
         unit="ms",
         minimum=0,
     )
-    retry_backoff_max_ms: int = option("retryBackoffMax", 1_000, "Longest such pause (ours).", unit="ms", minimum=0)
+    retry_backoff_max_ms: int = option(
+        "retryBackoffMax", 1_000, "Longest pause between two retries. Rucola's own.", unit="ms", minimum=0
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,20 +182,26 @@ class PullConsumerConfig(ClientConfig):
     message_model: MessageModel = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "messageModel",
         MessageModel.CLUSTERING,
-        "CLUSTERING: the brokers keep the group's progress; BROADCASTING: this client keeps its own, in a file.",
+        "CLUSTERING: brokers store the progress of the group. BROADCASTING: this client stores its own progress "
+        "in a file.",
     )
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Folder of these files (`rocketmq.client.localOffsetStoreDir`); empty = `.rocketmq_offsets` at home.",
+        "Directory of a broadcasting consumer's progress. Empty: `.rocketmq_offsets` in the home directory. "
+        "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
     consumer_pull_timeout_ms: int = option(
-        "consumerPullTimeoutMillis", 10_000, "How long a pull may take that is answered at once.", unit="ms", minimum=1
+        "consumerPullTimeoutMillis",
+        10_000,
+        "Time limit of a pull that the broker answers at once.",
+        unit="ms",
+        minimum=1,
     )
     consumer_timeout_when_suspend_ms: int = option(
         "consumerTimeoutMillisWhenSuspend",
         30_000,
-        "How long a pull may take that the broker holds until messages come, unless the caller lets it be held longer.",
+        "Time limit of a pull that the broker holds until messages arrive, unless the call names a longer one.",
         unit="ms",
         minimum=1,
     )

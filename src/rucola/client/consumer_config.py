@@ -26,54 +26,65 @@ class GroupConsumerConfig(ClientConfig):
     consume_from_where: ConsumeFromWhere = option(  # noqa: RUF009
         "consumeFromWhere",
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without progress begins. While a broker still has all of a young topic, CLUSTERING begins with "
-        "its first message.",
+        "Where a group without progress begins. Exception: with CLUSTERING, while a broker still has every message of "
+        "the topic, it begins with the first one.",
     )
     consume_timestamp: str = option(
         "consumeTimestamp",
         "",
-        "For CONSUME_FROM_TIMESTAMP: yyyyMMddHHmmss in local time; empty = half an hour before the consumer is made.",
+        "Time at which CONSUME_FROM_TIMESTAMP begins, as yyyyMMddHHmmss in local time. Empty: half an hour before "
+        "the consumer is created.",
     )
-    pull_batch_size: int = option("pullBatchSize", 32, "Messages asked for with one pull.", minimum=1, maximum=1024)
+    pull_batch_size: int = option(
+        "pullBatchSize", 32, "Number of messages that one pull asks for.", minimum=1, maximum=1024
+    )
     pull_threshold_for_queue: int = option(
-        "pullThresholdForQueue", 1000, "Messages of one queue held at which pulling waits.", minimum=1, maximum=65535
+        "pullThresholdForQueue",
+        1000,
+        "Number of messages of one queue in the consumer's memory at which pulling pauses.",
+        minimum=1,
+        maximum=65535,
     )
     pull_threshold_size_for_queue: int = option(
         "pullThresholdSizeForQueue",
         100,
-        "Size of the messages of one queue held, as stored, at which pulling waits.",
+        "Size of the messages of one queue in the consumer's memory at which pulling pauses.",
         unit="MiB",
         minimum=1,
         maximum=1024,
     )
     auto_commit_interval_ms: int = option(
-        "persistConsumerOffsetInterval", 5_000, "How often progress is stored.", unit="ms", minimum=1
+        "persistConsumerOffsetInterval",
+        5_000,
+        "Pause between two writes of the consumer's progress.",
+        unit="ms",
+        minimum=1,
     )
     rebalance_interval_ms: int = option(
         "rocketmq.client.rebalance.waitInterval",
         20_000,
-        "How often the queues are divided anew when nothing is told; at once when consumers come or go.",
+        "Pause between two rebalances. A rebalance also happens as soon as a member joins or leaves.",
         unit="ms",
         minimum=1,
     )
     broker_suspend_max_time_ms: int = option(
         "brokerSuspendMaxTimeMillis",
         15_000,
-        "How long a broker holds a pull while there is no message.",
+        "How long the broker holds a pull while there is no message.",
         unit="ms",
         minimum=1,
     )
     consumer_timeout_when_suspend_ms: int = option(
-        "consumerTimeoutMillisWhenSuspend", 30_000, "How long such a pull may take.", unit="ms", minimum=1
+        "consumerTimeoutMillisWhenSuspend", 30_000, "Time limit of a pull that the broker holds.", unit="ms", minimum=1
     )
     pull_time_delay_when_exception_ms: int = option(
-        "pullTimeDelayMillsWhenException", 3_000, "Pause after a pull that failed.", unit="ms", minimum=1
+        "pullTimeDelayMillsWhenException", 3_000, "Pause after a failed pull.", unit="ms", minimum=1
     )
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Folder of a broadcasting consumer's progress (`rocketmq.client.localOffsetStoreDir`); empty = "
-        "`.rocketmq_offsets` at home.",
+        "Directory of a broadcasting consumer's progress. Empty: `.rocketmq_offsets` in the home directory. "
+        "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
 
     def __post_init__(self) -> None:
@@ -96,53 +107,59 @@ class PushConsumerConfig(GroupConsumerConfig):
     consume_orderly: bool = option(
         "consumeOrderly",
         False,
-        "Whether the messages of a queue are consumed one after the other, by one consumer of the group at a time "
-        "(RocketMQ: the kind of listener).",
+        "Whether the messages of a queue are consumed one after the other, by one consumer of the group at a "
+        "time. In RocketMQ the kind of listener decides.",
     )
     consume_thread_max: int = option(
-        "consumeThreadMax", 20, "Listener calls that run at the same time.", minimum=1, maximum=1000
+        "consumeThreadMax", 20, "Number of listener calls that run at the same time.", minimum=1, maximum=1000
     )
     consume_message_batch_max_size: int = option(
-        "consumeMessageBatchMaxSize", 1, "Messages for one call of a batch listener.", minimum=1, maximum=1024
+        "consumeMessageBatchMaxSize", 1, "Number of messages in one call of a batch listener.", minimum=1, maximum=1024
     )
     consume_concurrently_max_span: int = option(
         "consumeConcurrentlyMaxSpan",
         2000,
-        "Distance of the queue offsets held at which pulling waits; not for orderly consumers.",
+        "Distance between the first and last queue offset in memory at which pulling pauses. Orderly consumers "
+        "ignore it.",
         minimum=1,
         maximum=65535,
     )
     pull_threshold_for_topic: int = option(
         "pullThresholdForTopic",
         -1,
-        "Messages of all queues of this consumer held at which pulling waits, divided evenly; -1 for no such limit.",
+        "Number of messages of all queues in memory at which pulling pauses, divided evenly among the queues. -1: "
+        "no such limit.",
         minimum=-1,
         maximum=6553500,
     )
     pull_threshold_size_for_topic: int = option(
         "pullThresholdSizeForTopic",
         -1,
-        "Size of the messages of all queues held at which pulling waits, divided evenly; -1 for no such limit.",
+        "Size of the messages of all queues in memory at which pulling pauses, divided evenly among the queues. "
+        "-1: no such limit.",
         unit="MiB",
         minimum=-1,
         maximum=102400,
     )
     pull_interval_ms: int = option(
-        "pullInterval", 0, "Pause between the pulls of a queue.", unit="ms", minimum=0, maximum=65535
+        "pullInterval", 0, "Pause between two pulls of a queue.", unit="ms", minimum=0, maximum=65535
     )
     post_subscription_when_pull: bool = option(
-        "postSubscriptionWhenPull", False, "Whether each pull carries the subscription, which brokers know anyway."
+        "postSubscriptionWhenPull",
+        False,
+        "Whether each pull carries the subscription. Brokers know it from heartbeats.",
     )
     max_reconsume_times: int = option(
         "maxReconsumeTimes",
         -1,
-        "How often a message is consumed again before it becomes a dead letter; -1: 16 times, orderly without end.",
+        "How often a failed message is consumed again before it becomes a dead letter. -1: 16 times; for orderly "
+        "consumers without end.",
         minimum=-1,
     )
     suspend_current_queue_time_ms: int = option(
         "suspendCurrentQueueTimeMillis",
         1_000,
-        "Pause of an orderly queue after a failure.",
+        "Pause of an orderly consumer's queue after a failure.",
         unit="ms",
         minimum=10,
         maximum=30_000,
@@ -150,14 +167,14 @@ class PushConsumerConfig(GroupConsumerConfig):
     consume_timeout_min: int = option(
         "consumeTimeout",
         15,
-        "How long a listener may take before its message is sent back; not for orderly consumers.",
+        "Time limit of a listener call. After it the message goes back to the broker. Orderly consumers ignore it.",
         unit="min",
         minimum=1,
     )
     await_termination_ms: int = option(
         "awaitTerminationMillisWhenShutdown",
         30_000,
-        "How long `shutdown` waits for running listeners (RocketMQ: 0).",
+        "How long `shutdown` waits for running listener calls. RocketMQ's default is 0.",
         unit="ms",
         minimum=0,
     )
@@ -167,21 +184,32 @@ class PushConsumerConfig(GroupConsumerConfig):
 class LitePullConsumerConfig(GroupConsumerConfig):
     """Settings of a lite pull consumer."""
 
-    auto_commit: bool = option("autoCommit", True, "Whether what `poll` gave is stored as progress by itself.")
-    pull_batch_size: int = option("pullBatchSize", 10, "Messages asked for with one pull.", minimum=1, maximum=1024)
+    auto_commit: bool = option(
+        "autoCommit", True, "Whether messages that `poll` returned are stored as progress without a call of `commit`."
+    )
+    pull_batch_size: int = option(
+        "pullBatchSize", 10, "Number of messages that one pull asks for.", minimum=1, maximum=1024
+    )
     poll_timeout_ms: int = option(
-        "pollTimeoutMillis", 5_000, "How long `poll` waits for messages unless told.", unit="ms", minimum=0
+        "pollTimeoutMillis",
+        5_000,
+        "How long `poll` waits for messages, unless the call names a time.",
+        unit="ms",
+        minimum=0,
     )
     pull_threshold_for_all: int = option(
-        "pullThresholdForAll", 10_000, "Messages of all queues held at which pulling waits.", minimum=1
+        "pullThresholdForAll", 10_000, "Number of messages of all queues in memory at which pulling pauses.", minimum=1
     )
     consume_max_span: int = option(
-        "consumeMaxSpan", 2000, "Distance of the queue offsets held at which pulling waits.", minimum=1
+        "consumeMaxSpan",
+        2000,
+        "Distance between the first and last queue offset in memory at which pulling pauses.",
+        minimum=1,
     )
     broker_suspend_max_time_ms: int = option(
         "brokerSuspendMaxTimeMillis",
         20_000,
-        "How long a broker holds a pull while there is no message.",
+        "How long the broker holds a pull while there is no message.",
         unit="ms",
         minimum=1,
     )
@@ -197,19 +225,24 @@ class SimpleConsumerConfig(ClientConfig):
     invisible_duration_ms: int = option(
         "invisibleDuration",
         60_000,
-        "How long received messages are hidden from the others of the group unless told.",
+        "How long received messages are hidden from the other consumers of the group, unless the call names a time.",
         unit="ms",
         minimum=10_000,
         maximum=43_200_000,
     )
     auto_renew: bool = option(
-        "autoRenew", False, "Whether received messages stay hidden until they are acknowledged (ours)."
+        "autoRenew", False, "Whether received messages stay hidden until they are acknowledged. Rucola's own."
     )
     renew_max_duration_ms: int = option(
-        "renewMaxTimeMillis", 10_800_000, "For how long at most.", unit="ms", minimum=10_000
+        "renewMaxTimeMillis",
+        10_800_000,
+        "With `autoRenew`: longest time that a message stays hidden.",
+        unit="ms",
+        minimum=10_000,
     )
     consume_from_first: bool = option(
         "consumeInitMode",
         True,
-        "Whether a group without progress begins with the first message of a topic, and not with the next one to come.",
+        "Whether a group without progress begins with the first message of a topic. Otherwise it begins with the "
+        "next message.",
     )

@@ -65,6 +65,21 @@ class Option:
             return f"{kind}{low}{high}{f' ({self.unit})' if self.unit else ''}"
         return " or ".join(self.choices) if self.choices else "a text"
 
+    def limits(self) -> str:
+        """The same in few words, for tables."""
+        if isinstance(self.default, bool):
+            return "`true`, `false`"
+        if isinstance(self.default, Enum):
+            return ", ".join(f"`{member.value}`" for member in type(self.default))
+        if not isinstance(self.default, int | float):
+            return ", ".join(f"`{choice}`" for choice in self.choices) or "text"
+        low, high = (None if limit is None else f"{limit:,}" for limit in (self.minimum, self.maximum))
+        if low is None or high is None:
+            text = "any number" if low is high else f"at least {low}" if high is None else f"at most {high}"
+        else:
+            text = low if low == high else f"{low} to {high}"
+        return f"{text} {self.unit}".strip()
+
     def parse(self, text: str) -> Any:
         """The value that ``text`` stands for.
 
@@ -245,7 +260,7 @@ def options_table(config_class: type) -> str:
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for entry in options_of(config_class):
         default = entry.show(entry.default)
-        lines.append(f"| `{entry.key}` | {f'`{default}`' if default else 'empty'} | {entry.allowed()} | {entry.text} |")
+        lines.append(f"| `{entry.key}` | {f'`{default}`' if default else 'empty'} | {entry.limits()} | {entry.text} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,23 +15,28 @@ class TlsConfig:
     tls_mode: str = option(
         "tlsMode",
         "disabled",
-        "TLS on the port (RocketMQ: `tls.server.mode`): permissive takes plain connections too, by their first byte.",
+        "Whether the port takes TLS (`enforcing`), plain connections (`disabled`) or both (`permissive`). "
+        "RocketMQ: `tls.server.mode`.",
         choices=("disabled", "permissive", "enforcing"),
     )
     tls_cert_path: str = option(
-        "tlsCertPath", "", "PEM file with the certificate and those above it (`tls.server.certPath`)."
+        "tlsCertPath",
+        "",
+        "PEM file with the certificate of the server and those that signed it. RocketMQ: `tls.server.certPath`.",
     )
-    tls_key_path: str = option("tlsKeyPath", "", "PEM file with its private key (`tls.server.keyPath`).")
+    tls_key_path: str = option(
+        "tlsKeyPath", "", "PEM file with the private key of the certificate. RocketMQ: `tls.server.keyPath`."
+    )
     tls_need_client_auth: str = option(
         "tlsNeedClientAuth",
         "none",
-        "Whether clients must show a certificate (`tls.server.need.client.auth`).",
+        "Whether clients must show a certificate. RocketMQ: `tls.server.need.client.auth`.",
         choices=("none", "optional", "require"),
     )
     tls_trust_cert_path: str = option(
         "tlsTrustCertPath",
         "",
-        "PEM file with who may sign certificates of clients (`tls.server.trustCertPath`).",
+        "PEM file with the authorities that may sign certificates of clients. RocketMQ: `tls.server.trustCertPath`.",
     )
 
     def check_tls(self) -> None:

@@ -54,13 +54,13 @@ class NamesrvConfig(TlsConfig):
     insecure: bool = option(
         "insecure",
         False,
-        "Allow to listen on an address that others can reach, without access control and encryption (not RocketMQ's).",
+        "Whether the name server may listen on an address that others can reach without TLS. Rucola's own.",
     )
-    listen_port: int = option("listenPort", 9876, "Port to listen on; 0 takes a free one.", minimum=0, maximum=65535)
+    listen_port: int = option("listenPort", 9876, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
     scan_not_active_broker_interval_ms: int = option(
         "scanNotActiveBrokerInterval",
         5000,
-        "How often brokers are looked for whose registration ran out.",
+        "Pause between two searches for brokers whose registration expired.",
         unit="ms",
         minimum=10,
         maximum=600_000,
@@ -68,11 +68,13 @@ class NamesrvConfig(TlsConfig):
     acl_enable: bool = option(
         "aclEnable",
         False,
-        "Whether only administrators of `conf/plain_acl.yml` may change what the name server says, and brokers must "
-        "sign their registrations (`innerClientAuthenticationCredentials`); this machine is no exception then.",
+        "Whether only administrators of `conf/plain_acl.yml` may change what the name server says. Brokers then "
+        "sign their registrations (`innerClientAuthenticationCredentials`), also on this machine.",
     )
-    rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`; needed with aclEnable.")
-    kv_config_path: str = option("kvConfigPath", "", "File of the key-value configuration; empty = in memory only.")
+    rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`. Needed with `aclEnable`.")
+    kv_config_path: str = option(
+        "kvConfigPath", "", "File of the key-value configuration. Empty: it is kept in memory only."
+    )
 
     def __post_init__(self) -> None:
         check_options(self)

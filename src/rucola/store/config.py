@@ -48,23 +48,23 @@ class MessageStoreConfig:
     """
 
     store_path_root_dir: str = option(
-        "storePathRootDir", "~/store", "Directory of the store; a leading ~ is the home directory."
+        "storePathRootDir", "~/store", "Store directory. A leading `~` is the home directory."
     )
     store_path_commit_log: str = option(
         "storePathCommitLog",
         "",
-        "Directory of the commit log when it is not `commitlog` in the store's directory, or several separated by `,`: "
-        "segments go to them in turn.",
+        "Directory of the commit log, if it is not `commitlog` in the store directory. With several, separated by "
+        "`,`, each new segment goes to the next one.",
     )
     read_only_commit_log_store_paths: str = option(
         "readOnlyCommitLogStorePaths",
         "",
-        "Directories with segments of the commit log that get no new ones, separated by `,`.",
+        "Directories of the commit log that get no new segments, separated by `,`.",
     )
     mapped_file_size_commit_log: int = option(
         "mappedFileSizeCommitLog",
         1 << 30,
-        "Length of a commit-log segment; a store keeps the length it was made with.",
+        "Length of a commit log segment. A store keeps the length with which it was created.",
         unit="bytes",
         minimum=4096,
         maximum=(1 << 31) - 1,
@@ -72,7 +72,7 @@ class MessageStoreConfig:
     mapped_file_size_consume_queue: int = option(
         "mappedFileSizeConsumeQueue",
         6_000_000,
-        "Length of a consume-queue segment, rounded up to a multiple of 20.",
+        "Length of a consume queue segment, rounded up to a multiple of 20.",
         unit="bytes",
         minimum=20,
         maximum=(1 << 31) - 1,
@@ -80,7 +80,7 @@ class MessageStoreConfig:
     mapper_file_size_batch_consume_queue: int = option(
         "mapperFileSizeBatchConsumeQueue",
         13_800_000,
-        "Length of a segment of a queue of type BatchCQ, rounded up to a multiple of 46.",
+        "Length of a segment of a BatchCQ queue, rounded up to a multiple of 46.",
         unit="bytes",
         minimum=46,
         maximum=(1 << 31) - 1,
@@ -88,40 +88,44 @@ class MessageStoreConfig:
     enable_consume_queue_ext: bool = option(
         "enableConsumeQueueExt",
         False,
-        "Whether consume queues get an extension with tags code, store time and filter bits of each message.",
+        "Whether each consume queue entry gets an extension with tags code, store time and filter bits.",
     )
     mapped_file_size_consume_queue_ext: int = option(
         "mappedFileSizeConsumeQueueExt",
         50_331_648,
-        "Length of a segment of such an extension.",
+        "Length of a segment of such extensions.",
         unit="bytes",
         minimum=64,
         maximum=(1 << 31) - 1,
     )
     enable_lmq: bool = option(
-        "enableLmq", False, "Whether messages that name light queues (%LMQ%...) get a queue offset in each of them."
+        "enableLmq",
+        False,
+        "Whether a message that names light queues (`%LMQ%...`) gets a queue offset in each of them.",
     )
     enable_multi_dispatch: bool = option(
         "enableMultiDispatch", False, "Whether light queues get an entry for each message that names them."
     )
     max_hash_slot_num: int = option(
-        "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", minimum=1, maximum=500_000_000
+        "maxHashSlotNum", 5_000_000, "Number of hash slots in an index file.", minimum=1, maximum=500_000_000
     )
     max_index_num: int = option(
         "maxIndexNum",
         20_000_000,
-        "Entries of an index file, one of them never used.",
+        "Number of entries in an index file. Entry 0 is never used.",
         minimum=2,
         maximum=100_000_000,
     )
-    message_index_enable: bool = option("messageIndexEnable", True, "Whether messages can be found by key.")
+    message_index_enable: bool = option("messageIndexEnable", True, "Whether messages are indexed by key.")
     flush_disk_type: FlushDiskType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
-        "flushDiskType", FlushDiskType.ASYNC_FLUSH, "Whether a send is answered after the disk sync or before."
+        "flushDiskType",
+        FlushDiskType.ASYNC_FLUSH,
+        "When a send is answered: after the disk sync (SYNC_FLUSH) or before it (ASYNC_FLUSH).",
     )
     flush_interval_commit_log_ms: int = option(
         "flushIntervalCommitLog",
         500,
-        "Pause between two disk syncs with ASYNC_FLUSH.",
+        "With ASYNC_FLUSH: pause between two disk syncs.",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -129,7 +133,7 @@ class MessageStoreConfig:
     flush_commit_log_least_pages: int = option(
         "flushCommitLogLeastPages",
         4,
-        "With ASYNC_FLUSH, sync only when so many pages of 4 KiB wait.",
+        "With ASYNC_FLUSH: number of dirty pages of 4 KiB below which no sync happens.",
         unit="pages",
         minimum=0,
         maximum=1 << 20,
@@ -137,7 +141,7 @@ class MessageStoreConfig:
     flush_commit_log_thorough_interval_ms: int = option(
         "flushCommitLogThoroughInterval",
         10_000,
-        "With ASYNC_FLUSH, sync whatever waits at least this often.",
+        "With ASYNC_FLUSH: time after which a sync happens with fewer pages as well.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -145,34 +149,41 @@ class MessageStoreConfig:
     transient_store_pool_enable: bool = option(
         "transientStorePoolEnable",
         False,
-        "Whether messages go to memory first and to their file by a commit: with ASYNC_FLUSH the end of the process "
-        "loses those not committed yet; with SYNC_FLUSH a send waits for commit and disk sync.",
+        "Whether messages are written to memory first and to their file by a later commit. With ASYNC_FLUSH the "
+        "end of the process loses what was not committed; with SYNC_FLUSH a send waits for commit and sync.",
     )
     transient_store_pool_size: int = option(
         "transientStorePoolSize",
         5,
-        "Buffers of such memory, each as long as a segment of the log, locked as far as the system allows.",
+        "Number of buffers in the pool. Each is as long as a commit log segment and locked in memory as far as "
+        "the system allows.",
         minimum=1,
         maximum=1 << 10,
     )
     fast_fail_if_no_buffer_in_store_pool: bool = option(
         "fastFailIfNoBufferInStorePool",
         False,
-        "Whether a send is refused when no buffer is free for the next segment, instead of written without one.",
+        "Whether a send is refused if the next segment finds no free buffer in the pool. Otherwise the segment is "
+        "written without one.",
     )
     write_without_mmap: bool = option(
         "writeWithoutMmap",
         False,
-        "Whether messages are written to their segment by calls instead of through its map, one for all of a read; "
-        "transientStorePoolEnable does nothing then.",
+        "Whether messages are written to their segment with system calls, one for each read of a connection, "
+        "instead of through its memory map. Turns `transientStorePoolEnable` off.",
     )
     commit_interval_commit_log_ms: int = option(
-        "commitIntervalCommitLog", 200, "Pause between two commits.", unit="ms", minimum=1, maximum=600_000
+        "commitIntervalCommitLog",
+        200,
+        "With a store pool: pause between two commits.",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
     )
     commit_commit_log_least_pages: int = option(
         "commitCommitLogLeastPages",
         4,
-        "Commit only when so many pages of 4 KiB wait.",
+        "With a store pool: number of pages of 4 KiB below which no commit happens.",
         unit="pages",
         minimum=0,
         maximum=1 << 20,
@@ -180,23 +191,25 @@ class MessageStoreConfig:
     commit_commit_log_thorough_interval_ms: int = option(
         "commitCommitLogThoroughInterval",
         200,
-        "Commit whatever waits at least this often.",
+        "With a store pool: time after which a commit happens with fewer pages as well.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
     )
     wake_commit_when_put_message: bool = option(
-        "wakeCommitWhenPutMessage", True, "Whether each append asks for a commit, instead of waiting for the interval."
+        "wakeCommitWhenPutMessage",
+        True,
+        "With a store pool: whether each append asks for a commit instead of waiting for the interval.",
     )
     warm_maped_file_enable: bool = option(
         "warmMapedFileEnable",
         False,
-        "Whether the next segment of the log is written with zeros and locked in memory before it is used.",
+        "Whether the next commit log segment is filled with zeros and locked in memory before it is used.",
     )
     flush_least_pages_when_warm_maped_file: int = option(
         "flushLeastPagesWhenWarmMapedFile",
         4096,
-        "With SYNC_FLUSH, sync after so many pages of such zeros.",
+        "With SYNC_FLUSH and `warmMapedFileEnable`: number of zeroed pages after which a sync happens.",
         unit="pages",
         minimum=1,
         maximum=1 << 20,
@@ -204,7 +217,7 @@ class MessageStoreConfig:
     sync_flush_timeout_ms: int = option(
         "syncFlushTimeout",
         5000,
-        "With SYNC_FLUSH, a send not synced after this long is answered FLUSH_DISK_TIMEOUT.",
+        "With SYNC_FLUSH: time after which a send that is not synced is answered with FLUSH_DISK_TIMEOUT.",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -212,7 +225,7 @@ class MessageStoreConfig:
     flush_interval_consume_queue_ms: int = option(
         "flushIntervalConsumeQueue",
         1000,
-        "Pause between two looks at what of the consume queues and the index waits for a disk sync.",
+        "Pause between two checks whether consume queues and index need a disk sync.",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -220,7 +233,7 @@ class MessageStoreConfig:
     flush_consume_queue_thorough_interval_ms: int = option(
         "flushConsumeQueueThoroughInterval",
         60_000,
-        "Sync consume queues and index at least this often, and after each 256 MiB of log.",
+        "Time after which consume queues and index are synced. They are also synced after each 256 MiB of commit log.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -228,18 +241,18 @@ class MessageStoreConfig:
     file_reserved_time_h: int = option(
         "fileReservedTime",
         72,
-        "How long a segment of the log is kept after it was written last.",
+        "How long a commit log segment is kept after its last write.",
         unit="h",
         minimum=0,
         maximum=1 << 20,
     )
     delete_when: str = option(
-        "deleteWhen", "04", "Hours of the day, local time, in which expired segments are removed; separated by `;`."
+        "deleteWhen", "04", "Hours of the day, local time, in which expired segments are removed, separated by `;`."
     )
     disk_max_used_space_ratio: int = option(
         "diskMaxUsedSpaceRatio",
         75,
-        "With more of the disk in use, expired segments are removed at any hour.",
+        "Disk usage above which expired segments are removed at any hour.",
         unit="%",
         minimum=10,
         maximum=95,
@@ -247,7 +260,7 @@ class MessageStoreConfig:
     disk_space_clean_forcibly_ratio: int = option(
         "diskSpaceCleanForciblyRatio",
         85,
-        "With more of the disk in use, the oldest segments are removed before they expire.",
+        "Disk usage above which the oldest segments are removed before they expire.",
         unit="%",
         minimum=30,
         maximum=85,
@@ -255,21 +268,25 @@ class MessageStoreConfig:
     disk_space_warning_level_ratio: int = option(
         "diskSpaceWarningLevelRatio",
         90,
-        "With more of the disk in use, no messages are taken, until it is below the ratio of forced removal again.",
+        "Disk usage above which messages are refused, until usage is below `diskSpaceCleanForciblyRatio`.",
         unit="%",
         minimum=35,
         maximum=90,
     )
     clean_file_forcibly_enable: bool = option(
-        "cleanFileForciblyEnable", True, "Whether segments are removed before they expire when space is short."
+        "cleanFileForciblyEnable", True, "Whether segments may be removed before they expire when space is short."
     )
     delete_file_batch_max: int = option(
-        "deleteFileBatchMax", 10, "Most segments of the log removed in one go.", minimum=1, maximum=1 << 20
+        "deleteFileBatchMax",
+        10,
+        "Number of commit log segments that are removed in one pass.",
+        minimum=1,
+        maximum=1 << 20,
     )
     clean_resource_interval_ms: int = option(
         "cleanResourceInterval",
         10_000,
-        "Pause between two looks at what has expired and at the space.",
+        "Pause between two checks of disk space and expired segments.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -280,32 +297,33 @@ class MessageStoreConfig:
     enabled_append_prop_crc: bool = option(
         "enabledAppendPropCRC",
         True,
-        "Whether each record carries a checksum over itself (RocketMQ's default is false; it reads them from 5.0 on).",
+        "Whether each record carries a checksum of the whole record. RocketMQ's default is false; it knows the "
+        "checksum from 5.0 on.",
     )
     check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
         "checkOnRead",
         CheckOnRead.OLD,
-        "Which messages are compared with their checksums when they are read: those stored before this start, all, "
-        "or none (not RocketMQ's; it compares none).",
+        "Which messages are compared with their checksums when they are read: those stored before this start, "
+        "all, or none. RocketMQ compares none. Rucola's own.",
     )
     damaged_message: DamagedMessage = option(  # noqa: RUF009 - as above
         "damagedMessage",
         DamagedMessage.SKIP,
-        "Whether a pull that meets a damaged message leaves it out or ends before it (not RocketMQ's).",
+        "What a pull does at a damaged message: leave it out (SKIP), or end before it (STOP). Rucola's own.",
     )
     quarantine: bool = option(
         "quarantine",
         False,
-        "Whether a start that meets damage where the log was on the disk moves it to `quarantine/` and serves what is "
-        "left, instead of refusing (not RocketMQ's, which drops everything behind it).",
+        "Whether a start that finds damage moves it to `quarantine/` and serves the rest, instead of refusing. "
+        "RocketMQ drops everything behind the damage. Rucola's own.",
     )
     message_delay_level: str = option(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        "Delay of each level, separated by spaces; units s, m, h, d.",
+        "Delay of each level, separated by spaces. Units: s, m, h, d.",
     )
     timer_wheel_enable: bool = option(
-        "timerWheelEnable", True, "Whether messages may name the time of their delivery; else such are refused."
+        "timerWheelEnable", True, "Whether messages may name a delivery time. Otherwise such messages are refused."
     )
     mapped_file_size_timer_log: int = option(
         "mappedFileSizeTimerLog",
@@ -318,7 +336,7 @@ class MessageStoreConfig:
     timer_precision_ms: int = option(
         "timerPrecisionMs",
         1000,
-        "Step of the delivery times; a timer wheel keeps the one it was made with.",
+        "Step of delivery times. A timer wheel keeps the step with which it was created.",
         unit="ms",
         minimum=1,
         maximum=10_000,
@@ -326,7 +344,7 @@ class MessageStoreConfig:
     timer_max_delay_sec: int = option(
         "timerMaxDelaySec",
         259_200,
-        "How far ahead a delivery time may lie.",
+        "Longest delay of a message with a delivery time.",
         unit="s",
         minimum=1,
         maximum=315_360_000,
@@ -334,21 +352,21 @@ class MessageStoreConfig:
     timer_roll_window_slot: int = option(
         "timerRollWindowSlot",
         172_800,
-        "Steps of the longest single wait; a message that waits longer is stored once more in between.",
+        "Number of steps after which a waiting message is stored again.",
         minimum=2,
         maximum=604_740,
     )
     timer_congest_num_each_slot: int = option(
         "timerCongestNumEachSlot",
         (1 << 31) - 1,
-        "With more messages for one step some are refused, with twice as many all.",
+        "Number of messages in one step above which some are refused. Above twice the number all are refused.",
         minimum=1,
         maximum=(1 << 31) - 1,
     )
     timer_flush_interval_ms: int = option(
         "timerFlushIntervalMs",
         1000,
-        "How often what waits is brought to the disk.",
+        "Pause between two writes of the timer files.",
         unit="ms",
         minimum=10,
         maximum=60_000,
@@ -356,18 +374,18 @@ class MessageStoreConfig:
     max_transfer_bytes_on_message_in_memory: int = option(
         "maxTransferBytesOnMessageInMemory",
         262_144,
-        "Most bytes one pull returns beyond its first message.",
+        "Bytes that one pull returns at most, after its first message.",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,
     )
     max_transfer_count_on_message_in_memory: int = option(
-        "maxTransferCountOnMessageInMemory", 32, "Most messages one pull returns.", minimum=1, maximum=1 << 20
+        "maxTransferCountOnMessageInMemory", 32, "Messages that one pull returns at most.", minimum=1, maximum=1 << 20
     )
     max_transfer_bytes_on_message_in_disk: int = option(
         "maxTransferBytesOnMessageInDisk",
         65_536,
-        "The same for messages so far behind the end that they are not in memory any more.",
+        "Bytes that one pull returns at most, after its first message, if the messages are no longer in memory.",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,
@@ -375,14 +393,14 @@ class MessageStoreConfig:
     max_transfer_count_on_message_in_disk: int = option(
         "maxTransferCountOnMessageInDisk",
         8,
-        "Most messages one pull returns from that far behind.",
+        "Messages that one pull returns at most if they are no longer in memory.",
         minimum=1,
         maximum=1 << 20,
     )
     access_message_in_memory_max_ratio: int = option(
         "accessMessageInMemoryMaxRatio",
         40,
-        "Share of the machine's memory that the newest part of the log is taken to be held in.",
+        "Share of the machine's memory that the newest part of the commit log is assumed to be in.",
         unit="%",
         minimum=1,
         maximum=100,
@@ -390,16 +408,16 @@ class MessageStoreConfig:
     max_filter_message_size: int = option(
         "maxFilterMessageSize",
         16_000,
-        "Bytes of consume-queue units one pull examines at least before it gives up filtering.",
+        "Bytes of consume queue entries that a pull examines at least before it gives up filtering.",
         unit="bytes",
         minimum=20,
         maximum=1 << 26,
     )
     max_msgs_num_batch: int = option(
-        "maxMsgsNumBatch", 64, "Most messages one query by key returns.", minimum=1, maximum=1 << 20
+        "maxMsgsNumBatch", 64, "Messages that one query by key returns at most.", minimum=1, maximum=1 << 20
     )
     default_query_max_num: int = option(
-        "defaultQueryMaxNum", 32, "How many messages a query by unique key looks for.", minimum=1, maximum=1 << 20
+        "defaultQueryMaxNum", 32, "Messages that a query by unique key looks for at most.", minimum=1, maximum=1 << 20
     )
 
     def __post_init__(self) -> None:

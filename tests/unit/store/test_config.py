@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from rucola.common.options import options_of, options_table, parse_options, show_options, unknown_keys
+from rucola.common.options import option, options_of, options_table, parse_options, show_options, unknown_keys
 from rucola.errors import ConfigError
 from rucola.store.config import FlushDiskType, MessageStoreConfig, delay_levels_ms
 
@@ -75,9 +76,33 @@ def test_unknown_keys_and_documentation() -> None:
     table = options_table(MessageStoreConfig)
     for entry in options_of(MessageStoreConfig):
         default = entry.show(entry.default)
-        assert f"| `{entry.key}` | {f'`{default}`' if default else 'empty'} | {entry.allowed()} |" in table
+        assert f"| `{entry.key}` | {f'`{default}`' if default else 'empty'} | {entry.limits()} |" in table
         assert entry.text.endswith((".", ").")), entry.key
         assert getattr(MessageStoreConfig(), entry.name) == entry.default
+
+
+def test_limits_in_few_words() -> None:
+    @dataclass(frozen=True)
+    class Config:
+        any: int = option("any", 1, "Any.")
+        least: int = option("least", 1, "Least.", minimum=1, unit="ms")
+        most: float = option("most", 1.0, "Most.", maximum=2.5)
+        one: int = option("one", 0, "One.", minimum=0, maximum=0)
+        both: int = option("both", 10, "Both.", minimum=10, maximum=65535, unit="bytes")
+        word: str = option("word", "", "Word.")
+        choice: str = option("choice", "a", "Choice.", choices=("a", "b"))
+        switch: bool = option("switch", False, "Switch.")
+
+    assert [entry.limits() for entry in options_of(Config)] == [
+        "any number",
+        "at least 1 ms",
+        "at most 2.5",
+        "0",
+        "10 to 65,535 bytes",
+        "text",
+        "`a`, `b`",
+        "`true`, `false`",
+    ]
 
 
 def test_delay_levels() -> None:
