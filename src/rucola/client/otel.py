@@ -1,0 +1,240 @@
+"""OpenTelemetry: spans for what a client sends and for what an application makes of messages.
+
+``traced(client)`` gives the client back with its methods wrapped; a client that was not handed over knows nothing of
+this module. The context travels in the properties of a message (``traceparent`` and what else the propagators of the
+process write), so it passes through any broker. Names and attributes are those of OpenTelemetry's semantic conventions
+for messaging. Needs ``pip install 'rucola[otel]'``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+from opentelemetry import propagate, trace
+
+from rucola.client.listener import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
+from rucola.client.send_result import SendResult
+from rucola.common.message import Message, MessageExt
+
+C = TypeVar("C")
+
+_ONE = ("send", "send_oneway", "send_message_in_transaction")
+_MANY = ("send_many", "send_batch")
+_FAILED = (
+    ConsumeConcurrentlyStatus.RECONSUME_LATER,
+    ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT,
+    ConsumeOrderlyStatus.ROLLBACK,
+)
+
+
+def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | None = None) -> C:
+    """Have a client make spans; before it is started and before it gets its listener.
+
+    Each call of a producer that sends makes a span: ``send``, ``submit``, ``send_oneway``, ``send_many``,
+    ``send_batch`` and ``send_message_in_transaction``. A push consumer makes one for each call of its listener, loops make theirs with
+    ``processing``.
+
+    Args:
+        client: of ``rucola`` or ``rucola.sync``.
+        group: told with every span, if not empty.
+        tracer_provider: where the spans go; None: the provider of the process.
+
+    Returns:
+        ``client``.
+    """
+    spans = _Spans(trace.get_tracer("rucola", tracer_provider=tracer_provider), group)
+    for name in (*_ONE, *_MANY):
+        _wrap(client, name, spans.sending)
+    _wrap(client, "submit", spans.submitting)
+    _wrap(client, "register_message_listener", spans.registering)
+    return client
+
+
+@contextmanager
+def processing(
+    message: MessageExt, group: str = "", tracer_provider: trace.TracerProvider | None = None
+) -> Iterator[trace.Span]:
+    """``with processing(message):`` around what an application does with a message of its loop.
+
+    The span belongs to the trace of the message's sender. An exception ends it as a failure, and goes on.
+    """
+    spans = _Spans(trace.get_tracer("rucola", tracer_provider=tracer_provider), group)
+    with spans.process([message]) as span:
+        yield span
+
+
+class _Spans:
+    """Makes the spans of one client."""
+
+    def __init__(self, tracer: trace.Tracer, group: str) -> None:
+        self._tracer = tracer
+        self._group = group
+
+    # of producers
+
+    def sending(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        """``send`` of one message or several, in a span."""
+        if inspect.iscoroutinefunction(send):
+
+            @wraps(send)
+            async def send_async(messages: Message | Iterable[Message], *args: Any, **options: Any) -> Any:
+                messages = _listed(messages)
+                with self._send_span(messages) as span:
+                    return _told(span, await send(messages, *args, **options))
+
+            return send_async
+
+        @wraps(send)
+        def send_sync(messages: Message | Iterable[Message], *args: Any, **options: Any) -> Any:
+            messages = _listed(messages)
+            with self._send_span(messages) as span:
+                return _told(span, send(messages, *args, **options))
+
+        return send_sync
+
+    def submitting(self, submit: Callable[..., Any]) -> Callable[..., Any]:
+        """``submit``, in a span that ends with its future."""
+
+        @wraps(submit)
+        def submit_traced(message: Message, *args: Any, **options: Any) -> Any:
+            span = self._start(f"send {message.topic}", trace.SpanKind.PRODUCER, [message], "send")
+            with trace.use_span(span, end_on_exit=False):
+                propagate.inject(message.properties)
+                try:
+                    future = submit(message, *args, **options)
+                except BaseException as error:
+                    _failed(span, error)
+                    span.end()
+                    raise
+            future.add_done_callback(lambda done: _end(span, done))
+            return future
+
+        return submit_traced
+
+    @contextmanager
+    def _send_span(self, messages: Message | Sequence[Message]) -> Iterator[trace.Span]:
+        batch = [messages] if isinstance(messages, Message) else messages
+        topics = {message.topic for message in batch}
+        name = f"send {topics.pop()}" if len(topics) == 1 else "send"
+        span = self._start(name, trace.SpanKind.PRODUCER, batch, "send")
+        with trace.use_span(span, end_on_exit=True):
+            for message in batch:
+                propagate.inject(message.properties)
+            yield span
+
+    # of consumers
+
+    def registering(self, register: Callable[..., None]) -> Callable[..., None]:
+        """``register_message_listener`` of a listener that is called in a span."""
+
+        @wraps(register)
+        def register_traced(listener: Callable[..., Any], *, batch: bool = False) -> None:
+            register(self._listening(listener, batch), batch=batch)
+
+        return register_traced
+
+    def _listening(self, listener: Callable[..., Any], batch: bool) -> Callable[..., Any]:
+        call = getattr(listener, "__call__", None)  # noqa: B004 - an object with an asynchronous __call__
+        if inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call):
+
+            async def listen_async(messages: Any, *context: Any) -> Any:
+                with self.process(messages if batch else [messages]) as span:
+                    waiting: Awaitable[Any] = listener(messages, *context)
+                    return _judged(span, await waiting)
+
+            return listen_async
+
+        def listen(messages: Any, *context: Any) -> Any:
+            with self.process(messages if batch else [messages]) as span:
+                return _judged(span, listener(messages, *context))
+
+        return listen
+
+    @contextmanager
+    def process(self, messages: Sequence[MessageExt]) -> Iterator[trace.Span]:
+        """A span of the trace of the first message, linked to the others."""
+        parent = propagate.extract(messages[0].properties)
+        contexts = [propagate.extract(message.properties) for message in messages[1:]]
+        links = [trace.Link(trace.get_current_span(context).get_span_context()) for context in contexts]
+        name = f"process {messages[0].topic}"
+        span = self._start(name, trace.SpanKind.CONSUMER, messages, "process", context=parent, links=links)
+        with trace.use_span(span, end_on_exit=True):
+            yield span
+
+    def _start(
+        self, name: str, kind: trace.SpanKind, messages: Sequence[Message], operation: str, **options: Any
+    ) -> trace.Span:
+        span = self._tracer.start_span(name, kind=kind, **options)
+        if span.is_recording():
+            span.set_attributes(_attributes(messages, operation, self._group))
+        return span
+
+
+def _attributes(messages: Sequence[Message], operation: str, group: str) -> dict[str, str | int | list[str]]:
+    found: dict[str, str | int | list[str]] = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+    }
+    if group:
+        found["messaging.consumer.group.name" if operation == "process" else "messaging.rocketmq.client_group"] = group
+    topics = {message.topic for message in messages}
+    if len(topics) == 1:
+        found["messaging.destination.name"] = topics.pop()
+    if len(messages) != 1:
+        found["messaging.batch.message_count"] = len(messages)
+        return found
+    (message,) = messages
+    found["messaging.message.body.size"] = len(message.body)
+    if message.tags:
+        found["messaging.rocketmq.message.tag"] = message.tags
+    if message.keys:
+        found["messaging.rocketmq.message.keys"] = message.keys.split()
+    if isinstance(message, MessageExt):
+        found["messaging.message.id"] = message.msg_id
+        found["messaging.destination.partition.id"] = str(message.queue_id)
+    return found
+
+
+def _listed(messages: Message | Iterable[Message]) -> Message | list[Message]:
+    return messages if isinstance(messages, Message) else list(messages)
+
+
+def _told(span: trace.Span, result: Any) -> Any:
+    """Say in the span where a message went."""
+    if isinstance(result, SendResult) and span.is_recording():
+        span.set_attribute("messaging.message.id", result.msg_id)
+        span.set_attribute("messaging.destination.partition.id", str(result.message_queue.queue_id))
+    return result
+
+
+def _judged(span: trace.Span, answer: Any) -> Any:
+    """Say in the span that a message was not consumed."""
+    if answer in _FAILED:
+        span.set_status(trace.StatusCode.ERROR, str(answer))
+    return answer
+
+
+def _failed(span: trace.Span, error: BaseException) -> None:
+    span.record_exception(error)
+    span.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}")
+
+
+def _end(span: trace.Span, done: Any) -> None:
+    if done.cancelled():
+        span.set_status(trace.StatusCode.ERROR, "cancelled")
+    elif done.exception() is not None:
+        _failed(span, done.exception())
+    else:
+        _told(span, done.result())
+    span.end()
+
+
+def _wrap(client: object, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    method = getattr(client, name, None)
+    if method is not None:
+        setattr(client, name, wrapper(method))
