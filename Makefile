@@ -8,6 +8,7 @@
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
+# make fallbacks  tests of client, broker and offline reader where a system has nothing of what only Linux has
 # make sample  the shop in examples/ with its own 100 tests, a broker each
 # make docs    rewrites what is generated: import graph, sync face, access table, tables of options, formats, metrics, events
 
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo sample test check lint crash threads bitflips fuzz bench soak conformance lab docs clean
+.PHONY: demo fallbacks sample test check lint crash threads bitflips fuzz bench soak conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -112,6 +113,9 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.python_client
 	@$(BIN)/python -m tests.conformance.guarded
 	@$(BIN)/python -m tests.conformance.admin.run
+
+fallbacks: $(VENV)/.dev
+	@$(BIN)/python -m tests.fallbacks --numprocesses 2 -k 'not uvloop'
 
 sample: $(VENV)/.dev
 	@cd examples/shop && $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider

@@ -180,15 +180,15 @@ def _refuses_account(code: int, remark: str) -> bool:
     """Whether a server refused the sender and not the place.
 
     NO_PERMISSION (16) also says that a broker, a topic or a group is closed for now, where another broker may be open.
-    RocketMQ before 5.3 refuses accounts with SYSTEM_ERROR (1) and the name of an exception.
+    The access control of RocketMQ before 5.3 answers SYSTEM_ERROR (1) with the name of its exception.
     """
-    if code == 16:
-        return not any(text in remark for text in _CLOSED_PLACES)
-    return code == 1 and any(text in remark for text in _ACCOUNT_EXCEPTIONS)
+    return code in (1, 16) and any(text in remark for text in _REFUSED_ACCOUNTS[code])
 
 
-_CLOSED_PLACES = ("is forbidden", "subscription group no permission")
-_ACCOUNT_EXCEPTIONS = ("AclException", "AuthenticationException", "AuthorizationException")
+_REFUSED_ACCOUNTS = {
+    1: ("AclException", "AuthenticationException", "AuthorizationException"),
+    16: ("access denied", "AclException", "signature", "User:", "username", "has no permission to access"),
+}
 
 
 class ClientError(RucolaError):

@@ -35,8 +35,8 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
     """Have a client make spans; before it is started and before it gets its listener.
 
     Each call of a producer that sends makes a span: ``send``, ``submit``, ``send_oneway``, ``send_many``,
-    ``send_batch`` and ``send_message_in_transaction``. A push consumer makes one for each call of its listener, loops make theirs with
-    ``processing``.
+    ``send_batch`` and ``send_message_in_transaction``. A push consumer makes one for each call of its listener. Loops
+    make theirs with ``processing``.
 
     Args:
         client: of ``rucola`` or ``rucola.sync``.

@@ -9,7 +9,8 @@ Rules that hold for every caller, each from a measurement:
 
 What only Linux has is replaced elsewhere: without ``posix_fallocate`` zeros are written, without ``fdatasync``
 ``fsync`` is used, without ``fcntl`` the lock is that of ``msvcrt``, and a directory that cannot be opened is not
-synced. ``Files.fallocate`` and ``Files.data_sync`` name these replacements, so that tests can force them.
+synced; without ``pread`` and ``pwrite`` the descriptor is moved first. ``Files.fallocate`` and ``Files.data_sync`` name
+replacements, so that tests can force them; ``tests/fallbacks`` takes all of it away.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from typing import TypeAlias
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
 from rucola.runtime.memory import lock_memory
 
-if sys.platform == "win32":
-    import msvcrt
-    import shutil
-else:
+try:
     import fcntl
+except ImportError:  # Windows
+    import msvcrt
+
+    _LOCKS_OF = "msvcrt"
+else:
+    _LOCKS_OF = "fcntl"
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 """What kernels read records from."""
@@ -88,7 +92,9 @@ class Files:
     def disk_usage(self, path: str) -> tuple[int, int]:
         """Bytes used on the file system that holds ``path``, and bytes that this process may still use there."""
         with _disk(path, "ask for the space"):
-            if sys.platform == "win32":
+            if not hasattr(os, "statvfs"):
+                import shutil  # only here: a start would wait for it
+
                 usage = shutil.disk_usage(path)
                 return usage.used, usage.free
             status = os.statvfs(path)
@@ -223,7 +229,7 @@ class Files:
     def read_at(self, path: str, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer at the end of the file."""
         with _disk(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return os.pread(file.fileno(), length, position)
+            return _read_at(file.fileno(), length, position)
 
     def write_at(self, path: str, position: int, content: bytes) -> None:
         """Writes ``content`` at ``position`` of an existing file, or of a new one, and syncs the data."""
@@ -305,7 +311,7 @@ class Files:
         """What lets others put data into directory ``path``: a directory that is not ours or that others may write to,
         or a link, within two levels. Empty when there is nothing, or no such directory.
         """
-        if sys.platform == "win32" or not os.path.isdir(path):  # noqa: PTH112
+        if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
             return ""
         with _disk(path, "list"):
             with os.scandir(path) as entries:
@@ -345,7 +351,7 @@ class Files:
                     raise StoreLockedError(path) from error
                 raise
             try:
-                if os.pread(descriptor, 5, 0) != b"lock":
+                if _read_at(descriptor, 5, 0) != b"lock":
                     _write_all(descriptor, b"lock", 0)
                     os.fsync(descriptor)
             except OSError:
@@ -531,7 +537,7 @@ class MappedSegment:
         content = b""
         try:
             while len(content) < length:
-                more = os.pread(self._descriptor, length - len(content), position + len(content))
+                more = _read_at(self._descriptor, length - len(content), position + len(content))
                 if not more:
                     raise OSError(errno.EIO, f"the file ends at {position + len(content)}")
                 content = content + more if content else more
@@ -548,7 +554,7 @@ class MappedSegment:
         buffer = memoryview(bytearray(min(_READ_STEP, max(end - position, 0))))
         while position < end:
             try:
-                count = os.preadv(self._descriptor, [buffer[: end - position]], position)
+                count = _read_into(self._descriptor, buffer[: end - position], position)
             except OSError:
                 if len(buffer) <= _PAGE:
                     return position
@@ -637,16 +643,16 @@ _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 def _lock_first_byte(descriptor: int) -> None:
-    if sys.platform == "win32":
+    if _LOCKS_OF == "msvcrt":
         os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
     else:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
 
 
 def _first_byte_locked(descriptor: int) -> bool:
     """Whether another process holds the lock; asked for, not tried, so that nobody is kept from taking it."""
-    if sys.platform == "win32":
+    if _LOCKS_OF == "msvcrt":
         try:
             os.read(descriptor, 1)
         except PermissionError:
@@ -659,11 +665,39 @@ def _first_byte_locked(descriptor: int) -> bool:
     return bool(answer[0 if order[0] == "h" else 3] != fcntl.F_UNLCK)
 
 
+_moving = threading.Lock()
+"""Of the position of a descriptor, where a call cannot name one (Windows)."""
+
+
+def _read_at(descriptor: int, length: int, position: int) -> bytes:
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, length, position)
+    with _moving:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, length)
+
+
+def _read_into(descriptor: int, into: memoryview, position: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [into], position)
+    content = _read_at(descriptor, len(into), position)
+    into[: len(content)] = content
+    return len(content)
+
+
+def _write_at(descriptor: int, content: memoryview, position: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, content, position)
+    with _moving:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.write(descriptor, content)
+
+
 def _write_all(descriptor: int, content: bytes | memoryview, position: int) -> None:
     """Writes the whole content; a short write is continued, as the call allows them."""
     rest = memoryview(content)
     while rest:
-        written = os.pwrite(descriptor, rest, position)
+        written = _write_at(descriptor, rest, position)
         position += written
         rest = rest[written:]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 
-if sys.platform != "win32":
+try:
     import resource
+except ImportError:  # Windows
+    _HAS_LIMITS = False
+else:
+    _HAS_LIMITS = True
 
 
 def memory_bytes() -> int:
@@ -24,7 +27,7 @@ def process_id() -> int:
 
 def raise_file_limit() -> int:
     """Lifts the soft limit of open files to the hard one; returns the limit, 0 where there is none to ask for."""
-    if sys.platform == "win32":
+    if not _HAS_LIMITS:
         return 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
