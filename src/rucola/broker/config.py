@@ -97,7 +97,7 @@ class BrokerConfig(TlsConfig):
     broker_ip1: str = option(
         "brokerIP1",
         "",
-        "Host that clients are told. Empty: `bindAddress`. Needed if the broker listens on all addresses.",
+        "IP address that clients are told. Empty: `bindAddress`. Needed if the broker listens on all addresses.",
     )
     listen_port: int = option("listenPort", 10911, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
     namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
@@ -237,7 +237,7 @@ class BrokerConfig(TlsConfig):
     reject_pull_consumer_enable: bool = option(
         "rejectPullConsumerEnable",
         False,
-        "Whether pulls of consumers without a subscription (CONSUME_ACTIVELY) are refused.",
+        "Whether pulls of consumers that poll by themselves (CONSUME_ACTIVELY) are refused.",
     )
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",
