@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
-from bench import delay, gather, kernels, memory, receive, scan, send, spark_scan, start, store
+from bench import delay, gather, kernels, memory, receive, scan, send, spark_scan, spark_sink, start, store
 from bench import filter as sql_filter
 from bench.context import Context
 from bench.figure import Figure
@@ -34,6 +34,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "kernels": kernels.measure,
     "scan": scan.measure,
     "spark": spark_scan.measure,
+    "spark-sink": spark_sink.measure,
     "filter": sql_filter.measure,
     "start": start.measure,
     "delay": delay.measure,

@@ -1,0 +1,252 @@
+"""Bodies as typed columns: ``decode`` adds the fields of JSON, Avro, Protocol Buffers or text, and ``_error``.
+
+A body that cannot be decoded ends no query: its fields are null and ``_error`` says why. Such *poison rows* can be
+written to a table or a topic (``poison_rows``), and are counted where ``decode`` is told a name for that.
+
+JSON and text are decoded by the JVM. Avro and Protocol Buffers need jars there that PySpark lacks, so Python tasks
+decode them: that needs the extra ``decoding``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rucola.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ERROR = "_error"
+"""Why a body could not be decoded; null when it was."""
+TEXT = "text"
+"""The column of ``format="string"``."""
+_RECORD, _DECODED = "_rucola_record", "_rucola_decoded"
+SAMPLE_ROWS = 1000
+
+
+class BodyFormat(StrEnum):
+    """What bodies are."""
+
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    STRING = "string"
+
+
+def decode(
+    rows: DataFrame,
+    format: str = "json",
+    schema: StructType | str | None = None,
+    *,
+    body: str = "body",
+    into: str | None = None,
+    message: str | None = None,
+    skip_bytes: int = 0,
+    count_as: str | None = None,
+) -> DataFrame:
+    """The rows with the fields of their bodies as columns behind their own, and ``_error``.
+
+    Args:
+        rows: of a batch or a stream.
+        format: ``json``, ``avro`` (one datum without a container), ``protobuf`` or ``string``.
+        schema: JSON: a ``StructType``, DDL, or a file with DDL or with a schema as Spark writes it (``.json``). Avro:
+            its schema as JSON, or a file with it (``.avsc``). Protocol Buffers: a file with a descriptor set
+            (``protoc --include_imports --descriptor_set_out``). None for text. Files are read on the driver.
+        body: the column with the bodies, binary or string.
+        into: puts the fields into one struct column of this name, and not beside the columns of the row.
+        message: of Protocol Buffers: full name of the message.
+        skip_bytes: bytes before the content, as the 5 that schema registries put there; of Avro and Protocol Buffers.
+        count_as: name under which rows and poison rows are counted (``observe``): in a stream's
+            ``observedMetrics``, ``rows`` and ``poison``.
+
+    Raises:
+        ConfigError: the format is not known, the schema cannot be read, or a column has the name of a field.
+    """
+    from pyspark.sql import functions as f
+
+    try:
+        kind = BodyFormat(format.lower())
+    except ValueError as error:
+        raise ConfigError("format", format, " or ".join(BodyFormat)) from error
+    if body not in rows.columns:
+        raise ConfigError("body", body, "a column of the rows: " + ", ".join(rows.columns))
+    if kind is BodyFormat.STRING:
+        names, value, problem = _decode_text(f.col(body))
+        decoded = rows.withColumn(_DECODED, value).withColumn(ERROR, problem)
+    elif kind is BodyFormat.JSON:
+        fields = _json_schema(schema)
+        names = fields.fieldNames()
+        decoded = _decode_json(rows, body, fields)
+    else:
+        names, value = _decode_in_python(kind, f.col(body), schema, message, skip_bytes)
+        decoded = rows.withColumn(_DECODED, value).withColumn(ERROR, f.col(f"{_DECODED}.{ERROR}"))
+    taken = {name.lower() for name in rows.columns} | {ERROR}
+    new = [into] if into else names
+    if clash := [name for name in new if name.lower() in taken]:
+        raise ConfigError("into", into or "", f"a name for a struct column: rows have a column {clash[0]} already")
+    fields_of = [f.col(f"{_DECODED}.`{name}`").alias(name) for name in names]
+    added = [f.when(f.col(ERROR).isNull(), f.struct(*fields_of)).alias(into)] if into else fields_of
+    found = decoded.select(*rows.columns, *added, ERROR)
+    if count_as:
+        return found.observe(count_as, f.count(f.lit(1)).alias("rows"), f.count(f.col(ERROR)).alias("poison"))
+    return found
+
+
+def poison_rows(decoded: DataFrame) -> DataFrame:
+    """The rows that could not be decoded, in columns that ``format("rocketmq")`` writes.
+
+    Body, tags, keys and the source position are those of the row, so ids are stable; the properties ``POISON_TOPIC``
+    and ``POISON_ERROR`` say where it came from and why it is here. Sent to a topic they can be read and decoded again.
+
+    Args:
+        decoded: the result of ``decode`` over rows of ``format("rocketmq")``.
+    """
+    from pyspark.sql import functions as f
+
+    kept = [
+        name for name in ("tags", "keys", "topic", "brokerName", "queueId", "queueOffset") if name in decoded.columns
+    ]
+    origin = f.col("topic") if "topic" in decoded.columns else f.lit("")
+    why = f.map_from_arrays(f.array(f.lit("POISON_TOPIC"), f.lit("POISON_ERROR")), f.array(origin, f.col(ERROR)))
+    return decoded.where(f.col(ERROR).isNotNull()).select("body", *kept, why.alias("properties"))
+
+
+def without_poison(decoded: DataFrame) -> DataFrame:
+    """The rows that were decoded, without ``_error``."""
+    return decoded.where(decoded[ERROR].isNull()).drop(ERROR)
+
+
+def sample_schema(spark: SparkSession, rows: int = SAMPLE_ROWS, **options: str) -> StructType:
+    """The schema of the JSON objects among the first messages that ``options`` select.
+
+    Args:
+        spark: a session.
+        rows: how many messages are looked at.
+        options: of ``format("rocketmq")``.
+
+    Raises:
+        ConfigError: there is no JSON object among them.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import ArrayType, StructType
+
+    sample = spark.read.format("rocketmq").options(**options, columns="body").load().limit(rows).collect()
+    objects = [text for text in (_object_text(bytes(row.body or b"")) for row in sample) if text is not None]
+    if not objects:
+        raise ConfigError("format", "json", f"bodies that are JSON objects; {len(sample)} were looked at")
+    found = spark.range(1).select(f.schema_of_json(f.lit(f"[{','.join(objects)}]"))).first()
+    assert found is not None
+    (field,) = StructType.fromDDL(f"found {found[0]}").fields
+    assert isinstance(field.dataType, ArrayType)
+    assert isinstance(field.dataType.elementType, StructType)
+    return field.dataType.elementType
+
+
+def _decode_text(value: Column) -> tuple[list[str], Column, Column]:
+    from pyspark.sql import functions as f
+
+    text = f.try_validate_utf8(value.cast("string"))
+    problem = f.when(value.isNull(), "no body").when(text.isNull(), "not UTF-8")
+    return [TEXT], f.struct(text.alias(TEXT)), problem
+
+
+def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    if any(name.lower() in (_RECORD, ERROR) for name in schema.fieldNames()):
+        raise ConfigError("schema", schema.simpleString(), f"no field {_RECORD} or {ERROR}")
+    # A corrupt record fills this field; the others keep what could be read of it.
+    with_record = StructType([*schema.fields, StructField(_RECORD, StringType())])
+    text = f.try_validate_utf8(f.col(body).cast("string"))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
+    value = f.from_json(text, with_record, options)
+    problem = (
+        f.when(f.col(body).isNull(), "no body")
+        .when(text.isNull(), "not UTF-8")
+        .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON of the schema")
+    )
+    decoded = rows.withColumn(_DECODED, value).withColumn(ERROR, problem)
+    return decoded.withColumn(_DECODED, f.when(f.col(ERROR).isNull(), f.col(_DECODED)))
+
+
+def _decode_in_python(
+    kind: BodyFormat, value: Column, schema: StructType | str | None, message: str | None, skip_bytes: int
+) -> tuple[list[str], Column]:
+    from pyspark.sql.pandas.functions import arrow_udf
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from rucola.spark.body_decoders import AvroDecoder, BodyDecoder, ProtobufDecoder
+
+    if not isinstance(schema, str):
+        raise ConfigError("schema", str(schema), f"text or a file for format={kind}")
+    decoder: BodyDecoder
+    if kind is BodyFormat.AVRO:
+        decoder = AvroDecoder(_file_text(schema, (".avsc", ".json")) or schema, skip_bytes)
+    else:
+        if not message:
+            raise ConfigError("message", "", "the full name of a message in the descriptor set")
+        decoder = ProtobufDecoder(_file_bytes(schema), message, skip_bytes)
+    fields = decoder.schema()
+    returned = StructType([*fields.fields, StructField(ERROR, StringType())])
+    # Spark looks at the types of a function's arguments, so it gets one with annotations and not the object.
+    return fields.fieldNames(), arrow_udf(_arrow_function(decoder, returned), returned)(value)
+
+
+def _arrow_function(decoder: Any, returned: StructType) -> Any:
+    import pyarrow as pa
+
+    def decode_bodies(bodies: pa.Array) -> pa.Array:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        kind = to_arrow_type(returned, timezone="UTC")
+        return pa.array([decoder.row(body) for body in bodies.to_pylist()], kind)
+
+    decode_bodies.__annotations__ = {"bodies": pa.Array, "return": pa.Array}
+    return decode_bodies
+
+
+def _json_schema(schema: StructType | str | None) -> StructType:
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    if not schema:
+        raise ConfigError("schema", "", "a StructType, DDL or a file; sample_schema makes one")
+    text = _file_text(schema, (".json", ".ddl", ".sql")) or schema
+    try:
+        if text.lstrip().startswith("{"):
+            return StructType.fromJson(orjson.loads(text))
+        found = StructType.fromDDL(text)
+        if not isinstance(found, StructType):
+            raise ValueError(f"it is {found.simpleString()}")
+        return found
+    except (ParseException, ValueError, KeyError, TypeError) as error:
+        raise ConfigError("schema", schema, f"DDL, or a schema as Spark writes it ({error})") from error
+
+
+def _file_text(name: str, endings: Sequence[str]) -> str | None:
+    """The text of the file that ``name`` names; None when it looks like no file."""
+    return _file_bytes(name).decode() if name.lower().endswith(tuple(endings)) else None
+
+
+def _file_bytes(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise ConfigError("schema", name, f"a file that can be read ({error.strerror})") from error
+
+
+def _object_text(body: bytes) -> str | None:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return orjson.dumps(value).decode() if isinstance(value, dict) else None
