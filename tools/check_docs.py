@@ -37,6 +37,7 @@ BUDGETS = {
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
     "docs/security.md": 3000,
+    "docs/spark-pipelines.md": 900,
     "docs/spark-writing.md": 900,
     "docs/spark.md": 1600,
     "docs/start.md": 600,

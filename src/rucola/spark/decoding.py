@@ -142,10 +142,12 @@ def sample_schema(spark: SparkSession, rows: int = SAMPLE_ROWS, **options: str) 
         raise ConfigError("format", "json", f"bodies that are JSON objects; {len(sample)} were looked at")
     found = spark.range(1).select(f.schema_of_json(f.lit(f"[{','.join(objects)}]"))).first()
     assert found is not None
-    (field,) = StructType.fromDDL(f"found {found[0]}").fields
-    assert isinstance(field.dataType, ArrayType)
-    assert isinstance(field.dataType.elementType, StructType)
-    return field.dataType.elementType
+    whole = StructType.fromDDL(f"found {found[0]}")
+    assert isinstance(whole, StructType)
+    kind = whole.fields[0].dataType
+    assert isinstance(kind, ArrayType)
+    assert isinstance(kind.elementType, StructType)
+    return kind.elementType
 
 
 def _decode_text(value: Column) -> tuple[list[str], Column, Column]:
@@ -194,9 +196,11 @@ def _decode_in_python(
             raise ConfigError("message", "", "the full name of a message in the descriptor set")
         decoder = ProtobufDecoder(_file_bytes(schema), message, skip_bytes)
     fields = decoder.schema()
-    returned = StructType([*fields.fields, StructField(ERROR, StringType())])
+    # PySpark's annotations leave structs out, its documentation has them.
+    returned: Any = StructType([*fields.fields, StructField(ERROR, StringType())])
     # Spark looks at the types of a function's arguments, so it gets one with annotations and not the object.
-    return fields.fieldNames(), arrow_udf(_arrow_function(decoder, returned), returned)(value)
+    function: Any = arrow_udf(_arrow_function(decoder, returned), returned)
+    return fields.fieldNames(), function(value)
 
 
 def _arrow_function(decoder: Any, returned: StructType) -> Any:

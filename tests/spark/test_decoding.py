@@ -1,0 +1,96 @@
+"""Bodies as typed columns, poison rows beside them, and the way back for those."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.spark.test_body_decoders import AVRO, ROW, avro, descriptors
+
+from rucola.common.message import Message
+from rucola.errors import ConfigError
+from rucola.spark.decoding import decode, poison_rows, sample_schema, without_poison
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .conftest import BrokerProcess
+
+pytestmark = pytest.mark.spark
+
+DDL = "carrier string, delay int"
+BODIES = [b'{"carrier":"UA","delay":4}', b'{"carrier":"AA"}', b'{"delay":"late"}', b"{", b"\xff", b"[1]", b" "]
+GOOD = 2
+
+
+def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path) -> None:
+    with shared_broker.producer() as producer:
+        producer.send_many([Message("typed", body, keys=str(number)) for number, body in enumerate(BODIES)])
+    where = {"nameServer": shared_broker.namesrv}
+    stream = spark.readStream.format("rocketmq").options(**where, topic="typed", startingOffsets="earliest").load()
+    decoded = decode(stream, "json", DDL, count_as="decoding")
+
+    def both(rows: DataFrame, _: int) -> None:
+        without_poison(rows).select("keys", "carrier", "delay").write.mode("append").parquet(str(tmp_path / "good"))
+        poison_rows(rows).write.format("rocketmq").options(**where, topic="poison").mode("append").save()
+
+    query = (
+        decoded.writeStream.foreachBatch(both)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    counted = query.recentProgress[0].observedMetrics["decoding"].asDict()
+    assert counted["poison"] / counted["rows"] == (len(BODIES) - GOOD) / len(BODIES)
+    good = spark.read.parquet(str(tmp_path / "good")).orderBy("keys").collect()
+    assert [tuple(row) for row in good] == [("0", "UA", 4), ("1", "AA", None)]
+    poison = spark.read.format("rocketmq").options(**where, topic="poison").load()
+    again = decode(poison, "json", "carrier string, delay string", into="flight").orderBy("keys")
+    found = again.selectExpr("keys", "properties", "flight.delay", "_error").collect()
+    told = {row["keys"]: (json.loads(row.properties)["POISON_ERROR"], row.delay, row._error) for row in found}
+    assert told == {
+        "2": ("not JSON of the schema", "late", None),
+        "3": ("not JSON of the schema", None, "not JSON of the schema"),
+        "4": ("not UTF-8", None, "not UTF-8"),
+        "5": ("not JSON of the schema", None, "not JSON of the schema"),
+        "6": ("not JSON of the schema", None, "not JSON of the schema"),
+    }
+    assert {json.loads(row.properties)["POISON_TOPIC"] for row in found} == {"typed"}
+    assert sample_schema(spark, **where, topic="typed").simpleString() == "struct<carrier:string,delay:string>"
+    with pytest.raises(ConfigError, match="JSON objects"):
+        sample_schema(spark, **where, topic="poison", subExpression="none")
+
+
+def test_text_avro_and_protobuf(spark: SparkSession, tmp_path: Path) -> None:
+    schema = tmp_path / "flight.avsc"
+    schema.write_text(json.dumps(AVRO))
+    described = tmp_path / "flight.desc"
+    described.write_bytes(descriptors())
+    rows = spark.createDataFrame([(bytearray(body),) for body in (avro(ROW), b"\x0a\x02UA", b"\xff")], "body binary")
+    from_avro = decode(rows, "avro", str(schema)).selectExpr("carrier", "fare", "`from`.code", "_error").collect()
+    assert [(row.carrier, row.code) for row in from_avro] == [("UA", "EWR"), (None, None), (None, None)]
+    assert [row._error is None for row in from_avro] == [True, False, False]
+    described_rows = decode(rows, "protobuf", str(described), message="p.Flight", into="m").selectExpr(
+        "m.carrier", "_error"
+    )
+    assert [(row.carrier, row._error is None) for row in described_rows.collect()][1:] == [("UA", True), (None, False)]
+    texts = decode(rows, "string").select("text", "_error").collect()
+    assert [tuple(row) for row in texts][1:] == [("\n\x02UA", None), (None, "not UTF-8")]
+
+
+def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([("{}", "UA")], "body string, carrier string")
+    for given, text in (
+        ({"format": "xml"}, "json or avro"),
+        ({"schema": DDL}, "a column carrier already"),
+        ({"schema": "a nothing"}, "option schema"),
+        ({"schema": None}, "sample_schema"),
+        ({"schema": str(tmp_path / "none.json")}, "a file that can be read"),
+        ({"schema": DDL, "body": "value"}, "a column of the rows"),
+        ({"format": "protobuf", "schema": "f.desc"}, "full name"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            decode(rows, **given)  # type: ignore[arg-type]
