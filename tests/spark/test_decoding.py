@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.spark.test_body_decoders import AVRO, ROW, avro, descriptors
 
 from rucola.common.message import Message
 from rucola.errors import ConfigError
@@ -65,6 +64,8 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
 
 
 def test_text_avro_and_protobuf(spark: SparkSession, tmp_path: Path) -> None:
+    from tests.unit.spark.test_body_decoders import AVRO, ROW, avro, descriptors  # skips without their packages
+
     schema = tmp_path / "flight.avsc"
     schema.write_text(json.dumps(AVRO))
     described = tmp_path / "flight.desc"

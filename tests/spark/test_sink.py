@@ -257,6 +257,13 @@ def test_only_the_row_that_a_broker_refuses_is_refused() -> None:
     assert list(refused) == [1]
 
 
+def test_an_account_that_is_refused_fails_the_task_at_once() -> None:
+    producer = Scripted(lambda _: BrokerError(16, "access denied, User:a has no permission"))
+    with pytest.raises(BrokerError, match="access denied"):
+        sent_by(producer, b"a", b"b", deadLetterTopic="letters")
+    assert len(producer.sent) == 1
+
+
 def test_what_may_pass_is_waited_for() -> None:
     producer = Scripted(refuse(16), stored())
     assert sent_by(producer, b"a") == {}

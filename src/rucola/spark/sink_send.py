@@ -263,7 +263,7 @@ class RowSender:
                     refused[number] = fault
                 elif error.retriable or isinstance(error, ClientError) or _is_status(error):
                     failed[number] = error
-                elif not isinstance(error, BrokerError):
+                elif not isinstance(error, BrokerError) or _is_about_account(error):
                     raise error
                 elif alone:
                     refused[number] = error
@@ -329,6 +329,11 @@ class _Patience:
         log.info("sent again in %.2f s: %s", self._pause_s, error)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+
+
+def _is_about_account(error: BrokerError) -> bool:
+    """Whether a code that may pass does not: an account that is refused is no fault of the row."""
+    return error.code in error.RETRIABLE_CODES and not error.retriable
 
 
 def _is_status(error: RucolaError) -> bool:

@@ -9,14 +9,15 @@ import pickle
 from decimal import Decimal
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
 from pyspark.sql.pandas.types import to_arrow_type
 
 from rucola.errors import ConfigError
 from rucola.spark.body_decoders import AvroDecoder, ProtobufDecoder
+
+fastavro = pytest.importorskip("fastavro")
+descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
 
 AVRO: dict[str, Any] = {
     "type": "record",
