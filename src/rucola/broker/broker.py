@@ -1,8 +1,10 @@
 """The broker's life and the wiring of its parts (RocketMQ 5.3.3, ``BrokerController``).
 
-Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it taken
-has touched nothing; nobody is served before the store is open, since all of that happens in one turn of the loop.
-Stop: refuse sends, say goodbye, release held pulls, close the store, answer who waited for the disk, close connections.
+Start: listen, open the store, load the tables, register. The port is taken first, so that a start which finds it
+occupied has touched nothing. No request is served before the store is open, because the whole start happens in one turn
+of the loop.
+Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
+connections.
 """
 
 from __future__ import annotations
@@ -52,16 +54,17 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 IDLE_LOOK_S, IDLE_SHARES = 5.0, 12
-"""Files of queues that were not used for one to two minutes are closed, a twelfth of them looked at each time: all at
-once would keep everyone waiting."""
+"""Files of queues that were unused for one to two minutes are closed. Each pass checks a twelfth of the queues, because
+checking all of them would block the loop.
+"""
 
 
 class Broker:
-    """One broker over one store directory. Started and stopped on an event loop, once each.
+    """One broker over one store directory. Each object is started and stopped once, on an event loop.
 
     Args:
         config: names, address, name servers.
-        store_config: the store.
+        store_config: options of the store.
         peers_clock: what the clocks of clients are taken to show; None: what ``clock`` shows.
 
     Attributes:
@@ -114,35 +117,35 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """What clients are told, ``host:port``."""
+        """The address that clients are given, ``host:port``."""
         return join_address(self.config.client_host, self._server.port)
 
     @property
     def ready(self) -> bool:
-        """Whether messages are taken and delivered."""
+        """Whether messages are accepted and delivered."""
         return self.store.state is StoreState.RUNNING and not self._dispatching.failed
 
     @property
     def connections(self) -> int:
-        """Open client connections."""
+        """Number of open client connections."""
         return len(self._server.channels)
 
     @property
     def pulls_held(self) -> int:
-        """Pulls that wait for messages."""
+        """Number of pulls that wait for messages."""
         return len(self.services.hold)
 
     @property
     def sends_waiting(self) -> int:
-        """Groups of answers that wait for the disk."""
+        """Number of groups of answers that wait for the disk."""
         return self.services.sends_waiting
 
     def on_dispatch(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` whenever stored messages have come to their queues."""
+        """Calls ``listener`` each time stored messages have reached their queues."""
         self._dispatching.listeners.append(listener)
 
     def drop_connections(self) -> None:
-        """Close the port and cut every connection at once, as the end of the process would; ``shutdown`` follows."""
+        """Closes the port and cuts every connection at once, as if the process had ended; call ``shutdown`` next."""
         self._server.drop()
 
     async def catch_up(self) -> None:
@@ -160,19 +163,21 @@ class Broker:
         self.store.dispatch()
 
     async def start(self) -> None:
-        """Serve.
+        """Starts to serve.
 
         Raises:
             AddressInUseError: the port is taken; nothing was touched.
             ConfigError: an address cannot be used.
             StoreLockedError: another process has the store; nothing was touched.
-            StoreDamagedError: a file of the store is not what it must be.
+            StoreDamagedError: a file of the store is damaged.
             DiskError: the operating system refused something.
         """
         services, loop = self.services, asyncio.get_running_loop()
         foreign = "" if self.config.insecure else services.files.foreign_entry(self.store.root)
         if foreign:
-            raise ConfigError("storePathRootDir", self.store.root, f"a directory of this user alone, but {foreign}")
+            raise ConfigError(
+                "storePathRootDir", self.store.root, f"a directory that only this user may change, but {foreign}"
+            )
         if services.access is not None:
             services.access.load()
         await self._server.start()
@@ -193,7 +198,9 @@ class Broker:
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:
-        """Stop; every message that was answered is on its way to the disk or there, every waiting sender hears."""
+        """Stops the broker. Every confirmed message is synced or being synced, and every waiting sender gets an
+        answer.
+        """
         services = self.services
         self._handler.stopping = True
         await asyncio.gather(*[work.stop() for work in self._periodic])
@@ -229,7 +236,7 @@ class Broker:
         self._handler.rest_received(channel, batch, first)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget the client at the other end."""
+        """Forgets the client of a closed connection."""
         services = self.services
         for part in (services.producers, services.consumers, services.hold, services.pops):
             services.supervisor.call("end of a connection", part.channel_closed, channel)
@@ -237,9 +244,9 @@ class Broker:
     # -- wiring -------------------------------------------------------------------------------------------------------
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Everything between the port and the first request: the store is opened, the parts know each other.
+        """Runs everything between opening the port and the first request: opens the store and connects the parts.
 
-        Raises what ``start`` raises.
+        Raises the same errors as ``start``.
         """
         self._open_store()
         self._wire(loop)
@@ -266,7 +273,7 @@ class Broker:
         return self.services.is_batch_topic(topic)
 
     def _wire(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the parts that need the loop or the address."""
+        """Creates the parts that need the loop or the address."""
         config, store, services = self.config, self.store, self.services
         services.address, services.loop = self.address, loop
         if store.config.sync_flush:

@@ -1,9 +1,9 @@
-"""What a broker has done lately: messages put by topic and consumed by group over a minute, an hour and a day
-(RocketMQ 5.3.3, ``BrokerStatsManager``, ``BrokerStats``). Event loop only.
+"""Recent throughput of a broker: messages put by topic and consumed by group over a minute, an hour and a day (RocketMQ
+5.3.3, ``BrokerStatsManager``, ``BrokerStats``). Event loop only.
 
-Nothing is counted with a message: the figures are differences between queue offsets and consumer offsets looked at now
-and some time ago. So what a group "gets" is what it commits, up to ``persistConsumerOffsetInterval`` of its clients
-later than it fetched it.
+No counter is updated per message. The figures are differences between current and earlier queue offsets and consumer
+offsets. What a group "gets" is therefore what it commits, which lags its fetches by up to its clients'
+``persistConsumerOffsetInterval``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from rucola.store.message_store import MessageStore
 
 SAMPLE_INTERVAL_S = 10.0
 _WINDOWS = ((6, 1), (6, 60), (24, 360))
-"""Minute, hour, day: so many samples are kept, one out of so many that are taken."""
+"""For minute, hour and day: the number of samples kept, and how many samples are taken for each kept one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A counter's growth over ``seconds``."""
+    """The growth of a counter over ``seconds``."""
 
     count: int
     seconds: float
 
     @property
     def per_second(self) -> float:
-        """The rate, 0 when no time has passed."""
+        """The rate per second; 0 if no time has passed."""
         return self.count / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -45,7 +45,7 @@ class _Sample(NamedTuple):
 
 
 class BrokerStats:
-    """Takes samples and compares them with now."""
+    """Takes samples and compares them with current values."""
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager, clock: Clock) -> None:
         self._store = store
@@ -57,17 +57,17 @@ class BrokerStats:
         self.started_ms = 0
         self.put_yesterday_morning = self.got_yesterday_morning = 0
         self.put_today_morning = self.got_today_morning = 0
-        """Totals since the start as they were at midnight; 0 before the first one."""
+        """The totals at midnight; 0 before the first midnight."""
 
     def start(self) -> None:
-        """The store is loaded: take the first sample."""
+        """Takes the first sample; the store is loaded."""
         self.started_ms = self._clock.wall_ms()
         first = self._look()
         self._samples = [deque([first], maxlen=kept) for kept, _ in _WINDOWS]
         self._day = local_time_digits(self._clock.wall_ms())[:8]
 
     def sample(self) -> None:
-        """To be called every ``SAMPLE_INTERVAL_S``."""
+        """Takes a sample; call it every ``SAMPLE_INTERVAL_S``."""
         self._taken += 1
         due = [window for window, (_, every) in zip(self._samples, _WINDOWS, strict=True) if self._taken % every == 0]
         now = self._look()
@@ -80,13 +80,13 @@ class BrokerStats:
             self.put_today_morning, self.got_today_morning = now.put_total, now.got_total
 
     def topic_puts(self, topic: str) -> tuple[Rate, Rate, Rate] | None:
-        """Messages stored in a topic in the last minute, hour and day; None when there were none since the start."""
+        """Messages stored in a topic in the last minute, hour and day; None if there were none since the start."""
         key = topic.encode("utf-8", "surrogateescape")
         now = self._store.appended_counts().get(key)
         return self._rates(now, lambda sample: sample.puts.get(key, 0)) if now else None
 
     def group_gets(self, topic: str, group: str) -> tuple[Rate, Rate, Rate] | None:
-        """Messages of a topic that a group consumed; None when it never committed an offset there."""
+        """Messages of a topic that a group consumed; None if it never committed an offset there."""
         key = topic_at_group(topic, group)
         queues = self._offsets.table.get(key)
         if queues is None:
@@ -95,16 +95,16 @@ class BrokerStats:
         return self._rates(now, lambda sample: sample.offsets.get(key, now))
 
     def broker_puts(self) -> tuple[Rate, Rate, Rate]:
-        """Messages stored altogether."""
+        """Total number of stored messages."""
         return self._rates(self._store.stats.put_messages, lambda sample: sample.put_total)
 
     def broker_gets(self) -> tuple[Rate, Rate, Rate]:
-        """Messages handed to consumers altogether."""
+        """Total number of messages handed to consumers."""
         return self._rates(self._store.stats.got_messages, lambda sample: sample.got_total)
 
     def _rates(self, now: int, then: Callable[[_Sample], int]) -> tuple[Rate, Rate, Rate]:
         at_s = self._clock.monotonic()
-        # A reset moves offsets back: that is no consumption.
+        # A reset that moves offsets back is no consumption.
         rates = [Rate(max(now - then(window[0]), 0), at_s - window[0].at_s) for window in self._samples]
         return rates[0], rates[1], rates[2]
 

@@ -1,9 +1,8 @@
-"""How much consumer groups read that is not in memory, and which have read enough (RocketMQ 5.3.3,
-``ColdDataCgCtrService``). Event loop only.
+"""Limits how much consumer groups read from the disk (RocketMQ 5.3.3, ``ColdDataCgCtrService``). Event loop only.
 
-With ``coldDataFlowControlEnable`` a group that has read more cold bytes in a window of 5 s than its threshold, or any
-group when all together have read more than the global one, is slowed down until the window ends. Other pulls are not
-counted. The reference's adaptive strategies are not here.
+With ``coldDataFlowControlEnable`` a group is slowed down until the end of a 5 s window in two cases: it has read more
+cold bytes than its threshold, or all groups together have read more than the global one. Other pulls are not counted.
+The reference's adaptive strategies are not implemented.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from rucola.broker.subscription.subscription_group_manager import is_system_grou
 
 WINDOW_S = 5.0
 _FORGOTTEN_MS = 60_000
-"""A group that read nothing cold for so long is not listed any more."""
+"""A group without cold reads for this long is no longer listed."""
 
 
 @dataclass(slots=True)
 class ColdAccount:
-    """What one group has read in this window."""
+    """The bytes that one group has read in this window."""
 
     bytes_read: int
     created_ms: int
@@ -30,10 +29,10 @@ class ColdAccount:
 
 
 class ColdDataFlow:
-    """See the module.
+    """Counts cold reads per group.
 
     Attributes:
-        thresholds: bytes per window of groups that have one of their own.
+        thresholds: bytes per window for groups with a threshold of their own.
     """
 
     def __init__(self, config: BrokerConfig, monotonic: Callable[[], float], wall_ms: Callable[[], int]) -> None:
@@ -46,7 +45,7 @@ class ColdDataFlow:
         self._window_end_s = 0.0
 
     def count(self, group: str, bytes_read: int) -> None:
-        """A group has read so many bytes that were not in memory."""
+        """Counts bytes that a group has read and that were not in memory."""
         self._turn()
         if bytes_read <= 0 or is_system_group(group):
             return
@@ -59,7 +58,7 @@ class ColdDataFlow:
         self._all_bytes += bytes_read
 
     def is_limited(self, group: str) -> bool:
-        """Whether the group has read enough in this window."""
+        """Whether the group has reached its limit in this window."""
         if not self._config.cold_data_flow_control_enable or is_system_group(group):
             return False
         self._turn()
@@ -89,7 +88,7 @@ class ColdDataFlow:
         }
 
     def _turn(self) -> None:
-        """Begin a new window when the one before has ended."""
+        """Begins a new window if the last one has ended."""
         now_s = self._monotonic()
         if now_s < self._window_end_s:
             return

@@ -1,7 +1,7 @@
 """Options of the broker, with RocketMQ's keys (``BrokerConfig``, ``NettyServerConfig``), and ``broker.conf``.
 
-A key that RocketMQ knows and this broker does not is reported once and otherwise left alone; a key that neither
-knows stops the start: a typing error must not turn into a default.
+A key that RocketMQ knows and this broker does not is reported once and otherwise ignored. A key that neither knows
+stops the start, because a typing error must not become a default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BrokerConfig(TlsConfig):
-    """See the texts of the fields. Checked when it is made: ``ConfigError`` names key, value and what is allowed."""
+    """The options; each field has its own description. An invalid option raises ``ConfigError``, which names the key,
+    the value and what is allowed.
+    """
 
     use_tls: bool = option("useTLS", False, "Whether the broker connects to name servers over TLS.")
     tls_client_trust_cert_path: str = option(
@@ -372,7 +374,7 @@ class BrokerConfig(TlsConfig):
             raise ConfigError("tlsClientTrustCertPath", "", "a PEM file, with useTLS=true")
 
     def _check_names(self) -> None:
-        # Consumers that allocate queues by machine room want brokers to be called room@name.
+        # Consumers that allocate queues by machine room need broker names of the form room@name.
         for key, name, also in (
             ("brokerName", self.broker_name, "@"),
             ("brokerClusterName", self.broker_cluster_name, ""),
@@ -400,7 +402,9 @@ class BrokerConfig(TlsConfig):
     def _check_addresses(self) -> None:
         check_bind_address(self.bind_address, self.insecure or (self.guarded and self.tls_mode != "disabled"))
         if self.bind_address in ("0.0.0.0", "::") and not self.broker_ip1:
-            raise ConfigError("brokerIP1", "", "the address clients reach this broker by, when it listens on all")
+            raise ConfigError(
+                "brokerIP1", "", "the address at which clients reach this broker, if it listens on all addresses"
+            )
         for address in self.namesrv_addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -413,7 +417,7 @@ class BrokerConfig(TlsConfig):
 
     @property
     def client_host(self) -> str:
-        """The host that clients are told."""
+        """The host that clients are given."""
         return self.broker_ip1 or self.bind_address
 
     @property
@@ -423,7 +427,7 @@ class BrokerConfig(TlsConfig):
 
 
 def credentials(text: str) -> tuple[str, str] | None:
-    """Access key and secret key of ``innerClientAuthenticationCredentials``; None when they are not both there."""
+    """Access key and secret key of ``innerClientAuthenticationCredentials``; None unless both are there."""
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -437,13 +441,13 @@ def credentials(text: str) -> tuple[str, str] | None:
 
 
 def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStoreConfig]:
-    """Both sets of options from one table of texts, a ``broker.conf`` for example.
+    """Both sets of options, from one table of texts such as a ``broker.conf``.
 
-    Keys that RocketMQ knows and this broker does not act on are logged, all together.
+    Keys that RocketMQ knows but this broker ignores are logged in one message.
 
     Raises:
-        ConfigError: a value is not allowed, or a key is unknown to RocketMQ and to this broker. ``OptionsError`` when
-            there are several such entries, each named.
+        ConfigError: a value is not allowed, or neither RocketMQ nor this broker knows a key. ``OptionsError`` if there
+            are several such entries; it names each.
     """
     problems = ConfigProblems()
     with problems:
@@ -451,9 +455,9 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     not_ours = unknown_keys(values, BrokerConfig, MessageStoreConfig)
     for key in not_ours:
         if key not in REFERENCE_KEYS:
-            problems.add(ConfigError(key, values[key], "a key of RocketMQ's broker.conf; this one is known to nobody"))
+            problems.add(ConfigError(key, values[key], "a key of RocketMQ's broker.conf, which this one is not"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
-        # With access control nobody makes a name merely by asking for it.
+        # With access control, asking for a name must not create it.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     with problems:
         broker_config = parse_options(BrokerConfig, values)
@@ -467,10 +471,10 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
 
 
 def _in_todays_words(values: Mapping[str, str]) -> dict[str, str]:
-    """``values`` with keys that RocketMQ 4.x spelled otherwise under today's names.
+    """``values`` with the keys of RocketMQ 4.x replaced by today's names.
 
     Raises:
-        ConfigError: both spellings are there and differ.
+        ConfigError: both spellings are there, with different values.
     """
     renamed = {key: text for key, text in values.items() if key not in FORMER_KEYS}
     for former, key in FORMER_KEYS.items():

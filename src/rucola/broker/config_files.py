@@ -1,4 +1,6 @@
-"""The broker's tables on disk, ``config/*.json`` below the store: read with ``.bak`` in reserve, replaced whole."""
+"""The broker's tables on disk, ``config/*.json`` below the store. Each has a backup ``.bak`` and is replaced as a
+whole.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ class ConfigFiles:
         self._files = files
         self._directory = f"{root}/config"
         self._unread: set[str] = set()
-        """Files with a damaged or empty content: it never takes the place of a spare copy that reads."""
+        """Files with damaged or empty content, which must never replace a readable backup."""
 
     def load(self, name: str, take: Callable[[bytes | None], None]) -> None:
-        """Give the content of file ``name``, or of its ``.bak``, to ``take``; None when neither exists: a fresh start.
+        """Passes the content of file ``name``, or of its ``.bak``, to ``take``; passes None if neither exists, as in a
+        new store.
 
         Raises:
-            StoreDamagedError: what is there cannot be read. A damaged or empty file never counts as an empty table.
+            StoreDamagedError: the existing files cannot be read. A damaged or empty file never counts as an empty
+                table.
         """
         first_error: FormatError | None = None
         for spare, path in enumerate((f"{self._directory}/{name}", f"{self._directory}/{name}.bak")):
@@ -53,11 +57,13 @@ class ConfigFiles:
         take(None)
 
     def exist(self, name: str) -> bool:
-        """Whether file ``name`` or its ``.bak`` is there."""
+        """Whether file ``name`` or its ``.bak`` exists."""
         return any(self._files.exists(f"{self._directory}/{name}{suffix}") for suffix in ("", ".bak"))
 
     def replacer(self, name: str) -> Callable[[bytes], None]:
-        """A function that replaces file ``name`` and keeps the content before as ``.bak``; it raises ``DiskError``."""
+        """Returns a function that replaces file ``name`` and keeps the old content as ``.bak``. It raises
+        ``DiskError``.
+        """
         path = f"{self._directory}/{name}"
 
         def replace(content: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Between the store and those who wait: when records come to their queues, and who hears of them. Event loop only.
+"""Connects the store with waiting requests: decides when to dispatch and notifies who waits. Event loop only.
 
-The store's ``dispatch`` records what arrived; those who wait are told after it, each guarded. A pull or pop that cannot
-be resumed is answered with its error by whoever resumes it.
+The store's ``dispatch`` records arrivals. Afterwards the waiting requests are notified, and an error of one does not
+affect the others. Whoever resumes a pull or pop answers it with an error if it fails.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
-"""The reference's dispatcher sleeps as long between its rounds."""
+"""The pause of the reference's dispatcher between its rounds."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"
 
 
 class Dispatching:
-    """The store's callbacks. ``wire`` comes before the store is started.
+    """The store's callbacks. Call ``wire`` before the store is started.
 
     Attributes:
-        failed: messages are stored and do not come to their queues.
+        failed: messages are stored but not delivered to their queues.
         listeners: called after each dispatch.
     """
 
@@ -42,22 +42,22 @@ class Dispatching:
         self._delivery: DelayedDelivery
 
     def wire(self, loop: asyncio.AbstractEventLoop, services: BrokerServices, delivery: DelayedDelivery) -> None:
-        """Know whom to tell."""
+        """Sets whom to notify."""
         self._loop = loop
         self._services = services
         self._delivery = delivery
 
     def appended(self) -> None:
-        """Messages are in the log. Under SYNC_FLUSH there is nothing to see before the sync."""
+        """Messages were appended. With SYNC_FLUSH they are not visible before the sync."""
         if not self._sync_flush:
             self._schedule()
 
     def flushed_in_thread(self) -> None:
-        """What ``flushed`` says, from any thread."""
+        """Calls ``flushed`` on the loop; any thread may call it."""
         self._loop.call_soon_threadsafe(self.flushed)
 
     def flushed(self) -> None:
-        """The log is on the disk further than before, or cannot be brought there."""
+        """More of the log is on the disk, or the disk has failed."""
         services = self._services
         waiters, call = services.waiters, services.supervisor.call
         if waiters is not None:
@@ -67,13 +67,15 @@ class Dispatching:
         self._schedule()
 
     def pending(self) -> None:
-        """Whoever asks after this sees all that was answered before."""
+        """Dispatches now, so that the next read sees every confirmed message."""
         if self._call is not None:
             self._call.cancel()
             self._dispatch()
 
     def _schedule(self) -> None:
-        """Within this turn of the loop when a pull waits; else so late that the sends of a few reads share it."""
+        """Schedules a dispatch: within this turn of the loop if a pull waits, else a little later, so that the sends of
+        several reads share it.
+        """
         if self._call is None:
             if len(self._services.hold) or self._services.pops.waiting:
                 self._call = self._loop.call_soon(self._dispatch)
@@ -97,7 +99,7 @@ class Dispatching:
         self._wake()
 
     def _wake(self) -> None:
-        """Tell those who wait, after the store is done; what one of them raises concerns nobody else."""
+        """Notifies the waiting requests after the store is done. An error of one does not affect the others."""
         services = self._services
         call, hold = services.supervisor.call, services.hold
         for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():

@@ -1,9 +1,8 @@
-"""Answers that wait for the disk, whatever they answer (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
+"""Answers that wait for the disk (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
 
-Answers are encoded when the message is appended and kept here, in append order, until the flushed offset passes the end
-of the record. All that one sync covers leaves with one write per connection. Every answer leaves exactly once:
-released, or turned into FLUSH_DISK_TIMEOUT when its time runs out or the sync failed (reliability.md G-03 and G-05).
-Event loop only.
+Answers are encoded when the message is appended, and kept here in append order until the flushed offset passes the end
+of the record. One write per connection sends all answers that one sync covers. Every answer leaves exactly once: either
+unchanged, or as FLUSH_DISK_TIMEOUT after a timeout or a failed sync (reliability.md G-03 and G-05). Event loop only.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ class FlushWaiters:
     """The queue of waiting answers.
 
     Args:
-        monotonic: seconds.
+        monotonic: returns monotonic seconds.
         timeout_ms: ``syncFlushTimeout``.
-        refuse: turns encoded answers into the same answers with FLUSH_DISK_TIMEOUT and the given remark.
-        call_later: ``(seconds, callback)``, the loop's.
+        refuse: turns encoded answers into answers with FLUSH_DISK_TIMEOUT and the given remark.
+        call_later: ``(seconds, callback)``, the loop's method.
     """
 
     def __init__(
@@ -48,7 +47,9 @@ class FlushWaiters:
         return len(self._waiting)
 
     def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
-        """Keep ``answers`` until all below ``end_physical_offset`` is on disk, and those before them have left."""
+        """Keeps ``answers`` until everything below ``end_physical_offset`` is on the disk and all earlier answers have
+        left.
+        """
         self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
         channel.owe(len(answers))
         if not self._timer_runs:
@@ -56,7 +57,7 @@ class FlushWaiters:
             self._call_later(self._timeout_s, self._expire)
 
     def release(self, flushed_offset: int) -> None:
-        """Send what the flushed offset has passed."""
+        """Sends the answers that the flushed offset has passed."""
         waiting = self._waiting
         parts: dict[Any, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
@@ -66,13 +67,13 @@ class FlushWaiters:
         _send(parts)
 
     def fail_all(self, reason: str) -> None:
-        """The sync failed: whether the waiting messages are on disk is unknown, and stays so."""
+        """Answers everyone after a failed sync: whether the waiting messages are on the disk stays unknown."""
         failed = list(self._waiting)
         self._waiting.clear()
         self._answer_refused(failed, f"the message is stored, its flush failed: {reason}")
 
     def _expire(self) -> None:
-        """Answer those whose time is over, which are the oldest, and come back for the next."""
+        """Answers those whose time is over, which are the oldest, and schedules the next check."""
         now = self._monotonic()
         expired = []
         while self._waiting and self._waiting[0][1] <= now:

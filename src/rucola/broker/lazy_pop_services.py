@@ -1,4 +1,4 @@
-"""POP as long as nobody pops: nothing but this. Event loop only."""
+"""Stands in for POP until the first request needs it. Event loop only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MODES = "messageRequestMode.json"
 
 
 class LazyPopServices:
-    """Makes the parts of POP with the first request about it, at the start when the store may hold something of it.
+    """Creates the POP services with the first POP request, or at the start if the store may hold POP data.
 
-    Life: ``load`` with the store, ``start`` with the loop, ``stop``, ``persist`` for the last time.
+    Life: ``load`` with the store, ``start`` with the loop, ``stop``, and a last ``persist``.
 
     Attributes:
         started: the parts; None until one is needed.
@@ -29,7 +29,7 @@ class LazyPopServices:
         self._serving = False
 
     def get(self) -> PopServices:
-        """The parts, made now when there are none; they work when the broker does."""
+        """The POP services; created now if necessary, and started if the broker serves."""
         if self.started is None:
             services = self._made()
             services.load(after_pops=False)
@@ -40,11 +40,11 @@ class LazyPopServices:
 
     @property
     def waiting(self) -> int:
-        """Pops that wait for messages."""
+        """Number of pops that wait for messages."""
         return len(self.started.hold) if self.started is not None else 0
 
     def load(self) -> None:
-        """The store and the consumer offsets are loaded.
+        """Loads POP data after the store and the consumer offsets.
 
         Raises:
             StoreDamagedError: a table cannot be read.
@@ -54,7 +54,7 @@ class LazyPopServices:
             self.started.load(after_pops=True)
 
     def start(self) -> None:
-        """Requests come from now on; begin with whatever became due while nobody looked."""
+        """Requests come from now on: starts with what became due while the broker was down."""
         self._serving = True
         if self.started is not None:
             self.started.start()
@@ -65,37 +65,37 @@ class LazyPopServices:
             await self.started.catch_up()
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
-        """Messages came into a queue."""
+        """Notifies waiting pops of messages in a queue."""
         if self.started is not None:
             self.started.hold.arrived(topic, queue_id, tags_code)
 
     def channel_closed(self, channel: object) -> None:
-        """The connection is gone."""
+        """Forgets the pops of a closed connection."""
         if self.started is not None:
             self.started.hold.channel_closed(channel)
 
     def topic_deleted(self, topic: str) -> None:
-        """A topic of that name begins anew."""
+        """Forgets a deleted topic, so that a new one of that name starts afresh."""
         if self.started is not None:
             self.started.forget(lambda queue: queue.topic == topic)
 
     def group_deleted(self, group: str) -> None:
-        """A group of that name begins anew."""
+        """Forgets a deleted group, so that a new one of that name starts afresh."""
         if self.started is not None:
             self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
-        """Note what reached the disk; the consumer offsets are about to be written."""
+        """Notes what reached the disk, before the consumer offsets are written."""
         if self.started is not None:
             self.started.settle()
 
     def persist(self) -> None:
-        """Write the table of messages popped in order when it changed."""
+        """Writes the table of messages popped in order if it changed."""
         if self.started is not None:
             self.started.persist()
 
     async def stop(self) -> None:
-        """Revive nothing more, release the pops that wait."""
+        """Stops reviving messages and releases the waiting pops."""
         self._serving = False
         if self.started is not None:
             await self.started.stop()
@@ -106,7 +106,9 @@ class LazyPopServices:
         return PopServices(self._services)
 
     def _may_have_popped(self) -> bool:
-        """Checkpoints and acknowledgements wait in the timer topic before they come into the revive topic."""
+        """Whether the store may hold POP data. Checkpoints and acknowledgements wait in the timer topic before they
+        reach the revive topic.
+        """
         store, tables = self._services.store, self._services.tables
         if (store.recovered and store.max_offset) or tables.exist(ORDERS) or tables.exist(MODES):
             return True

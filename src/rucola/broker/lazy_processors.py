@@ -53,7 +53,7 @@ class LazyProcessor(Generic[P]):
         self._name = name
 
     def processor(self, services: BrokerServices) -> P:
-        """The processor, made now."""
+        """The processor; created now."""
         if isinstance(self._name, str):
             make: Any = getattr(importlib.import_module(self.module), self._name)
             return make(services)  # type: ignore[no-any-return]
@@ -88,7 +88,7 @@ pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda services
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
-"""Imported when the broker serves, in this order: what consumers ask for first."""
+"""Imported in this order when the broker serves: what consumers need first."""
 ALL = (
     *IMPORTED_EARLY,
     topics,
@@ -108,6 +108,6 @@ ALL = (
 
 
 def import_all() -> None:
-    """Import them now, for whoever has no event loop that runs."""
+    """Imports all of them now, for callers without a running event loop."""
     for lazy in ALL:
         importlib.import_module(lazy.module)

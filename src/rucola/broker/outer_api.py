@@ -1,7 +1,7 @@
-"""What the broker tells the name servers (RocketMQ 5.3.3, ``BrokerOuterAPI``).
+"""The broker's calls to the name servers (RocketMQ 5.3.3, ``BrokerOuterAPI``).
 
-Every name server is told everything: all topics at the start and at intervals, a single topic when it changes. A name
-server that does not answer is reported when it fails and when it is back, not each time.
+Every name server gets everything: all topics at the start and at intervals, and a single topic when it changes. A name
+server that does not answer is logged when it fails and when it is back, not each time.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
-"""How long the answer to a send that made a topic may wait for a name server."""
+"""How long the answer to a send that created a topic may wait for a name server."""
 _UNREGISTER_TIMEOUT_MS = 1_000
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
 
 class BrokerOuterApi:
-    """Registration of one broker.
+    """Registers one broker.
 
     Args:
         config: names of the broker and addresses of the name servers.
-        address: what clients are told, ``host:port``.
-        wall_ms: the time in signatures.
+        address: the address that clients are given, ``host:port``.
+        wall_ms: returns the time for signatures.
     """
 
     def __init__(self, config: BrokerConfig, address: str, wall_ms: Callable[[], int]) -> None:
@@ -57,16 +57,16 @@ class BrokerOuterApi:
         self._failing: set[str] = set()
 
     async def register_all(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Tell every name server about all topics."""
+        """Registers all topics with every name server."""
         body = self._body(topics, version)
         timeout_ms = self._config.register_broker_timeout_ms
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
 
     async def register_topic(self, topic: TopicConfig, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Tell every name server about one changed topic; one that does not know this broker hears of all of them.
+        """Sends one changed topic to every name server. A name server that does not know this broker gets all topics.
 
-        With ``enableSingleTopicRegister`` the topic goes alone, and who does not know this broker waits for the next
-        registration.
+        With ``enableSingleTopicRegister`` only the topic is sent, and a name server that does not know this broker
+        waits for the next registration.
         """
         if self._config.enable_single_topic_register:
             await asyncio.gather(*[self._tell_route(name, topic) for name in self._config.namesrv_addresses])
@@ -80,10 +80,10 @@ class BrokerOuterApi:
         await asyncio.gather(*[tell(name) for name in self._config.namesrv_addresses])
 
     async def readable_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic on all brokers, as the first name server that answers knows them.
+        """The queues of a topic on all brokers, from the first name server that answers.
 
         Raises:
-            RucolaError: none answers, or none knows the topic.
+            RucolaError: no name server answers, or none knows the topic.
         """
         failure: RucolaError = BrokerError(ResponseCode.TOPIC_NOT_EXIST, "there is no name server")
         for name_server in self._config.namesrv_addresses:
@@ -97,14 +97,14 @@ class BrokerOuterApi:
         raise failure
 
     async def unregister(self) -> None:
-        """Say goodbye to every name server."""
+        """Unregisters from every name server."""
         config = self._config
         header = UnregisterBrokerRequestHeader(
             config.broker_name, self._address, config.broker_cluster_name, config.broker_id
         )
         await asyncio.gather(
             *[self._api.unregister_broker(name, header, _UNREGISTER_TIMEOUT_MS) for name in config.namesrv_addresses],
-            return_exceptions=True,  # a name server that is gone forgets this broker by itself
+            return_exceptions=True,  # a name server that cannot be reached forgets this broker by itself
         )
 
     async def close(self) -> None:
@@ -142,7 +142,7 @@ class BrokerOuterApi:
         )
 
     async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
-        """Make a call to a name server; False when it was refused, and may be."""
+        """Calls a name server; returns False if it refused, which may happen."""
         try:
             await call
         except RucolaError as error:
@@ -163,7 +163,7 @@ def _signer(config: BrokerConfig, wall_ms: Callable[[], int]) -> RequestSigner |
     keys = credentials(config.inner_client_authentication_credentials)
     if keys is None:
         return None
-    # Imported by who needs it, as the start waits for it.
+    # Imported only when needed, because the start waits for it.
     from rucola.remoting.signer import RequestSigner
 
     return RequestSigner(*keys, security_token="", version=1, wall_ms=wall_ms)

@@ -1,4 +1,4 @@
-"""Work of the broker's own that says by itself when it goes on. Event loop only."""
+"""Periodic work of the broker that chooses its own pauses. Event loop only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _AFTER_ERROR_MS = 10_000
 
 
 class PacedWork:
-    """Calls ``step`` whenever there is something to do. Life: ``start``, ``stop``.
+    """Calls ``step`` whenever there is work. Life: ``start``, ``stop``.
 
     Args:
-        name: what is done, for log and metrics.
-        step: does what can be done, and returns the milliseconds after which to call it again; None: after ``soon``.
-            What it did before it raised ``NotInMemoryError`` counts; it is called again when the rest was fetched.
+        name: name of the work, for log and metrics.
+        step: does what it can, and returns the milliseconds until the next call; None waits for ``soon``. If it raises
+            ``NotInMemoryError``, its progress is kept, and it is called again after the fetch.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class PacedWork:
         self._call: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Begin with whatever there is to do."""
+        """Starts with the work that is already there."""
         self._works = True
         self._work(ColdRecords())
 
     def soon(self) -> None:
-        """There is something to do, now."""
+        """Wakes it: there is work now."""
         self._schedule(0)
 
     async def catch_up(self) -> None:
@@ -56,7 +56,7 @@ class PacedWork:
         self.soon()
 
     def stop(self) -> None:
-        """Call nothing more."""
+        """Makes no further calls."""
         self._works = False
         if self._call is not None:
             self._call.cancel()

@@ -61,7 +61,7 @@ UNKNOWN_SENDER = "access denied: no valid signature of an account"
 """Every account may write its message traces, as in the reference."""
 UNREADABLE = "access denied: the body cannot be read"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Every account may write its traces, as in the reference."""
+"""Every account may write its message traces, as in the reference."""
 
 _LOG_INTERVAL_S = 10.0
 _REMARK_CHARACTERS_MAX = 255
@@ -71,7 +71,7 @@ _SHORT_NAMES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    """What is known of a connection: where it comes from, and whether others can read it."""
+    """What is known of a connection: its origin, and whether others can read it."""
 
     host: str
     address: Segments
@@ -86,29 +86,29 @@ class TopicOfMessage(Protocol):
     """See ``requirements.TopicAt``."""
 
     def __call__(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:
-        """The topic; the disk is not waited for.
+        """The topic. Does not wait for the disk.
 
         Raises:
-            NotInMemoryError: the message has to be fetched.
+            NotInMemoryError: the message must be fetched.
         """
 
 
 class AccessGuard:
-    """Judges requests. Event loop only.
+    """Decides about requests. Event loop only.
 
-    Life: ``wire`` comes before the first request.
+    Life: call ``wire`` before the first request.
 
     Args:
-        snapshot: gives the accounts now.
-        topic_at: gives the topic of a message that a request is about.
-        clock: for times in signatures.
-        insecure: take legacy signatures, which can be replayed, over any connection.
-        require_v2: take the legacy signature from nobody.
+        snapshot: returns the current accounts.
+        topic_at: returns the topic of the message that a request refers to.
+        clock: checks times in signatures.
+        insecure: accept legacy signatures, which can be replayed, over any connection.
+        require_v2: accept legacy signatures from no account.
         quota: is told whose requests are served next.
 
     Attributes:
-        refused: requests refused since the start.
-        unknown_senders: those of them without a valid signature.
+        refused: number of requests refused since the start.
+        unknown_senders: number of refused requests without a valid signature.
     """
 
     def __init__(
@@ -150,9 +150,9 @@ class AccessGuard:
         self._process = process
 
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
-        """Answer the requests in rows ``first`` to ``last`` that are not allowed and turn them into rows of nobody.
+        """Answers the forbidden requests in rows ``first`` to ``last`` and marks their rows as answered.
 
-        So are rows turned of requests that can be judged only when a message was fetched; they are served after that.
+        Requests that can be decided only after a message is fetched are marked, too. They are served after the fetch.
         """
         table, name = batch.table, ""
         for row in range(first, last):
@@ -177,14 +177,15 @@ class AccessGuard:
                 batch.pass_over(row)
             else:
                 name = command.ext_fields[ACCESS_KEY]
-        if name:  # of several accounts in one read the last one answers for all
+        if name:  # if a read has requests of several accounts, the last one answers for all
             self._serve_for(name)
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
-        """Why ``command`` is refused, empty when it is allowed.
+        """The reason why ``command`` is refused; empty if it is allowed.
 
         Raises:
-            NotInMemoryError: its sender is known and it comes once; the message it is about has to be fetched.
+            NotInMemoryError: the sender is known and the request is not a replay, but the message that it refers to
+                must be fetched.
             _BodyNotReadError: so are they; its body has to be read first.
         """
         snapshot = self._snapshot()
@@ -196,7 +197,8 @@ class AccessGuard:
         judged: Sender = account if account is not None and known else self._nobody
         good = _signature_matches(judged, command)
         if not known or not good:
-            # Nobody is locked out for it: a good signature counts however many wrong ones came before, from anywhere.
+            # Wrong signatures lock out nobody: a good one is accepted however many wrong ones came before, from any
+            # address.
             self.unknown_senders += 1
             return UNKNOWN_SENDER
         if not snapshot.may_come_from(judged, peer.address):
@@ -204,7 +206,7 @@ class AccessGuard:
         return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
 
     def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
-        """Fetch the message that ``command`` is about, then refuse or serve it; who sent it is known."""
+        """Fetches the message that ``command`` refers to, then refuses or serves it. Its sender is already known."""
 
         fetched = partial(self._judge_again, channel, command, cold)
         if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:
@@ -247,12 +249,12 @@ class AccessGuard:
             self._answer(channel, command, reason)
 
     def _serve_for(self, name: str) -> None:
-        """Requests of this account are served next."""
+        """Tells the quota that requests of this account are served next."""
         account = self._snapshot().accounts.get(name)
         self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
-        """Whether a good signature may be used here, now, and once more."""
+        """Whether a good signature is acceptable here and now, and was not used before."""
         fields = command.ext_fields
         if SIGNATURE_V2 not in fields:
             if self._require_v2 or account.require_v2:
@@ -323,7 +325,9 @@ def _signature_matches(account: Sender, command: RemotingCommand) -> bool:
 
 
 def _same(batch: FrameBatch, table: array[int], base: int, command: RemotingCommand) -> bool:
-    """Whether the kernel read what was judged: otherwise a header with two topics would be judged by one of them."""
+    """Whether the kernel read the same fields that were checked. Otherwise a header with two topics would be judged by
+    one of them.
+    """
     fields = command.ext_fields
     pull = table[base + _KIND] == _PULL
     topic = fields.get("b" if command.code in _SHORT_NAMES else "topic", "")
@@ -345,7 +349,7 @@ def _remember(channel: Channel) -> _Peer:
     try:
         host = split_address(channel.remote_address)[0].partition("%")[0]
         peer = _Peer(host, segments_of(host), channel.secure or is_loopback(channel.remote_address))
-    except ValueError:  # a peer without a numeric address is nobody's friend
+    except ValueError:  # a peer without a numeric address is not trusted
         peer = _Peer("", (), channel.secure)
     channel.attributes[_PEER] = peer
     return peer

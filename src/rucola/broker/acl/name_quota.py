@@ -1,7 +1,7 @@
-"""How many topics and consumer groups an account may make by using them (security.md S-28).
+"""Limits the number of topics and consumer groups that an account may create by using them (security.md S-28).
 
 Each name costs memory, files and a line in every registration for as long as the broker lives, and nobody reviews it.
-Names that administrators make are not counted.
+Names that administrators create are not counted.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from rucola.protocol.codes import ResponseCode
 
 
 class NameQuota:
-    """The count for each account since the start. Event loop only.
+    """Counts the names of each account since the start. Event loop only.
 
     Args:
-        names_max: topics and groups of one account together.
+        names_max: maximum number of topics and groups of one account together.
 
     Attributes:
-        account: whose requests are being served; empty for those to whom no bound applies.
+        account: the account whose requests are being served; empty if no limit applies.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -26,10 +26,10 @@ class NameQuota:
         self._made: dict[str, int] = {}
 
     def take(self, name: str) -> None:
-        """A topic or group ``name`` is about to be made because somebody used it.
+        """Counts a topic or group ``name`` that is about to be created because a request used it.
 
         Raises:
-            BrokerError: NO_PERMISSION, the account has made its share.
+            BrokerError: NO_PERMISSION, the account has reached its limit.
         """
         if not self.account:
             return
@@ -37,7 +37,7 @@ class NameQuota:
         if made >= self._names_max:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
-                f"{name} does not exist, and the account has made {made} topics and groups by using them, "
-                "which is as many as it may",
+                f"{name} does not exist, and the account has reached its limit of {made} topics and "
+                "groups that are created by use",
             )
         self._made[self.account] = made + 1

@@ -12,41 +12,41 @@ DENY = 1
 ANY = 2
 PUB = 4
 SUB = 8
-"""Bits. ANY stands for PUB or SUB, only in what is needed."""
+"""Bits of permissions. ANY means PUB or SUB, and occurs only in requirements."""
 
 PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")
-"""Of topics in which messages of all others wait: nobody's defaults reach them."""
+"""Topics that hold waiting messages of all other topics. Default permissions do not apply to them."""
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 
 def parse_permission(text: str) -> int:
-    """The bits of a permission's text; what is not understood denies, as in the reference."""
+    """The bits of a permission's text. An unknown text denies, as in the reference."""
     return PERMISSIONS.get("".join(text.split()).upper(), DENY)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A topic or consumer group and what a request needs of it."""
+    """A topic or consumer group, and the permission that a request needs for it."""
 
     kind: str
-    """``topic`` or ``group``."""
+    """Either ``topic`` or ``group``."""
     name: str
     needed: int
 
 
 NOTHING = Resource("nothing", "", DENY)
-"""What no account is granted, whatever its defaults: a request that does not say what it is about."""
+"""A need that no account satisfies: the request does not say which resource it refers to."""
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether messages of others wait in the topic."""
+    """Whether messages of other topics wait in this topic."""
     return name.startswith(_SYSTEM_PREFIXES)
 
 
 def topic(name: str, needed: int) -> Resource:
-    """A topic; a retry topic is its group's, whose members read and write it, and so are its dead letters."""
+    """A topic. A retry or dead-letter topic belongs to its group, whose members read and write it."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return Resource("group", name.removeprefix(prefix), SUB)
@@ -54,7 +54,7 @@ def topic(name: str, needed: int) -> Resource:
 
 
 def group(name: str) -> Resource:
-    """A consumer group; whoever belongs to it needs SUB."""
+    """A consumer group. Its members need SUB."""
     return Resource("group", name.removeprefix(RETRY_PREFIX), SUB)
 
 
@@ -65,14 +65,14 @@ class Account:
     Attributes:
         access_key: its name.
         secret_key: never shown, logged or answered.
-        admin: may do everything.
-        default_topic_perm: of topics not named.
-        default_group_perm: of groups not named.
+        admin: the account may do everything.
+        default_topic_perm: permission for topics that are not named.
+        default_group_perm: permission for groups that are not named.
         topics: permission by topic.
         groups: permission by consumer group.
-        addresses: where its requests may come from; None for anywhere.
-        require_v2: whether its requests must carry the signature that cannot be replayed (``signatureVersion: 2``).
-        disabled: refused as if it did not exist (``disabled: true``).
+        addresses: addresses from which its requests may come; None allows all.
+        require_v2: its requests must carry the signature that cannot be replayed (``signatureVersion: 2``).
+        disabled: the account is refused as if it did not exist (``disabled: true``).
     """
 
     access_key: str
@@ -87,7 +87,7 @@ class Account:
     disabled: bool = False
 
     def allows(self, resource: Resource, address: Segments = ()) -> bool:
-        """Whether a rule for the resource, or else the default, grants what is needed, from wherever it is asked."""
+        """Whether a rule for the resource, or else the default, grants what is needed; ignores the source address."""
         if resource is NOTHING:
             return False
         if resource.kind == "topic":
@@ -102,11 +102,11 @@ class Account:
 
 
 class Sender(Protocol):
-    """Who sends requests: an ``Account``, or a ``User`` of ``auth_model``; see the attributes there."""
+    """The sender of requests: an ``Account``, or a ``User`` of ``auth_model``. Both describe the attributes."""
 
     @property
     def access_key(self) -> str:
-        """Its name."""
+        """Name of the sender."""
 
     @property
     def secret_key(self) -> bytes:
@@ -129,17 +129,17 @@ class Sender(Protocol):
         """Where its requests may come from; None for anywhere."""
 
     def allows(self, resource: Resource, address: Segments) -> bool:
-        """Whether what is needed of ``resource`` is granted to a peer at ``address``."""
+        """Whether a peer at ``address`` gets the needed permission for ``resource``."""
 
 
 @dataclass(frozen=True, slots=True)
 class AclSnapshot:
-    """All accounts at one moment; a request is judged by one of these, whatever is loaded meanwhile.
+    """All accounts at one moment. A request is judged by one snapshot, even if another is loaded meanwhile.
 
     Attributes:
         accounts: by access key.
         global_addresses: addresses from which every account may come.
-        digest: of the files, for the log.
+        digest: digest of the files, for the log.
     """
 
     accounts: Mapping[str, Sender]
@@ -147,7 +147,9 @@ class AclSnapshot:
     digest: str = ""
 
     def may_come_from(self, account: Sender, address: Segments) -> bool:
-        """Whether the address lists let ``account`` use ``address``. They only narrow: no list replaces a signature."""
+        """Whether the address lists allow ``account`` to use ``address``. The lists only restrict; none replaces a
+        signature.
+        """
         if account.addresses is None or account.addresses.matches(address):
             return True
         return any(strategy.matches(address) for strategy in self.global_addresses)

@@ -1,7 +1,7 @@
-"""``plain_acl.yml``: text to accounts and back (RocketMQ 5.3.2, ``PlainPermissionManager``; protocol.md 6.1).
+"""``plain_acl.yml``: converts text to accounts and back (RocketMQ 5.3.2, ``PlainPermissionManager``; protocol.md 6.1).
 
-The file decides who may do what, so it is read strictly: no tags, no aliases, no name twice, limits on size and depth,
-no key that nobody knows; a mistake is an error with its line and never a permission that was not meant.
+The file grants permissions, so it is read strictly: no tags, no aliases, no duplicate or unknown names, and limits on
+size and depth. A mistake is an error with its line, never an unintended permission.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _ACCOUNT_KEYS = frozenset(
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without what makes it dangerous."""
+    """A YAML loader without the dangerous features."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """One node; aliases and deep nesting are refused before anything is built."""
+        """One node. Aliases and deep nesting are refused before anything is built."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=self.get_mark())
         self.depth += 1
@@ -54,12 +54,12 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose names are texts, each there once; the merge key has no meaning."""
+        """A mapping whose names are texts and occur once. The merge key has no special meaning."""
         names: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str" or key.value in names:
                 raise yaml.MarkedYAMLError(
-                    problem="a name that is no text or stands there twice", problem_mark=key.start_mark
+                    problem="a name that is not a text or occurs twice", problem_mark=key.start_mark
                 )
             names.add(key.value)
         return super().construct_mapping(node, deep)
@@ -71,14 +71,14 @@ def _scalar_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
 
 for _tag in ("int", "float", "timestamp"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar_text)
-    # a secret made of digits is a text, whatever YAML thinks
+    # a secret made of digits is a text, although YAML reads a number
 
 
 def read_document(text: bytes, source: str) -> dict[str, Any]:
     """The mapping in an ACL file, empty for an empty file; every number is a text.
 
     Raises:
-        FormatError: not YAML, or none that may stand here; ``position`` is the line.
+        FormatError: the text is not YAML, or not allowed here; ``position`` is the line.
     """
     if len(text) > BYTES_MAX:
         raise FormatError("ACL file", 0, f"at most {BYTES_MAX} bytes", str(len(text)), source)
@@ -108,10 +108,10 @@ def read_accounts(document: Mapping[str, Any], source: str, weak_secrets: bool) 
     Args:
         document: from ``read_document``.
         source: file name, for errors; no error shows a secret.
-        weak_secrets: accept secrets that are short or in everybody's sample file.
+        weak_secrets: accept secrets that are short or known from sample files.
 
     Raises:
-        FormatError: an account is not as it must be.
+        FormatError: an account is invalid.
     """
     entries = document.get("accounts") or []
     if not isinstance(entries, list):
@@ -128,7 +128,7 @@ def read_global_addresses(document: Mapping[str, Any], source: str) -> list[str]
     """The patterns of ``globalWhiteRemoteAddresses``.
 
     Raises:
-        FormatError: no list of patterns.
+        FormatError: it is not a list of patterns.
     """
     patterns = document.get("globalWhiteRemoteAddresses") or []
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
@@ -139,7 +139,7 @@ def read_global_addresses(document: Mapping[str, Any], source: str) -> list[str]
 
 
 def check_pattern(pattern: str, source: str) -> None:
-    """Raises ``FormatError`` unless ``pattern`` is one of addresses."""
+    """Raises ``FormatError`` unless ``pattern`` is an address pattern."""
     try:
         parse_addresses(pattern)
     except ValueError as error:
@@ -147,7 +147,9 @@ def check_pattern(pattern: str, source: str) -> None:
 
 
 def is_weak_secret(secret: str, weak_secrets: bool) -> bool:
-    """Whether a secret must not be used: too short, or from a sample. ``weak_secrets``: for tests, short ones may."""
+    """Whether a secret must not be used: it is too short or comes from a sample. ``weak_secrets`` allows short ones,
+    for tests.
+    """
     if weak_secrets:
         return len(secret) < _NAME_CHARACTERS_MIN
     return len(secret) < _SECRET_CHARACTERS_MIN or secret.lower() in _KNOWN_SECRETS

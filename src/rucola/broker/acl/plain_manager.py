@@ -1,9 +1,11 @@
-"""The accounts of a broker: loaded from its ACL files, loaded again when they change, changed by administrators.
+"""The accounts of a broker: loaded from ACL files, reloaded when they change, and changed by administrators.
 
-The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` below ``conf/acl``. They are read together: all
-of them are good and become the new snapshot at once, or the last good one stays and the error is logged and counted.
+The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` below ``conf/acl``. They are read together. If
+all are good, they become the new snapshot at once. Otherwise the last good one stays, and the error is logged and
+counted.
 
-Threads: ``reload`` may run in any thread, one at a time; ``snapshot`` is replaced whole. Changes run on the event loop.
+Threads: ``reload`` may run on any thread, one at a time, and replaces ``snapshot`` as a whole. Changes run on the event
+loop.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _log = logging.getLogger(__name__)
 UPDATE_FAILED = 209
 DELETE_FAILED = 210
 GLOBAL_UPDATE_FAILED = 211
-"""Answers of RocketMQ up to 5.3.2 to a change that failed; POP uses the numbers for something else today."""
+"""Codes with which RocketMQ up to 5.3.2 answers a failed change. Today POP uses the numbers for something else."""
 
 _LIST_KEYS = ("topicPerms", "groupPerms")
 
@@ -43,15 +45,15 @@ class PlainPermissionManager:
     """Accounts of one broker.
 
     Args:
-        files: the disk.
-        home: directory that holds ``conf``, absolute.
-        weak_secrets: accept what everybody can guess (``insecure=true``).
-        wall_ms: for the version of a changed file.
+        files: access to the disk.
+        home: absolute path of the directory that contains ``conf``.
+        weak_secrets: accept secrets that are easy to guess (``insecure=true``).
+        wall_ms: gives a changed file its version.
 
     Attributes:
-        snapshot: the accounts now.
-        failures: loads that failed since the start.
-        error: of the last load, empty when it was good.
+        snapshot: the current accounts.
+        failures: number of failed loads since the start.
+        error: error of the last load; empty if it succeeded.
     """
 
     def __init__(self, files: Files, home: str, weak_secrets: bool, wall_ms: Callable[[], int]) -> None:
@@ -68,11 +70,11 @@ class PlainPermissionManager:
         self.error = ""
 
     def load(self) -> None:
-        """The first load.
+        """Loads the files for the first time.
 
         Raises:
-            FormatError: a file is not as it must be.
-            DiskError: one cannot be read.
+            FormatError: a file is invalid.
+            DiskError: a file cannot be read.
         """
         with self._lock:
             texts = self._read()
@@ -81,9 +83,10 @@ class PlainPermissionManager:
         event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=self._seen[:12])
 
     def reload(self) -> None:
-        """Take what the files hold, once it was the same at two calls: a file may be half written at the first.
+        """Loads the files if two calls in a row saw the same content, because the first call may see a half-written
+        file.
 
-        Whatever is wrong with them, the last good accounts stay.
+        If they are invalid, the last good accounts stay.
         """
         with self._lock:
             try:
@@ -104,7 +107,7 @@ class PlainPermissionManager:
         event(_log, logging.INFO, "accounts loaded", accounts=len(self.snapshot.accounts), digest=digest[:12])
 
     def versions(self) -> dict[str, dict[str, Any]]:
-        """The data version of every file, by its path below ``conf``'s parent."""
+        """The data version of every file, by its path relative to the parent of ``conf``."""
         found = {}
         for path, text in self._read().items():
             entries = read_document(text, path).get("dataVersion") or [{}]
@@ -124,13 +127,13 @@ class PlainPermissionManager:
     # -- changes by administrators ------------------------------------------------------------------------------------
 
     def update_account(self, change: Mapping[str, Any]) -> None:
-        """Make an account, or change the keys given of one.
+        """Creates an account, or changes the given keys of an existing one.
 
         Args:
-            change: by key of the file; ``topicPerms`` and ``groupPerms`` are lists.
+            change: values by key of the file; ``topicPerms`` and ``groupPerms`` are lists.
 
         Raises:
-            BrokerError: the outcome would not be a good file; nothing changed.
+            BrokerError: the result would not be a valid file; nothing was changed.
         """
         name = str(change.get("accessKey", ""))
 
@@ -153,10 +156,10 @@ class PlainPermissionManager:
             self._replace(texts, path, document, UPDATE_FAILED)
 
     def delete_account(self, name: str) -> None:
-        """Remove an account.
+        """Removes an account.
 
         Raises:
-            BrokerError: there is none, or the file cannot be written; nothing changed.
+            BrokerError: there is no such account, or the file cannot be written; nothing was changed.
         """
 
         def edit(document: dict[str, Any]) -> bool:
@@ -173,10 +176,10 @@ class PlainPermissionManager:
             self._replace(texts, path, document, DELETE_FAILED)
 
     def set_global_addresses(self, patterns: list[str]) -> None:
-        """Replace the list of ``plain_acl.yml``.
+        """Replaces the global address list of ``plain_acl.yml``.
 
         Raises:
-            BrokerError: a pattern is none, or the file cannot be written; nothing changed.
+            BrokerError: a pattern is invalid, or the file cannot be written; nothing was changed.
         """
         with self._lock:
             texts = self._read_good(GLOBAL_UPDATE_FAILED)
@@ -192,7 +195,7 @@ class PlainPermissionManager:
     def _find(
         self, texts: Mapping[str, bytes], edit: Callable[[dict[str, Any]], bool]
     ) -> tuple[str, dict[str, Any] | None]:
-        """The first file that ``edit`` changes."""
+        """Applies ``edit`` to the first file that it changes."""
         for path, text in texts.items():
             document = read_document(text, path)
             if edit(document):
@@ -200,7 +203,7 @@ class PlainPermissionManager:
         return "", None
 
     def _replace(self, texts: dict[str, bytes], path: str, document: dict[str, Any], failed: int) -> None:
-        """Write ``document`` to ``path`` when all files together are good with it, and use it."""
+        """Writes ``document`` to ``path`` if all files together are valid with it, and applies it."""
         entries = document.get("dataVersion")
         counter = str(entries[0].get("counter", "0")) if isinstance(entries, list) and entries else "0"
         document["dataVersion"] = [
@@ -220,7 +223,7 @@ class PlainPermissionManager:
         event(_log, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
 
     def _read_good(self, failed: int) -> dict[str, bytes]:
-        """The files, when they can be read as they are: a broken one must be repaired, not overwritten."""
+        """The files, if they can be read as they are. A broken one must be repaired by hand, not overwritten."""
         try:
             texts = self._read()
             self._parse(texts)

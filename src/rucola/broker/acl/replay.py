@@ -1,41 +1,42 @@
-"""Memory of the guard: nonces that were used, in a bounded table. Event loop only."""
+"""The nonces that requests have used, in a bounded table. Event loop only."""
 
 from __future__ import annotations
 
 WINDOW_S = 300.0
-"""How far a client's clock may be off, and so how long a request stays fresh."""
+"""Seconds by which a client's clock may differ; a request stays fresh for the same time."""
 _NONCES_BEHIND = 1024
-"""A client's requests may overtake each other by so many."""
+"""Number of requests by which a client's requests may overtake each other."""
 _SESSIONS_MAX = 65_536
 
 
 class NonceTable:
-    """Takes each nonce once.
+    """Accepts each nonce once.
 
-    A nonce is ``session.number``: a random name per client and a number that grows. Of each session the highest number
-    and the ones just below it are remembered, so the table grows with clients, not with requests.
+    A nonce is ``session.number``: a random name per client and an ascending number. The highest number of each session
+    and those just below it are remembered, so the table grows with clients, not with requests.
 
     Args:
-        sessions_max: beyond it new sessions are refused, never forgotten early.
+        sessions_max: at this number new sessions are refused; known sessions are never forgotten early.
     """
 
     def __init__(self, sessions_max: int = _SESSIONS_MAX) -> None:
         self._sessions_max = sessions_max
-        self._sessions: dict[tuple[str, str], tuple[int, int, float]] = {}  # highest number, bits below it, last use
+        # highest number, bits for the numbers below it, last use
+        self._sessions: dict[tuple[str, str], tuple[int, int, float]] = {}
 
     def take(self, access_key: str, nonce: str, now_s: float) -> bool:
-        """Whether ``nonce`` is new; it is not afterwards.
+        """Whether ``nonce`` is new. Afterwards it is not.
 
         Args:
-            access_key: whose nonce.
+            access_key: the account that uses the nonce.
             nonce: 16 to 48 characters, a dot, up to 18 digits.
-            now_s: monotonic.
+            now_s: monotonic time in seconds.
         """
         session, _, digits = nonce.partition(".")
         if not 16 <= len(session) <= 48 or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return False
         number, key = int(digits), (access_key, session)
-        known = self._sessions.pop(key, None)  # put back at the end: the table is in the order of last use
+        known = self._sessions.pop(key, None)  # put back at the end: the table is ordered by last use
         if known is None:
             self._forget(now_s)
             if len(self._sessions) >= self._sessions_max:
@@ -54,7 +55,7 @@ class NonceTable:
         return fresh
 
     def _forget(self, now_s: float) -> None:
-        """Sessions whose requests are all too old by now."""
+        """Sessions whose requests have all expired."""
         while self._sessions:
             key, (_, _, used_s) = next(iter(self._sessions.items()))
             if now_s - used_s <= 2 * WINDOW_S:

@@ -1,7 +1,7 @@
-"""What each request needs: one table, the only place where a request code gets its rule (security.md S-39, S-40).
+"""The permissions that each request needs: the only table that assigns rules to request codes (security.md S-39, S-40).
 
-A code without an entry is for administrators only. ``docs/security.md`` shows the table; it is drawn from here by
-``tools/acl_table.py``. Source: protocol.md 6.1; stricter than the reference, which checks nothing for most codes.
+A code without an entry is for administrators only. ``tools/acl_table.py`` generates the table in ``docs/security.md``
+from here. Source: protocol.md 6.1. These rules are stricter than the reference, which checks nothing for most codes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 
 TopicAt = Callable[[int], str | None]
-"""Topic of the message at a physical offset (of a half message: the topic it is for), None without one."""
+"""Returns the topic of the message at a physical offset (for a half message, its real topic); None if there is no
+message.
+"""
 
 _WORDS = {PUB: "PUB", SUB: "SUB", ANY: "PUB or SUB"}
 
@@ -30,12 +32,12 @@ class Topic:
     needed: int
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The topic; where none is named, nothing can be granted."""
+        """The topic. If no topic is named, no account can satisfy the need."""
         name = command.ext_fields.get(self.field)
         yield topic(name, self.needed) if name else NOTHING
 
     def example(self) -> tuple[Resource, ...]:
-        """What a usual request needs, for the documentation."""
+        """What a typical request needs, for the documentation."""
         return (topic("example", self.needed),)
 
     def __str__(self) -> str:
@@ -50,7 +52,7 @@ class Group:
     optional: bool = False
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The group, none where it may be missing and is."""
+        """The group; no need if it is optional and missing."""
         name = command.ext_fields.get(self.field, "")
         if name:
             yield group(name)
@@ -58,7 +60,7 @@ class Group:
             yield NOTHING
 
     def example(self) -> tuple[Resource, ...]:
-        """What a usual request needs, for the documentation."""
+        """What a typical request needs, for the documentation."""
         return () if self.optional else (group("example"),)
 
     def __str__(self) -> str:
@@ -67,14 +69,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """The ext field ``topic`` names where a popped message lies, be it the group's retry topic of another topic.
+    """The ext field ``topic`` names the topic in which a popped message lies. It may be the group's retry topic for
+    another topic.
 
-    Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be that of another group's retry topic:
-    this is for requests that only change what the group popped.
+    Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be the retry topic of another group.
+    Therefore only requests that change what the group itself popped use this rule.
     """
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The topic that the message was sent to."""
+        """The topic to which the message was sent."""
         name = command.ext_fields.get("topic", "")
         prefix = RETRY_PREFIX + command.ext_fields.get("consumerGroup", "")
         if name.startswith((f"{prefix}_", f"{prefix}+")):
@@ -82,7 +85,7 @@ class PoppedTopic:
         yield topic(name, SUB) if name else NOTHING
 
     def example(self) -> tuple[Resource, ...]:
-        """What a usual request needs, for the documentation."""
+        """What a typical request needs, for the documentation."""
         return (topic("example", SUB),)
 
     def __str__(self) -> str:
@@ -91,19 +94,21 @@ class PoppedTopic:
 
 @dataclass(frozen=True, slots=True)
 class MessageAt:
-    """An ext field is the position of a message: its own topic counts, not what the request says of it."""
+    """An ext field is the position of a message. The topic of the stored message counts, not the one that the request
+    names.
+    """
 
     field: str
     needed: int
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The topic; where there is no message, nothing can be granted."""
+        """The topic. If there is no message, no account can satisfy the need."""
         text = command.ext_fields.get(self.field, "")
         name = topic_at(int(text)) if text.isascii() and text.isdigit() and len(text) < 20 else None
         yield NOTHING if name is None else topic(name, self.needed)
 
     def example(self) -> tuple[Resource, ...]:
-        """What a usual request needs, for the documentation."""
+        """What a typical request needs, for the documentation."""
         return (topic("example", self.needed),)
 
     def __str__(self) -> str:
@@ -118,10 +123,10 @@ class InBody:
     text: str
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """All of them.
+        """All needs of the body.
 
         Raises:
-            FormatError: the body cannot be read, so nobody knows what it asks for.
+            FormatError: the body cannot be read, so its needs are unknown.
         """
         body = fastjson.loads(command.body)
         if not isinstance(body, dict):
@@ -129,7 +134,7 @@ class InBody:
         yield from self.read(body)
 
     def example(self) -> tuple[Resource, ...]:
-        """What a usual request needs, for the documentation."""
+        """What a typical request needs, for the documentation."""
         return group("example"), topic("example", SUB)
 
     def __str__(self) -> str:
@@ -180,7 +185,7 @@ def _text(body: Mapping[str, Any], key: str) -> str:
 
 Need = Topic | PoppedTopic | Group | MessageAt | InBody
 ADMIN: None = None
-"""Entry of codes that only administrators may send; the same as no entry, but said on purpose."""
+"""Entry of codes that only administrators may send. Equals a missing entry, but states the intent."""
 
 _PULL = (Topic("topic", SUB), Group("consumerGroup"))
 _POPPED = (PoppedTopic(), Group("consumerGroup"))
@@ -219,7 +224,7 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (Group("consumerGroup"),),
     RequestCode.LOCK_BATCH_MQ: (InBody(_queues, "SUB on its group and the topics of its queues"),),
     RequestCode.UNLOCK_BATCH_MQ: (InBody(_queues, "SUB on its group and the topics of its queues"),),
-    # Tables, other people's connections, and everything that changes what others see.
+    # Tables, other clients' connections, and everything that changes what others see.
     RequestCode.UPDATE_AND_CREATE_TOPIC: ADMIN,
     RequestCode.DELETE_TOPIC_IN_BROKER: ADMIN,
     RequestCode.GET_ALL_TOPIC_CONFIG: ADMIN,

@@ -1,1 +1,1 @@
-"""The clients at the other end: producers, consumers, their locks."""
+"""The connected clients: producers, consumers, and their queue locks."""

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as its heartbeats say."""
+"""The client behind a connection, as its heartbeats describe it."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ class ClientChannel:
 
 
 SCAN_INTERVAL_S = 10.0
-"""``scanNotActiveChannel`` period."""
+"""Period of ``scanNotActiveChannel``."""

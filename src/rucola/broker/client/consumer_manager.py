@@ -1,4 +1,4 @@
-"""Live consumers by group and what they subscribe to (RocketMQ 5.3.3, ``ConsumerManager``). Event loop only."""
+"""Live consumers by group, and their subscriptions (RocketMQ 5.3.3, ``ConsumerManager``). Event loop only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """What the heartbeats of one group's clients add up to; the last heartbeat wins, as in the reference."""
+    """The combined heartbeats of one group's clients. If they differ, the last heartbeat wins, as in the reference."""
 
     group: str
     consume_type: str
@@ -26,10 +26,10 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     clients: dict[Any, ClientChannel] = field(default_factory=dict)
     changes: int = 0
-    """Grows whenever a heartbeat says something else than the one before, of this client or another one."""
+    """Rises with every heartbeat that differs from the one before, from this client or another one."""
 
     def client_ids(self) -> list[str]:
-        """Ids of the live clients, each once."""
+        """Ids of the live clients, without duplicates."""
         return list(dict.fromkeys(client.client_id for client in self.clients.values()))
 
 
@@ -37,10 +37,10 @@ class ConsumerManager:
     """Group → :class:`ConsumerGroup`.
 
     Args:
-        on_change: called with the group whenever its clients or topics changed and its members must rebalance.
+        on_change: called with the group when its clients or topics change and its members must rebalance.
 
     Attributes:
-        changes: grows whenever any group reads other topics, or in another way.
+        changes: rises when a group changes its topics or how it reads them.
     """
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
@@ -55,11 +55,11 @@ class ConsumerManager:
         self._listeners.append(listener)
 
     def group(self, group: str) -> ConsumerGroup | None:
-        """The group, None when no client of it is alive."""
+        """The group; None if no client of it is alive."""
         return self._groups.get(group)
 
     def groups_of(self, channel: Any) -> int:
-        """How many groups a connection named."""
+        """Number of groups that a connection named."""
         return len(self._groups_of.get(channel, ()))
 
     def groups(self) -> Collection[ConsumerGroup]:
@@ -77,7 +77,7 @@ class ConsumerManager:
         return [info.group for info in self._groups.values() if topic in info.subscriptions]
 
     def reads(self, group: str, topic: str) -> bool:
-        """Whether the live clients of the group read the topic; True when it has none: nobody knows."""
+        """Whether the live clients of the group read the topic; True if it has none, since that is unknown then."""
         info = self._groups.get(group)
         return info is None or not info.subscriptions or topic in info.subscriptions
 
@@ -90,10 +90,10 @@ class ConsumerManager:
         consume_from_where: str,
         subscriptions: Iterable[SubscriptionData] | None,
     ) -> bool:
-        """A heartbeat named ``group``.
+        """Processes a heartbeat that named ``group``.
 
         Args:
-            subscriptions: all of the client's subscriptions; None when the heartbeat left them out.
+            subscriptions: all of the client's subscriptions; None if the heartbeat left them out.
 
         Returns:
             Whether clients or topics of the group changed.
@@ -117,7 +117,7 @@ class ConsumerManager:
         return changed
 
     def unregister(self, group: str, channel: Any) -> None:
-        """The client leaves the group; the others rebalance."""
+        """Removes a client from the group; the others rebalance."""
         info = self._groups.get(group)
         if info is None or info.clients.pop(channel, None) is None:
             return
@@ -131,7 +131,7 @@ class ConsumerManager:
         self._tell(info)
 
     def channel_closed(self, channel: Any) -> None:
-        """The connection is gone: it leaves every group."""
+        """Removes a closed connection from every group."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
@@ -150,7 +150,7 @@ class ConsumerManager:
 
 
 def _replace_subscriptions(table: dict[str, SubscriptionData], subscriptions: Iterable[SubscriptionData]) -> bool:
-    """Take over a client's subscriptions; returns whether the set of topics changed."""
+    """Stores a client's subscriptions; returns whether the set of topics changed."""
     changed = False
     topics = set()
     for subscription in subscriptions:

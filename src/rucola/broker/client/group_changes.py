@@ -1,4 +1,4 @@
-"""What follows when a consumer group changes: its members hear of it and share the queues anew."""
+"""Reacts to changes of a consumer group: its members are told to rebalance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GroupChanges:
         self._filters = filters
 
     def tell(self, info: ConsumerGroup) -> None:
-        """Tell every member of the group to rebalance (40)."""
+        """Tells every member of the group to rebalance (request 40)."""
         if not info.clients:
             self._filters.unregister(info.group)
         group = self._groups.table.get(info.group)

@@ -1,6 +1,6 @@
 """Live producers by group (RocketMQ 5.3.3, ``ProducerManager``). Event loop only.
 
-What ends with a connection is found through the connection: its end costs what its own groups cost.
+A connection records its own groups, so closing it costs time only for those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ProducerManager:
         self._channels: dict[str, Any] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
-        """A heartbeat named ``group``."""
+        """Processes a heartbeat that named ``group``."""
         connection = self._connections.setdefault(client.channel, _Connection())
         before = connection.groups.get(group)
         connection.groups[group] = client
@@ -40,7 +40,7 @@ class ProducerManager:
         self._channels[client.client_id] = client.channel
 
     def unregister(self, group: str, channel: Any) -> None:
-        """The client leaves the group."""
+        """Removes a client from the group."""
         connection = self._connections.get(channel)
         client = connection.groups.pop(group, None) if connection is not None else None
         if connection is None or client is None:
@@ -54,7 +54,7 @@ class ProducerManager:
             del self._connections[channel]
 
     def channel_closed(self, channel: Any) -> None:
-        """The connection is gone: it leaves every group."""
+        """Removes a closed connection from every group."""
         connection = self._connections.get(channel)
         for group in list(connection.groups) if connection is not None else ():
             self.unregister(group, channel)
@@ -68,12 +68,12 @@ class ProducerManager:
         return {group: list(clients.values()) for group, clients in self._groups.items()}
 
     def groups_of(self, channel: Any) -> int:
-        """How many groups a connection named."""
+        """Number of groups that a connection named."""
         connection = self._connections.get(channel)
         return 0 if connection is None else len(connection.groups)
 
     def find_channel(self, client_id: str) -> Any | None:
-        """The newest connection of a client, None when it has none."""
+        """The newest connection of a client; None if it has none."""
         return self._channels.get(client_id)
 
     def silent_since(self, limit_s: float) -> list[Any]:
@@ -85,7 +85,9 @@ class ProducerManager:
         ]
 
     def _release_id(self, connection: _Connection, client: ClientChannel) -> None:
-        """The connection names the client's id once less; nobody is found by an id that it names no more."""
+        """Counts one group less in which the connection uses the client id. At zero, the id no longer leads to the
+        connection.
+        """
         connection.client_ids[client.client_id] -= 1
         if connection.client_ids[client.client_id] <= 0:
             del connection.client_ids[client.client_id]

@@ -1,7 +1,7 @@
 """Queue locks of orderly consumers (RocketMQ 5.3.3, ``RebalanceLockManager``).
 
-A lock belongs to one client id of one group and lasts 60 s unless renewed. Nothing is enforced at pull time: orderly
-consumers keep to it among themselves.
+A lock belongs to one client id of one group and lasts 60 s unless it is renewed. A pull does not check it; orderly
+consumers respect each other's locks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LOCK_LIFETIME_S = 60.0
 """``rocketmq.broker.rebalance.lockMaxLiveTime``, 60,000 ms."""
 
 LOCKS_MAX = 200_000
-"""Of all groups together; what is asked for beyond it is not locked."""
+"""Maximum number of locks of all groups together; further requests lock nothing."""
 
 Queue = TypeVar("Queue")
 
@@ -23,7 +23,7 @@ class RebalanceLockManager:
     """Locks by group and queue.
 
     Args:
-        monotonic: seconds.
+        monotonic: returns monotonic seconds.
         locks_max: see ``LOCKS_MAX``. A queue is any hashable value.
     """
 
@@ -31,7 +31,7 @@ class RebalanceLockManager:
         self._monotonic = monotonic
         self._locks_max = locks_max
         self._locks: dict[tuple[str, object], tuple[str, float]] = {}
-        """Client id and time of each lock, those renewed last at the end."""
+        """Client id and time of each lock, ordered by time of renewal."""
         self._counts: Counter[str] = Counter()
         """Locks of each group."""
 
@@ -39,7 +39,7 @@ class RebalanceLockManager:
         return len(self._locks)
 
     def try_lock(self, group: str, queues: Iterable[Queue], client_id: str) -> list[Queue]:
-        """Lock or renew ``queues``; returns those ``client_id`` owns now."""
+        """Locks or renews ``queues``; returns those that ``client_id`` now owns."""
         now = self._monotonic()
         self._expire(now)
         owned = []
@@ -62,7 +62,7 @@ class RebalanceLockManager:
         return group in self._counts
 
     def unlock(self, group: str, queues: Iterable[Queue], client_id: str) -> None:
-        """Release the queues that ``client_id`` owns; others are left alone."""
+        """Releases those queues that ``client_id`` owns."""
         for queue in queues:
             holder = self._locks.get((group, queue))
             if holder is not None and holder[0] == client_id:

@@ -1,1 +1,1 @@
-"""SQL92 subscriptions: what groups subscribed to, and reading with it."""
+"""SQL92 subscriptions: the subscriptions of groups, and filtered reads."""

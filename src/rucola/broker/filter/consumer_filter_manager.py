@@ -1,7 +1,7 @@
 """SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
 
-They outlive their consumers by a day in ``consumerFilter.json``. A filter counts from the version of its subscription
-on: pulls with a newer one are told to wait for the heartbeat. Filters read from the file keep their bloom bits.
+In ``consumerFilter.json`` they outlive their consumers by a day. A filter is valid from the version of its subscription
+on: pulls with a newer version are told to wait for the heartbeat. Filters read from the file keep their bloom bits.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 
 SQL92 = "SQL92"
 CLEAN_AFTER_MS = 24 * 3600 * 1000
-"""``filterDataCleanTimeSpan``: how long a filter is kept without consumers."""
+"""``filterDataCleanTimeSpan``: how long a filter without consumers is kept."""
 _DEAD_BEFORE_LOAD_MS = 30_000
 
 
 class Subscription(Protocol):
-    """What is read of ``protocol.bodies.heartbeat.SubscriptionData``."""
+    """The fields of ``protocol.bodies.heartbeat.SubscriptionData`` that are used here."""
 
     topic: str
     sub_string: str
@@ -37,7 +37,7 @@ class ConsumerFilterManager:
 
     Args:
         persist: writes ``consumerFilter.json``; raises ``DiskError``.
-        wall_ms: time of a change.
+        wall_ms: returns the time of a change.
     """
 
     def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
@@ -48,10 +48,10 @@ class ConsumerFilterManager:
         self._changed = False
 
     def load(self, text: bytes | None) -> None:
-        """Take over ``consumerFilter.json``; whoever was alive in it counts as gone since 30 s.
+        """Loads ``consumerFilter.json``. Groups that were alive count as having left 30 s ago.
 
         Raises:
-            FormatError: the text is not such a table.
+            FormatError: the text is not a table of filters.
         """
         if text is None:
             return
@@ -68,12 +68,12 @@ class ConsumerFilterManager:
                     groups[group] = data._replace(dead_ms=max(gone_ms, data.born_ms))
 
     def get(self, topic: str, group: str) -> tuple[ConsumerFilter, sql.SqlExpression] | None:
-        """The filter of ``group`` on ``topic``; None when it has none."""
+        """The filter of ``group`` on ``topic``; None if it has none."""
         data = self._table.get(topic, {}).get(group)
         return None if data is None else (data, self._compiled[topic, group])
 
     def register(self, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """A heartbeat named all subscriptions of a client of ``group``."""
+        """Processes a heartbeat with all subscriptions of a client of ``group``."""
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
@@ -84,13 +84,13 @@ class ConsumerFilterManager:
                 self._bury(groups, group)
 
     def unregister(self, group: str) -> None:
-        """The last client of ``group`` has gone."""
+        """Handles that the last client of ``group`` has left."""
         for groups in self._table.values():
             if group in groups:
                 self._bury(groups, group)
 
     def persist(self) -> None:
-        """Drop filters long without consumers, and write the table when it changed since the last time."""
+        """Drops filters that had no consumers for long, and writes the table if it changed."""
         self._clean()
         if self._changed:
             self._persist(encode_consumer_filters(self._table))
@@ -107,7 +107,7 @@ class ConsumerFilterManager:
                     groups[group] = old._replace(client_version=new.sub_version, dead_ms=0)
                     self._changed = True
                 return
-            # A new expression that cannot be compiled leaves no filter: the client's pulls hear of it.
+            # A new expression that cannot be compiled removes the filter, and the client's pulls report that.
             del groups[group]
         self._changed = True
         expression = _compile(group, new.topic, SQL92, new.sub_string)
@@ -133,7 +133,7 @@ class ConsumerFilterManager:
 
 
 def _compile(group: str, topic: str, expression_type: str, text: str) -> sql.SqlExpression | None:
-    """None, and a line in the log, for what cannot be compiled."""
+    """The compiled expression; None, with a line in the log, if it cannot be compiled."""
     try:
         if expression_type != SQL92:
             raise FormatError("subscription", 0, SQL92, expression_type)

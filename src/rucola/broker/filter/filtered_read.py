@@ -1,8 +1,8 @@
-"""Reads that only give the messages an SQL92 expression lets through.
+"""Reads that return only the messages that match an SQL92 expression.
 
-Records come from the store as they lie in the log; a kernel finds their properties, another one judges them, and what
-passes leaves as slices of the log. How far one read looks is bounded as in the reference: by units of the queue, and
-beyond it by time: an expression can take long over each message.
+The store returns records as they lie in the log. One kernel finds their properties, another evaluates them, and
+matching records are returned as slices of the log. As in the reference, one read examines a limited number of queue
+units.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ def read_filtered(
     may_block: bool,
     time: FilterTime,
 ) -> GetMessageResult:
-    """``MessageStore.get_message`` of what ``expression`` lets through; finding nothing, it says how far it got.
+    """``MessageStore.get_message`` for messages that match ``expression``. If it finds none, the result says how far it
+    got.
 
-    Messages that are not in memory end it like the bound does; when they are the first, they are waited for with
-    ``may_block``, else the result's ``cold`` says so.
+    A message that is not in memory ends the read like the limit does. If it is the first one, the read waits for it
+    with ``may_block``, and reports it in ``cold`` without.
     """
     found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
     units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
@@ -82,7 +83,7 @@ def read_filtered(
 
 
 class _Found:
-    """What passed so far."""
+    """The result with the messages that matched so far."""
 
     def __init__(self, expression: sql.SqlExpression, count_max: int, bytes_max: int) -> None:
         self._expression = expression
@@ -97,14 +98,14 @@ class _Found:
 
     @property
     def full(self) -> bool:
-        """Whether the answer holds as much as it may."""
+        """Whether the result has reached its limits."""
         return self.count >= self._count_max or self.size >= self._bytes_max
 
     def take(self, view: memoryview) -> int | None:
-        """Judge the records in ``view``.
+        """Evaluates the records in ``view``.
 
         Returns:
-            The queue offset behind the last one taken when the answer became full, else None.
+            The queue offset behind the last examined message if the result is full, else None.
         """
         table, position, passes = self._table, 0, sql.Outcome.TRUE
         while position < len(view):

@@ -1,1 +1,1 @@
-"""Requests that wait for something to happen."""
+"""Requests that wait for an event."""

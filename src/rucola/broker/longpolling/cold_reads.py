@@ -1,7 +1,8 @@
-"""Work that needs messages that are not in memory: threads wait for the disk, the event loop serves everybody else.
+"""Runs work that needs messages that are not in memory: threads wait for the disk while the event loop serves other
+requests.
 
-A step of work is given a ``ColdRecords`` for its reads. When one of them raises ``NotInMemoryError``, what is missing
-is fetched in a thread and the step is done again from its beginning; so it reads first and acts after that.
+A step of work gets a ``ColdRecords`` for its reads. If a read raises ``NotInMemoryError``, a thread fetches what is
+missing and the step runs again from its beginning. A step must therefore read first and act afterwards.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THREADS = 4
-"""Reads the disk is asked for at once. Consumers far behind read on in their files, which the system reads ahead."""
+"""Number of disk reads that run at once. Consumers that are far behind read sequentially, and the system reads ahead
+for them.
+"""
 
 
 class ColdReads:
-    """The reads under way. Event loop only.
+    """The running disk reads. Event loop only.
 
     Args:
-        waiting_max: how many may be under way or wait for a thread when one more request needs one; asked each time.
+        waiting_max: maximum number of reads that run or wait for a thread when a request needs one; asked each time.
     """
 
     def __init__(self, waiting_max: Callable[[], int]) -> None:
@@ -42,10 +45,10 @@ class ColdReads:
         return len(self._running)
 
     def serve(self, step: Callable[[ColdRecords], Answer | Awaitable[Answer]]) -> Answer | Awaitable[Answer]:
-        """What ``step`` gives for a request; an awaitable when it has to be done again.
+        """The result of ``step`` for a request; an awaitable if it must run again.
 
         Raises:
-            BrokerError: too many requests wait for the disk; and whatever ``step`` raises.
+            BrokerError: too many requests wait for the disk. Also raises whatever ``step`` raises.
         """
         cold = ColdRecords()
         try:
@@ -59,7 +62,7 @@ class ColdReads:
         return _answer_of(acting)
 
     async def done(self, step: Callable[[ColdRecords], T]) -> T:
-        """What ``step`` gives. For the broker's own work: never refused."""
+        """The result of ``step``. For the broker's own work, which is never refused."""
         cold = ColdRecords()
         try:
             return step(cold)
@@ -67,7 +70,9 @@ class ColdReads:
             return await self._again(step, cold)
 
     def start(self, channel: Any, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
-        """Call ``fetch`` in a thread for a request of ``channel``, then ``resume`` here; False when too many wait."""
+        """Calls ``fetch`` on a thread for a request of ``channel``, then ``resume`` here; returns False if too many
+        wait.
+        """
         if len(self._running) >= self._waiting_max():
             return False
         channel.owe(0)
@@ -80,7 +85,7 @@ class ColdReads:
         return True
 
     def fetch(self, fetch: Callable[[], None]) -> asyncio.Future[None]:
-        """Call ``fetch`` in a thread; done when it is. For the broker's own work: never refused."""
+        """Calls ``fetch`` on a thread and waits for it. For the broker's own work, which is never refused."""
         if self._threads is None:
             self._threads = _threads()
         future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
@@ -89,7 +94,9 @@ class ColdReads:
         return future
 
     async def close(self) -> None:
-        """Returns when every read has ended and its request was served; the broker's own work has ended before."""
+        """Returns when every read has ended and its request was answered. The broker's own work must have ended
+        before.
+        """
         while self._running or self._served:
             await asyncio.wait(self._running | self._served)
         if self._threads is not None:
@@ -97,7 +104,7 @@ class ColdReads:
 
     async def _again(self, step: Callable[[ColdRecords], T], cold: ColdRecords) -> T:
         while True:
-            await asyncio.shield(self.fetch(cold.fetch))  # work that is cancelled leaves its read to ``close``
+            await asyncio.shield(self.fetch(cold.fetch))  # cancelled work leaves its read to ``close``
             try:
                 return step(cold)
             except NotInMemoryError:
@@ -110,7 +117,7 @@ async def _answer_of(acting: Awaitable[Answer | Awaitable[Answer]]) -> Answer:
 
 
 def _threads() -> ThreadPoolExecutor:
-    """Imported and made with the first read: many brokers never wait for the disk."""
+    """The thread pool; imported and created with the first read, because many brokers never need it."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(_THREADS, "rucola-cold-read")

@@ -1,8 +1,8 @@
-"""What waits for messages, by connection: how much of one connection may wait, and what ends together with it.
+"""Waiting requests by connection: limits how many of one connection may wait, and ends them with it.
 
-One client cannot take the places of all others. Official clients ask for each queue that they read with a request that
-waits, all over one connection, so the bound is far above what reading needs, and such a connection is read on: its
-heartbeats come over it, too.
+No client can take up all the places. Official clients send one waiting request for each queue, all over one connection.
+The limit is therefore far above what reading needs, and a connection at the limit is still read, because its heartbeats
+arrive there, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ W = TypeVar("W")
 
 
 class ConnectionShare(Generic[W]):
-    """Connection → its requests that wait. Event loop only."""
+    """Connection → its waiting requests. Event loop only."""
 
     def __init__(self) -> None:
         self._requests: dict[Any, dict[W, None]] = {}
@@ -23,7 +23,7 @@ class ConnectionShare(Generic[W]):
         return len(self._requests)
 
     def enter(self, channel: Any, request: W) -> bool:
-        """``request`` of ``channel`` waits from now on; False when too many of its requests do."""
+        """Adds a waiting ``request`` of ``channel``; returns False if too many of its requests wait."""
         requests = self._requests.get(channel)
         if requests is None:
             self._requests[channel] = {request: None}
@@ -34,12 +34,12 @@ class ConnectionShare(Generic[W]):
         return True
 
     def leave(self, channel: Any, request: W) -> None:
-        """One that entered does not wait any more."""
+        """Removes a request."""
         requests = self._requests[channel]
         del requests[request]
         if not requests:
             del self._requests[channel]
 
     def of(self, channel: Any) -> list[W]:
-        """What waits of ``channel``."""
+        """The waiting requests of ``channel``."""
         return list(self._requests.get(channel, ()))

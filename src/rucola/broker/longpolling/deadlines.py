@@ -1,7 +1,7 @@
-"""When what waits has waited long enough: a wheel of moments, each with what ends then. Event loop only.
+"""Timeouts of waiting requests: a wheel of moments, each with the entries that expire then. Event loop only.
 
-Adding and removing cost the same however much waits, and the loop has one timer for all of it. Moments are rounded up
-to ``STEP_S``. Removed entries leave nothing behind but an empty moment, which is dropped when its turn comes.
+Adding and removing an entry takes constant time, and the loop has one timer for all entries. Moments are rounded up to
+``STEP_S``. When the last entry of a moment is removed, the empty moment stays until its time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _log = logging.getLogger(__name__)
 STEP_S = 0.01
 _PER_SECOND = round(1 / STEP_S)
 _ROUNDING = 1e-3
-"""Steps that sums of floating point numbers may be off by."""
+"""Steps by which sums of floating point numbers may be inexact."""
 
 
 class Timer(Protocol):
     """What ``loop.call_later`` returns."""
 
     def cancel(self) -> None:
-        """Forget the call."""
+        """Cancels the call."""
 
 
 W = TypeVar("W")
@@ -36,9 +36,9 @@ class Deadlines(Generic[W]):
     """The moments.
 
     Args:
-        monotonic: seconds.
-        call_later: ``(seconds, callback) -> Timer``, the loop's.
-        expired: called with each entry when its time is over; it was removed.
+        monotonic: returns monotonic seconds.
+        call_later: ``(seconds, callback) -> Timer``, the loop's method.
+        expired: called with each expired entry, after its removal.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Deadlines(Generic[W]):
         self._turning = False
 
     def add(self, entry: W, after_s: float) -> int:
-        """Let ``entry`` expire in ``after_s`` seconds; returns the moment, which ``remove`` takes."""
+        """Makes ``entry`` expire in ``after_s`` seconds; returns the moment, which ``remove`` needs."""
         moment = math.ceil((self._monotonic() + after_s) * _PER_SECOND - _ROUNDING)
         entries = self._moments.get(moment)
         if entries is None:
@@ -67,7 +67,7 @@ class Deadlines(Generic[W]):
         return moment
 
     def remove(self, entry: W, moment: int) -> None:
-        """``entry`` ended before its time, or expires right now."""
+        """Removes ``entry``, which ended early or is expiring right now."""
         self._moments[moment].pop(entry, None)
 
     def _arm(self) -> None:

@@ -1,9 +1,9 @@
-"""Pull requests that found nothing and wait for a message (RocketMQ 5.3.3, ``PullRequestHoldService``).
+"""Holds pull requests that found no message until one arrives (RocketMQ 5.3.3, ``PullRequestHoldService``).
 
-A request waits under its (topic, queue). It is resumed by the first of: a message that its tag codes let through, the
-five-second re-check that covers a lost wake-up, or its own deadline. Resuming means running the pull again. Only one
-that was woken by messages may wait once more, when none of them was for it: several that come at once wake everybody,
-and each wakes those who filter by properties. Everything happens on the event loop.
+A request waits under its (topic, queue). The first of these events resumes it: a message that matches its tag codes,
+the five-second re-check that covers a lost wake-up, or its own deadline. Resuming runs the pull again. Only a request
+that was woken by messages may wait again, if none of them matched: several messages at once wake everybody, and each
+message wakes those who filter by properties. Everything happens on the event loop.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Admission:
     """What a consumer may read of a queue (``processor.pull_admission``)."""
 
     asked: tuple[Any, ...]
-    """What its requests say about it; it can be found again by that."""
+    """The fields of its requests by which it is found again."""
     consumer: tuple[str, str, int]
     """Group, topic, queue id."""
     queue: tuple[bytes, int]
     """Topic, queue id."""
     tag_codes: frozenset[int] | None = None
-    """Codes that may pass; None lets everything pass."""
+    """Tag codes that match; None matches everything."""
     expression: sql.SqlExpression | None = None
-    """Of an SQL92 subscription; ``tag_codes`` is None then."""
+    """The SQL92 expression; ``tag_codes`` is None then."""
     state: int = -1
-    """Of topics, groups and subscriptions when it was found; -1: nobody knows for how long it stands."""
+    """Version of topics, groups and subscriptions when it was checked; -1 if its validity is unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class PullRequest:
-    """One pull, decoded; it outlives the receive buffer it came in."""
+    """One decoded pull. It outlives the receive buffer that it came in."""
 
     channel: Any
     opaque: int
@@ -56,29 +56,29 @@ class PullRequest:
     queue_offset: int
     max_messages: int
     timeout_ms: int = 0
-    """How long it may wait; 0: it is answered whatever there is."""
+    """How long it may wait in ms; 0 answers at once."""
     moment: int = 0
-    """Of its deadline."""
+    """Key of its deadline."""
     until_s: float | None = None
-    """Monotonic time at which it has waited long enough; None before it waits."""
+    """Monotonic time at which it expires; None before it waits."""
     moved: bool = False
-    """Whether ``queue_offset`` is behind messages that were not for it; its consumer has to hear of that."""
+    """Whether ``queue_offset`` was moved past messages that did not match; the consumer must be told."""
     woken: bool = False
     """Whether it was woken and is resumed in a later turn of the loop."""
 
 
 _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
-"""What waits for one queue, by the tag codes that it lets through, in the order it came."""
+"""The requests that wait for one queue, by their tag codes, in order of arrival."""
 
 
 class PullRequestHold:
-    """The waiting requests. Holding, waking and ending one costs the same however many wait.
+    """The waiting requests. Holding, waking and ending a request takes constant time, however many wait.
 
     A message that very many wait for wakes the first ones at once, the others in later turns of the loop.
 
-    Args:
-        max_offset: ``(topic, queue id) -> next free queue offset``.
-        resume: runs a request again and answers it, or holds it once more; called once each time that it was held.
+    resume: runs a request again and answers or holds it; called once for each hold.
+        monotonic: returns monotonic seconds.
+        call_later: ``(seconds, callback) -> Timer``, the loop's method.
         monotonic: seconds.
         call_later: ``(seconds, callback) -> Timer``, the loop's.
     """
@@ -108,7 +108,9 @@ class PullRequestHold:
         return self._count
 
     def hold(self, request: PullRequest) -> bool:
-        """Let ``request`` wait for at most its ``timeout_ms``; False when too many of its connection do."""
+        """Holds ``request`` for at most its ``timeout_ms``; returns False if too many requests of its
+        connection wait.
+        """
         if not self._share.enter(request.channel, request):
             return False
         self._count += 1
@@ -122,10 +124,11 @@ class PullRequestHold:
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int, tags_code: int | None, final: bool = False) -> None:
-        """The queue now ends at ``max_offset``; ``tags_code`` is None when several messages came at once.
+        """Wakes the requests for a queue that now ends at ``max_offset``; ``tags_code`` is None if several messages
+        came at once.
 
         Args:
-            final: whoever is resumed does not wait again.
+            final: resumed requests must not wait again.
         """
         waiting = self._waiting.get((topic, queue_id))
         if waiting is None:
@@ -149,24 +152,26 @@ class PullRequestHold:
             self._run(request, final)
 
     def wake(self, topic: bytes, queue_id: int, group: str) -> None:
-        """Resume what ``group`` waits for in a queue, whatever the queue holds."""
+        """Resumes the requests of ``group`` for a queue, whatever the queue holds."""
         waiting = self._waiting.get((topic, queue_id), {})
         for request in [request for requests in waiting.values() for request in requests]:
             if request.admission.consumer[0] == group:
                 self._end(request)
 
     def recheck(self) -> None:
-        """Resume whatever the queue has grown beyond, tags aside: messages filtered out must move the consumer on."""
+        """Resumes all requests whose queue has grown, regardless of tags, so that filtered messages move their consumer
+        on.
+        """
         for topic, queue_id in list(self._waiting):
             self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None, final=True)
 
     def channel_closed(self, channel: Any) -> None:
-        """Forget the requests of a connection that is gone."""
+        """Forgets the requests of a closed connection."""
         for request in self._share.of(channel):
             self._remove(request)
 
     def release_all(self) -> None:
-        """Resume every request: the broker stops."""
+        """Resumes every request, because the broker stops."""
         for waiting in list(self._waiting.values()):
             for request in [request for requests in waiting.values() for request in requests]:
                 self._end(request)
@@ -199,7 +204,7 @@ class PullRequestHold:
             _log.exception("pull of %s was not resumed", request.channel.remote_address)
 
     def _remove(self, request: PullRequest) -> None:
-        """It waits no more; nothing else is touched."""
+        """Removes a request from the waiting ones; changes nothing else."""
         self._count -= 1
         request.woken = False
         self._share.leave(request.channel, request)

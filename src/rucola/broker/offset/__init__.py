@@ -1,1 +1,1 @@
-"""Progress of the consumer groups."""
+"""Consumer offsets: the progress of the consumer groups."""

@@ -1,8 +1,8 @@
 """How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
 
-Values are taken as sent: the next queue offset the group wants. They reach ``consumerOffset.json`` every
+Values are stored as sent: the next queue offset that the group wants. They are written to ``consumerOffset.json`` every
 ``flushConsumerOffsetInterval`` and at the stop, not with each commit. With ``enableLmq`` the file is
-``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a table of their own in it
+``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have their own table in it
 (``LmqConsumerOffsetManager``).
 """
 
@@ -19,7 +19,7 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 
 _VERSION_STEP = 500
-"""``consumerOffsetUpdateVersionStep``: commits between two versions."""
+"""``consumerOffsetUpdateVersionStep``: number of commits between two versions."""
 
 
 class ConsumerOffsetManager:
@@ -27,8 +27,8 @@ class ConsumerOffsetManager:
 
     Args:
         persist: writes ``consumerOffset.json``; raises ``DiskError``.
-        wall_ms: time of a change.
-        light: whether the file has that other table.
+        wall_ms: returns the time of a change.
+        light: whether the file has the additional table.
     """
 
     def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int], light: bool = False) -> None:
@@ -41,23 +41,23 @@ class ConsumerOffsetManager:
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, dict[int, int]] = {}
         self.clamped = 0
-        """Offsets that ``clamp`` changed since the start."""
+        """Number of offsets that ``clamp`` changed since the start."""
         self.resets: dict[str, dict[int, int]] = {}
-        """Offsets set from outside that the group's next pull of the queue has yet to hear of, by the same keys."""
+        """Offsets set from outside that the group's next pull must be told of, by the same keys."""
         self.pulled: dict[tuple[str, str, int], int] = {}
-        """Where the last answer to a pull told the group to go on, by group, topic and queue id. Only in memory."""
+        """The next offset in the last pull answer to a group, by group, topic and queue id. Only in memory."""
 
     def load(self, text: bytes | None) -> None:
-        """Take over ``consumerOffset.json``.
+        """Loads ``consumerOffset.json``.
 
         Raises:
-            FormatError: the text is not such a table.
+            FormatError: the text is not a table of offsets.
         """
         if text is not None:
             self.data_version, self.table = decode_consumer_offsets(text)
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """The group has consumed the queue up to ``consumer_offset``."""
+        """Commits that the group has consumed the queue up to ``consumer_offset``."""
         key = topic_at_group(topic, group)
         queues = self.table.get(key)
         if queues is None:
@@ -71,31 +71,31 @@ class ConsumerOffsetManager:
             listener()
 
     def on_commit(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after every commit."""
+        """Calls ``listener`` after every commit."""
         self._listeners.append(listener)
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The group's consumer offset, None when it never committed one."""
+        """The group's consumer offset; None if it never committed one."""
         queues = self.table.get(topic_at_group(topic, group))
         return None if queues is None else queues.get(queue_id)
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Behind the last message that the group was given or has consumed, 0 when there was none."""
+        """Offset behind the last message that the group was given or has consumed; 0 if there was none."""
         consumed = self.query(group, topic, queue_id) or 0
         return max(self.pulled.get((group, topic, queue_id), 0), consumed, 0)
 
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Set the offset whatever the group's clients think; they hear of it with their next pull."""
+        """Sets the offset, overriding the group's clients. Their next pull is told of it."""
         self.commit(group, topic, queue_id, consumer_offset)
         self.pulled.pop((group, topic, queue_id), None)
         self.resets.setdefault(topic_at_group(topic, group), {})[queue_id] = consumer_offset
 
     def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group has yet to hear of a reset."""
+        """Whether the group must still be told of a reset."""
         return queue_id in self.resets.get(topic_at_group(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a reset that a pull is now told of; None when there was none."""
+        """The offset of a reset, which a pull is now told of; None if there was none."""
         key = topic_at_group(topic, group)
         queues = self.resets.get(key)
         if queues is None:
@@ -106,13 +106,13 @@ class ConsumerOffsetManager:
         return consumer_offset
 
     def clamp(self, range_of: Callable[[str, int], tuple[int, int]]) -> int:
-        """Bring every offset that lies outside of its queue to the queue's nearer end, as a crash may demand.
+        """Moves every offset outside of its queue to the queue's nearer end. Needed after a crash.
 
         Args:
-            range_of: minimum and maximum offset of a queue of a topic.
+            range_of: returns minimum and maximum offset of a queue.
 
         Returns:
-            How many were changed; ``clamped`` counts them as well.
+            The number of changed offsets; ``clamped`` counts them as well.
         """
         before = self.clamped
         for key, queues in self.table.items():
@@ -151,22 +151,22 @@ class ConsumerOffsetManager:
         return topics
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Let group ``target`` be as far in ``topic`` as ``source`` is."""
+        """Copies the progress of group ``source`` in ``topic`` to group ``target``."""
         for queue_id, consumer_offset in self.table.get(topic_at_group(topic, source), {}).items():
             self.commit(target, topic, queue_id, consumer_offset)
 
     def remove_group(self, group: str) -> None:
-        """Forget a deleted group."""
+        """Forgets a deleted group."""
         self._remove(lambda key: key.endswith("@" + group))
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[0] != group}
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a deleted topic."""
+        """Forgets a deleted topic."""
         self._remove(lambda key: key.startswith(topic + "@"))
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
     def persist(self) -> None:
-        """Write the table when it changed since the last time."""
+        """Writes the table if it changed."""
         if self._changed:
             self._changed = False
             try:

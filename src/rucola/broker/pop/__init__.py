@@ -1,1 +1,1 @@
-"""Popped messages: who has them, until when, and what becomes of those that nobody acknowledges."""
+"""POP: which client holds a popped message until when, and the revival of messages that were not acknowledged."""

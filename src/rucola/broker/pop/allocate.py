@@ -12,14 +12,14 @@ AVERAGELY = "AVG"
 BY_CIRCLE = "AVG_BY_CIRCLE"
 CONSISTENT_HASH = "CONSISTENT_HASH"
 STRATEGIES = frozenset({AVERAGELY, BY_CIRCLE, CONSISTENT_HASH})
-"""Those that need nothing but the two lists; further ones live in clients only."""
+"""Strategies that need only the two lists. The others exist in clients only."""
 _NODES = 10
 
 
 def allocate(
     strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """The queues of a client; none when it is not one of ``client_ids``. Both lists are sorted."""
+    """The queues of a client; empty if it is not one of ``client_ids``. Both lists are sorted."""
     if client_id not in client_ids:
         return []
     index, count = client_ids.index(client_id), len(client_ids)
@@ -37,7 +37,7 @@ def allocate(
 def allocate_for_pop(
     strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], share: int
 ) -> list[MessageQueue]:
-    """The queues that a client pops: all of them, or its own and those of the ``share`` clients behind it."""
+    """The queues that a client pops: all of them, or its own and those of the next ``share`` clients."""
     if share <= 0 or share >= len(client_ids) - 1:
         return list(dict.fromkeys(MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues))
     if client_id not in client_ids:

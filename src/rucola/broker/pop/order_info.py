@@ -1,7 +1,7 @@
 """Messages popped in order (RocketMQ 5.3.3, ``ConsumerOrderInfoManager``). Event loop only.
 
-A queue gives a group nothing more until every message of its last pop was acknowledged, or its time is over; only who
-asks with the attempt id of that pop gets the same messages again at once.
+A queue gives a group no more messages until all messages of its last pop are acknowledged or their time is over. Only a
+request with the attempt id of that pop gets the same messages again at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rucola.errors import FormatError
 from rucola.formats.config_json import dumps_pretty, loads_object
 
 ILLEGAL: Final = -1
-"""No message of the last pop."""
+"""The offset is none of the last pop."""
 NOTHING_TO_COMMIT: Final = -2
 _FILE: Final = "consumerOrderInfo.json"
 _FORGOTTEN_AFTER_MS: Final = 24 * 3_600_000
@@ -28,8 +28,8 @@ class OrderInfo:
     """The last pop of a queue.
 
     Attributes:
-        next_visible_ms: of messages whose invisible time was changed, by queue offset.
-        consumed_counts: how often a message was given out before, by queue offset; none for 0.
+        next_visible_ms: by queue offset, for messages whose invisible time was changed.
+        consumed_counts: how often a message was delivered before, by queue offset; no entry for 0.
         acknowledged: a bit for each message.
     """
 
@@ -43,7 +43,7 @@ class OrderInfo:
     consumed_counts: dict[int, int] = field(default_factory=dict)
 
     def free_at_ms(self) -> int:
-        """When the queue gives something again."""
+        """When the queue gives messages again."""
         times = [
             self.next_visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
             for index, offset in enumerate(self.offsets)
@@ -52,14 +52,14 @@ class OrderInfo:
         return max(times, default=0)
 
     def next_offset(self) -> int:
-        """The first message not acknowledged, or the one behind the last."""
+        """Queue offset of the first unacknowledged message, or the offset behind the last."""
         for index, offset in enumerate(self.offsets):
             if not self.acknowledged >> index & 1:
                 return offset
         return self.offsets[-1] + 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """The JSON form."""
         first = self.offsets[0]
         members: dict[str, Any] = {} if self.attempt_id is None else {"a": self.attempt_id}
         members |= {"cm": self.acknowledged, "i": self.invisible_ms, "l": self.last_consume_ms}
@@ -72,10 +72,10 @@ class OrderInfo:
 
     @classmethod
     def from_dict(cls, members: dict[str, Any]) -> OrderInfo:
-        """From the file.
+        """Reads the JSON form.
 
         Raises:
-            FormatError: a member is not of its type.
+            FormatError: a member has the wrong type.
         """
         try:
             first, *distances = members["o"]
@@ -98,7 +98,7 @@ class OrderInfoManager:
 
     Args:
         persist: writes the file; raises ``DiskError``.
-        exists: whether there is such a queue and such a group.
+        exists: whether a queue and a group exist.
     """
 
     def __init__(
@@ -111,10 +111,10 @@ class OrderInfoManager:
         self.table: dict[PoppedQueue, OrderInfo] = {}
 
     def load(self, text: bytes | None) -> None:
-        """Take over the file.
+        """Loads the file.
 
         Raises:
-            FormatError: it is no such table.
+            FormatError: it is not a table of pops.
         """
         if text is None:
             return
@@ -124,7 +124,7 @@ class OrderInfoManager:
                 self.table[PoppedQueue(topic, group, int(queue_id))] = OrderInfo.from_dict(members)
 
     def persist(self) -> None:
-        """Write the table when it changed since the last time."""
+        """Writes the table if it changed."""
         if not self._changed:
             return
         self._changed = False
@@ -140,7 +140,7 @@ class OrderInfoManager:
             raise
 
     def blocked_until_ms(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int) -> int | None:
-        """When the queue gives something to an attempt again, None for now."""
+        """When the queue gives messages to an attempt again; None means now."""
         info = self.table.get(queue)
         if info is None or (info.attempt_id is not None and info.attempt_id == attempt_id):
             return None
@@ -152,7 +152,9 @@ class OrderInfoManager:
     def popped(
         self, queue: PoppedQueue, attempt_id: str | None, times_ms: tuple[int, int], offsets: Sequence[int]
     ) -> None:
-        """The messages at ``offsets`` were given out; ``times_ms`` is that of the pop and the invisible one."""
+        """Notes that the messages at ``offsets`` were popped; ``times_ms`` holds the pop time and the invisible
+        time.
+        """
         before = self.table.get(queue)
         info = OrderInfo(attempt_id, *times_ms, list(offsets), self._wall_ms())
         if before is not None:
@@ -165,7 +167,7 @@ class OrderInfoManager:
         self._changed = True
 
     def describe(self, queue: PoppedQueue, answer: PopInfo) -> None:
-        """Tell the consumer how often the messages were given out before."""
+        """Adds to the answer how often the messages were delivered before."""
         info = self.table[queue]
         for offset, count in sorted(info.consumed_counts.items()):
             answer.add_order_count(queue.topic, queue.queue_id, count, offset)
@@ -174,7 +176,7 @@ class OrderInfoManager:
         answer.add_order_count(queue.topic, queue.queue_id, least)
 
     def acknowledge(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int) -> int:
-        """A message is done with; the consumer offset to commit, ``ILLEGAL`` or ``NOTHING_TO_COMMIT``."""
+        """Acknowledges a message; returns the consumer offset to commit, ``ILLEGAL`` or ``NOTHING_TO_COMMIT``."""
         info = self.table.get(queue)
         if info is None:
             return queue_offset + 1
@@ -187,17 +189,17 @@ class OrderInfoManager:
         return info.next_offset()
 
     def hide_until(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
-        """Change when a message can be had again."""
+        """Changes when a message becomes visible again."""
         info = self.table.get(queue)
         if info is not None and info.pop_time_ms == pop_time_ms:
             info.next_visible_ms[queue_offset] = visible_ms
             self._changed = True
 
     def forget(self, queue: PoppedQueue) -> None:
-        """The offset was set from outside."""
+        """Forgets the pop of a queue whose offset was reset."""
         self._changed = self.table.pop(queue, None) is not None or self._changed
 
     def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Their topic or group was deleted."""
+        """Forgets queues whose topic or group was deleted."""
         for queue in [queue for queue in self.table if concerned(queue)]:
             self.forget(queue)

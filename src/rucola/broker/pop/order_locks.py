@@ -1,7 +1,7 @@
-"""When queues that are popped in order give something again (RocketMQ 5.3.3, ``ConsumerOrderInfoLockManager``).
+"""Wakes pops when queues that are popped in order become free (RocketMQ 5.3.3, ``ConsumerOrderInfoLockManager``).
 
-A queue is blocked by its last pop. Acknowledgements and changed invisible times move the time at which it is free, to
-now or to another time; whoever waits then hears of it. Event loop only.
+The last pop blocks a queue. Acknowledgements and changed invisible times change when the queue becomes free, and
+waiting pops are woken then. Event loop only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from rucola.broker.pop.pop_offsets import PoppedQueue
 
 
 class OrderLocks:
-    """One timer for each queue that is blocked and that somebody waits for.
+    """One timer for each blocked queue with a waiting pop.
 
     Args:
-        call_later: ``(seconds, callback, *args)``, the loop's.
+        call_later: ``(seconds, callback, *args)``, the loop's method.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OrderLocks:
             self.changed(queue)
 
     def changed(self, queue: PoppedQueue) -> None:
-        """The queue was popped, or something of its last pop changed, or somebody begins to wait for it."""
+        """Sets the timer again: the queue was popped, its last pop changed, or a pop begins to wait."""
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()
@@ -53,6 +53,6 @@ class OrderLocks:
         if free_at_ms is None:
             self._hold.wake(*queue)
         else:
-            # The wall clock may be set meanwhile: it is asked again when the time is over.
+            # The wall clock may be set meanwhile, so it is read again when the time is over.
             pause_s = max(free_at_ms - self._wall_ms(), 0) / 1000
             self._timers[queue] = self._call_later(pause_s, self.changed, queue)

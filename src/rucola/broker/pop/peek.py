@@ -1,4 +1,4 @@
-"""Looks at what a group would pop next and leaves it there (RocketMQ 5.3.3, ``PeekMessageProcessor``)."""
+"""Shows what a group would pop next, without popping it (RocketMQ 5.3.3, ``PeekMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MOVED = {GetMessageStatus.OFFSET_TOO_SMALL, GetMessageStatus.OFFSET_OVERFLOW_BA
 
 @dataclass(slots=True)
 class Peek:
-    """A look under way.
+    """A running peek.
 
     Attributes:
-        begin: says where it begins.
-        waited_for: places for whose messages the disk was waited for.
-        rest: messages that the group has not had, those found among them.
-        cold: brings the first messages that are not in memory there; any thread may call it.
+        begin: the queue to begin with.
+        waited_for: places whose messages were fetched from the disk.
+        rest: number of messages that the group has not had, including those found.
+        cold: fetches the first messages that are not in memory; any thread may call it.
     """
 
     header: PeekMessageRequestHeader
@@ -35,18 +35,18 @@ class Peek:
 
 
 class Peeker:
-    """See the module. Event loop only."""
+    """Reads messages for peeks. Event loop only."""
 
     def __init__(self, store: MessageStore, popped: PopOffsets) -> None:
         self._store = store
         self._popped = popped
 
     def rest(self, queue: PoppedQueue) -> int:
-        """How many messages of a queue the group has not had; less than 1 for none."""
+        """Number of messages of a queue that the group has not had; less than 1 if there are none."""
         return self._store.max_queue_offset(queue.topic.encode(), queue.queue_id) - self._first(queue)
 
     def look(self, peek: Peek, queue: PoppedQueue, room: int) -> None:
-        """Let ``peek`` see messages of a queue, up to ``room`` in all."""
+        """Adds messages of a queue to ``peek``, up to ``room`` in all."""
         peek.rest += max(self.rest(queue), 0)
         if peek.count >= room:
             return

@@ -1,8 +1,8 @@
-"""Pops, and questions whether there is something to pop, that found nothing and wait (RocketMQ 5.3.3,
-``PopLongPollingService``). Event loop only.
+"""Holds pops that found no message, and questions whether there is one (RocketMQ 5.3.3, ``PopLongPollingService``).
+Event loop only.
 
-They wait under topic, group and queue, -1 for all queues. A message that comes into a queue resumes one pop of each
-group, the one whose time is over first, since others would find nothing; and one question.
+They wait under topic, group and queue; queue -1 means all queues. A message in a queue resumes one pop of each group,
+because others would find nothing: the pop with the earliest deadline. It also resumes one question.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ _log = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
-"""What waits is answered a little before its client gives up."""
+"""A waiting request is answered this much before its client gives up."""
 _REMOVED_MIN = 16
-"""So many entries that were removed may stand in a heap whatever else is in it."""
+"""A heap may always contain this many removed entries."""
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
-"""Group, and whether questions wait there."""
+"""Group, and whether the waiting requests are questions."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """A pop or a question that waits.
+    """A waiting pop or question.
 
     Attributes:
         resume: runs it again.
-        tag_codes: a message with another one does not concern it; None: every message does.
+        tag_codes: only messages with these codes matter to it; None: all messages do.
         question: whether it only asks.
-        moment: of its deadline.
-        waits: whether it does.
+        moment: key of its deadline.
+        waits: whether it is waiting.
     """
 
     channel: Any
@@ -56,7 +56,9 @@ class HeldPop:
 
 
 class _Waiting:
-    """What waits in one place: for each set of tag codes a heap by deadline, out of which removed entries fall."""
+    """The requests that wait in one place: a heap by deadline for each set of tag codes. Removed entries leave the
+    heaps later.
+    """
 
     __slots__ = ("count", "heaps")
 
@@ -65,7 +67,7 @@ class _Waiting:
         self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
 
     def add(self, pop: HeldPop, number: int) -> None:
-        """``number`` grows: of two deadlines at one time the older request comes first."""
+        """``number`` rises: with equal deadlines the older request comes first."""
         self.count += 1
         heap = self.heaps.setdefault(pop.tag_codes, [])
         heapq.heappush(heap, (pop.deadline_ms, number, pop))
@@ -74,7 +76,7 @@ class _Waiting:
             heapq.heapify(heap)
 
     def first(self, tags_code: int | None) -> HeldPop | None:
-        """Whose time is over first of those whom a message with the code concerns."""
+        """The request with the earliest deadline for which a message with this code matters."""
         found: tuple[int, int, HeldPop] | None = None
         for wanted, heap in list(self.heaps.items()):
             while heap and not heap[0][2].waits:
@@ -87,15 +89,15 @@ class _Waiting:
 
 
 class PopHold:
-    """See the module. Holding, waking and ending one costs the same however many wait.
+    """The waiting requests. Holding, waking and ending a request takes the same time, however many wait.
 
     Args:
-        monotonic: seconds.
-        call_later: ``(seconds, callback, *args)``, the loop's.
-        waiting_max: so many of them at most, and ``queue_max`` of one group for one queue.
+        monotonic: returns monotonic seconds.
+        call_later: ``(seconds, callback, *args)``, the loop's method.
+        waiting_max: maximum number of waiting requests; ``queue_max`` is that of one group for one queue.
 
     Attributes:
-        stopped: nothing may wait any more.
+        stopped: requests may no longer wait.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class PopHold:
         self._queue_max = queue_max
         self._queues: dict[_Queue, dict[_Place, _Waiting]] = {}
         self._retry_queues: dict[str, dict[_Queue, dict[_Place, None]]] = {}
-        """Retry topic → who looks into it."""
+        """Retry topic → the topics and groups whose pops read it."""
         self._count = 0
         self._numbers = itertools.count()
         self._share = ConnectionShare[HeldPop]()
@@ -117,7 +119,7 @@ class PopHold:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """How many pops wait there."""
+        """Number of pops that wait there."""
         waiting = self._queues.get((topic, queue_id), {}).get((group, False))
         return 0 if waiting is None else waiting.count
 
@@ -130,7 +132,7 @@ class PopHold:
         )
 
     def hold(self, pop: HeldPop, now_ms: int) -> bool:
-        """Let it wait until its deadline; False when too many do, or the broker stops."""
+        """Holds the request until its deadline; returns False if too many wait, or the broker stops."""
         queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)
         waiting = self._queues.get(queue, {}).get(place)
         if self.stopped or self._count >= self._waiting_max:
@@ -150,7 +152,7 @@ class PopHold:
         return True
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
-        """A message came; ``tags_code`` is None when several did."""
+        """Handles an arrival; ``tags_code`` is None if several messages came."""
         name = topic.decode("utf-8", "replace")
         for queue in ((name, ALL_QUEUES), (name, queue_id)):
             for place in list(self._queues.get(queue, ())):
@@ -160,18 +162,18 @@ class PopHold:
                 self._resume_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
-        """Something of the group's can be had from a queue; -1: from whichever."""
+        """Handles that the group can get messages from a queue; -1 means any queue."""
         for waiting_for in {ALL_QUEUES, queue_id}:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)
 
     def channel_closed(self, channel: Any) -> None:
-        """Forget those of a connection that is gone."""
+        """Forgets the requests of a closed connection."""
         for pop in self._share.of(channel):
             self._remove(pop)
 
     def release_all(self) -> None:
-        """Resume all: the broker stops."""
+        """Resumes all requests, because the broker stops."""
         self.stopped = True
         for pop in list(self._all()):
             self._remove(pop)
@@ -190,12 +192,12 @@ class PopHold:
                     yield from (pop for _, _, pop in heap if pop.waits)
 
     def _leave(self, pop: HeldPop) -> None:
-        """Resume it in a turn of its own: it appends to the log."""
+        """Resumes it in a separate turn of the loop, because it appends to the log."""
         self._remove(pop)
         self._call_later(0, self._resume, pop)
 
     def _resume(self, pop: HeldPop) -> None:
-        if pop.channel.closed:  # since it was woken: what it was woken for is there for another one
+        if pop.channel.closed:  # it was answered after it was woken, so the message goes to another request
             self._resume_one((pop.topic, pop.queue_id), (pop.group, pop.question), None)
             return
         try:
@@ -227,5 +229,5 @@ class PopHold:
 
 
 def _retry_topics(pop: HeldPop) -> set[str]:
-    """Pops of every queue of a topic look into them."""
+    """The pops of every queue of a topic read them."""
     return {pop_retry_topic(pop.topic, pop.group, v2) for v2 in (False, True)}

@@ -1,8 +1,8 @@
-"""How far each group has popped each queue. Event loop only.
+"""The offsets up to which each group has popped each queue. Event loop only.
 
-What is popped counts as consumed once its checkpoint is on the disk: then whatever happens, the messages are
-acknowledged or come again through the revive topic. Until then the broker remembers it. After a crash the newest
-checkpoints say how far it was.
+Popped messages count as consumed once their checkpoint is on the disk: from then on they are either acknowledged or
+delivered again through the revive topic, whatever happens. Until then the broker keeps the offset in memory. After a
+crash the newest checkpoints tell how far the group was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rucola.store.message_store import MessageStore
 
 
 class PoppedQueue(NamedTuple):
-    """A queue as a group sees it."""
+    """A queue from the view of one group."""
 
     topic: str
     group: str
@@ -26,10 +26,10 @@ class PoppedQueue(NamedTuple):
 
 
 class PopOffsets:
-    """See the module.
+    """Tracks the popped offsets.
 
     Args:
-        offsets: keeps what is on the disk.
+        offsets: the consumer offsets, which hold what is on the disk.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
@@ -37,10 +37,10 @@ class PopOffsets:
         self._offsets = offsets
         self._popped: dict[PoppedQueue, int] = {}
         self._marks: deque[tuple[int, PoppedQueue, int]] = deque()
-        """Offsets that count once the log is on the disk up to a physical offset, which comes first."""
+        """Offsets that become valid once the log is on the disk up to a physical offset, which comes first."""
 
     def query(self, queue: PoppedQueue) -> int | None:
-        """The queue offset to pop next, None when the group never had anything from the queue."""
+        """The queue offset to pop next; None if the group never got anything from the queue."""
         committed = self._offsets.query(queue.group, queue.topic, queue.queue_id)
         popped = self._popped.get(queue)
         if committed is None or popped is None:
@@ -48,26 +48,26 @@ class PopOffsets:
         return max(popped, committed)
 
     def commit(self, queue: PoppedQueue, queue_offset: int) -> None:
-        """Set the offset; nothing has to be on the disk for it."""
+        """Sets the offset. Nothing must be on the disk first."""
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset)
 
     def advance(self, queue: PoppedQueue, queue_offset: int, log_end: int) -> None:
-        """The queue was popped up to ``queue_offset`` by a pop whose checkpoint ends at ``log_end``."""
+        """Notes a pop up to ``queue_offset`` whose checkpoint ends at ``log_end``."""
         self._popped[queue] = queue_offset
         self._marks.append((log_end, queue, queue_offset))
 
     def forget(self, queue: PoppedQueue) -> None:
-        """The offset was set from outside."""
+        """Forgets the popped offset, because the consumer offset was reset."""
         self._popped.pop(queue, None)
         self._marks = deque(mark for mark in self._marks if mark[1] != queue)
 
     def forget_all(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Their topic or group was deleted."""
+        """Forgets queues whose topic or group was deleted."""
         self._popped = {queue: queue_offset for queue, queue_offset in self._popped.items() if not concerned(queue)}
         self._marks = deque(mark for mark in self._marks if not concerned(mark[1]))
 
     def settle(self) -> None:
-        """Commit what is on the disk."""
+        """Commits the offsets whose checkpoints are on the disk."""
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             _, queue, queue_offset = self._marks.popleft()
             if queue_offset > (self._offsets.query(queue.group, queue.topic, queue.queue_id) or 0):
@@ -76,10 +76,11 @@ class PopOffsets:
                 del self._popped[queue]
 
     def recover(self, log: ReviveLog, since_ms: int) -> None:
-        """After a crash: let nothing be popped again for which there is a checkpoint stored since a time.
+        """After a crash: moves offsets past the messages whose checkpoints were stored since a time, so they are not
+        popped twice.
 
         Args:
-            since_ms: the consumer offsets on the disk are no older.
+            since_ms: the consumer offsets on the disk are not older.
         """
         ends: dict[PoppedQueue, list[tuple[int, int]]] = {}
         in_order: dict[PoppedQueue, int] = {}
@@ -94,7 +95,7 @@ class PopOffsets:
         for queue in ends.keys() | in_order.keys():
             reached = known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
             for start_offset, end in sorted(ends.get(queue, ())):
-                # One that begins before what is known to be consumed may be a change of an invisible time.
+                # A checkpoint before the consumed offset may come from a changed invisible time.
                 if reached is None or (start_offset >= (known or 0) and end > reached):
                     reached = end
             reached = max(reached or 0, in_order.get(queue, 0))

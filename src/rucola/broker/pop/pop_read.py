@@ -1,4 +1,4 @@
-"""Reads queues for a pop and notes what it took (RocketMQ 5.3.3, ``PopMessageProcessor#popMsgFromQueue``)."""
+"""Reads queues for a pop and records what it took (RocketMQ 5.3.3, ``PopMessageProcessor#popMsgFromQueue``)."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _QUEUE_OFFSET = [field.name for field in RECORD_HEAD.fields].index("queue_offset
 
 @dataclass(slots=True)
 class Pop:
-    """A pop under way.
+    """A running pop.
 
     Attributes:
-        begin: says where it begins to look.
-        waited_for: places for whose messages the disk was waited for.
-        parts: records, as they go into the answer.
-        rest: messages that the queues hold beyond those.
-        moved: whether messages that do not concern the group were passed over.
-        filter_time: of the expression over all queues together; None before it was asked.
+        begin: the queue to begin with.
+        waited_for: places whose messages were fetched from the disk.
+        parts: the records of the answer.
+        rest: number of further messages in the queues.
+        moved: whether messages that do not match were skipped.
+        cold: fetches the first messages that are not in memory; any thread may call it.
         cold: brings the first messages that are not in memory there; any thread may call it.
     """
 
@@ -61,13 +61,13 @@ class Pop:
     count: int = 0
     rest: int = 0
     blocked: list[PoppedQueue] = field(default_factory=list)
-    """Queues that give nothing until their last pop was acknowledged."""
+    """Queues that give no messages until their last pop is acknowledged."""
     moved: bool = False
     cold: Callable[[], None] | None = None
     filter_time: FilterTime | None = None
 
     def again(self, now_ms: int) -> Pop:
-        """The same pop before it began, once ``cold`` was called."""
+        """The same pop as it was before it began; used after ``cold`` was called."""
         return Pop(
             self.header,
             now_ms,
@@ -80,7 +80,7 @@ class Pop:
 
 
 class PopReader:
-    """See the module. Event loop only."""
+    """Reads messages for pops. Event loop only."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class PopReader:
         self._locks = locks
 
     def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
-        """Let ``pop`` take from a queue.
+        """Takes messages of a queue for ``pop``.
 
         Raises:
             BrokerError: the checkpoint cannot be stored.
@@ -135,7 +135,7 @@ class PopReader:
         return self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time) is not None
 
     def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
-        """Where the group goes on; a group that never had anything starts at an end of the queue."""
+        """The offset at which the group continues. A group that never got anything starts at one end of the queue."""
         reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id) if self._offsets.resets else None
         if reset is not None:
             self._orders.forget(queue)
@@ -149,7 +149,7 @@ class PopReader:
         low = self._store.min_queue_offset(name, queue.queue_id)
         if init_mode == _FROM_FIRST or is_retry_topic(queue.topic):
             start = low
-        else:  # a queue that lost nothing yet is taken as young, so all of it is new
+        else:  # a queue that still has all its messages counts as young, so the group gets all of them
             start = 0 if low == 0 else max(self._store.max_queue_offset(name, queue.queue_id) - 1, 0)
         self._popped.commit(queue, start)
         return start
@@ -194,7 +194,7 @@ class PopReader:
 
 
 def _records(view: memoryview) -> list[memoryview]:
-    """The records that lie in ``view`` back to back."""
+    """The records that lie in ``view`` one after the other."""
     records, position = [], 0
     while position < len(view):
         size = int.from_bytes(view[position : position + 4], "big")
@@ -204,7 +204,7 @@ def _records(view: memoryview) -> list[memoryview]:
 
 
 def _as_original(record: memoryview, receipt: Receipt, topic: str) -> bytes:
-    """A record of a retry topic as one of the topic itself, with the receipt inside."""
+    """A record of a retry topic, changed into one of the topic itself, with the receipt inside."""
     message = decode_message(record, unpack=False)
     text = receipt.encode(message.topic, message.queue_id, message.queue_offset)
     properties = {POP_CK: text} | own_properties(message)

@@ -1,4 +1,4 @@
-"""Which queues a pop looks into, and in which order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
+"""Decides which queues a pop reads, and in which order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 
 BEGINS = 100
-"""A pop begins at a random number below this."""
+"""A pop begins at a random number below this value."""
 Place = tuple[str, int]
 """Topic and queue id."""
 
 
 class QueueWalk:
-    """See the module. Event loop only."""
+    """Orders the queues. Event loop only."""
 
     def __init__(self, config: BrokerConfig, topics: TopicConfigManager) -> None:
         self._config = config
         self._topics = topics
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
-        """Where messages that nobody acknowledged come again."""
+        """The retry topics, in which unacknowledged messages are delivered again."""
         kinds = (False, True) if self._config.enable_retry_topic_v2 else (False,)
         return [pop_retry_topic(topic, group, v2) for v2 in kinds]
 
     def queues(self, topic: str, begin: int) -> Iterator[Place]:
-        """All queues of a topic that may be read, from another one each time; none when there is no such topic."""
+        """All readable queues of a topic, beginning with another one each time; empty if there is no such topic."""
         config = self._topics.get(topic)
         count = config.read_queue_nums if config is not None else 0
         for number in range(count):
@@ -36,12 +36,13 @@ class QueueWalk:
     def places(
         self, topic: str, group: str, queue_id: int, order: bool, begin: int, full: Callable[[], bool]
     ) -> Iterator[Place]:
-        """The retry topic comes first for a share of the pops, else when ``full`` says that there is room left.
+        """For a share of the pops the retry topic comes first. For others it comes last, if ``full`` says that there is
+        room.
 
         Args:
             queue_id: -1 for all queues of the topic.
-            order: without the retry topic.
-            begin: 0 to ``BEGINS`` - 1; says where to begin.
+            order: leave out the retry topic.
+            begin: 0 to ``BEGINS`` - 1; decides where to begin.
         """
         retry_topics = self.retry_topics(topic, group)
         retry_topic = retry_topics[begin % len(retry_topics)]

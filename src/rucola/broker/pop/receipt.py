@@ -1,6 +1,7 @@
-"""What a consumer is told of popped messages, and hands back (RocketMQ 5.3.3, ``ExtraInfoUtil``; protocol.md 2.9).
+"""Receipts: texts about popped messages that consumers receive and send back (RocketMQ 5.3.3, ``ExtraInfoUtil``;
+protocol.md 2.9).
 
-A receipt, which clients call extra info, is a text of words: queue offset that was read from, time of the pop and
+A receipt, which clients call extra info, is a text of words: queue offset at which the pop began, pop time and
 invisible time in ms, revive queue, kind of the topic, broker, queue, queue offset of the message.
 """
 
@@ -14,17 +15,17 @@ from rucola.errors import FormatError
 from rucola.formats.pop import PopKey
 
 ORDER_REVIVE_QUEUE: Final = 999
-"""Named by receipts of messages popped in order; it is none of the revive topic's."""
+"""The revive queue in receipts of messages popped in order; no queue of the revive topic has this number."""
 _NORMAL, _RETRY, _RETRY_V2 = "0", "1", "2"
 
 
 def pop_retry_topic(topic: str, group: str, v2: bool) -> str:
-    """Where popped messages of ``topic`` go that ``group`` did not acknowledge in time."""
+    """The retry topic for popped messages of ``topic`` that ``group`` did not acknowledge in time."""
     return f"{RETRY_GROUP_TOPIC_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """The topic that messages of a retry topic came from; any other topic comes back as it is."""
+    """The topic from which the messages of a retry topic came; any other topic is returned unchanged."""
     for v2 in (False, True):
         prefix = pop_retry_topic("", group, v2)
         if topic.startswith(prefix):
@@ -33,14 +34,14 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def topic_kind(topic: str) -> str:
-    """0 an ordinary topic, 1 a retry topic, 2 a retry topic of the second kind."""
+    """0: ordinary topic, 1: retry topic, 2: retry topic of the second kind."""
     if not is_retry_topic(topic):
         return _NORMAL
     return _RETRY_V2 if "+" in topic else _RETRY
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:
-    """The topic that a message of ``topic`` lies in, by its kind.
+    """The topic in which a message of ``topic`` lies, by its kind.
 
     Raises:
         FormatError: there is no such kind.
@@ -53,7 +54,7 @@ def real_topic(topic: str, group: str, kind: str) -> str:
 
 
 class Receipt(NamedTuple):
-    """See the module."""
+    """A receipt."""
 
     start_offset: int
     pop_time_ms: int
@@ -67,15 +68,15 @@ class Receipt(NamedTuple):
         return self.revive_queue == ORDER_REVIVE_QUEUE
 
     def key(self, topic: str, group: str, queue_id: int) -> PopKey:
-        """What the checkpoint of the pop has as well."""
+        """The fields that it shares with the checkpoint of the pop."""
         return PopKey(topic, group, queue_id, self.start_offset, self.pop_time_ms, self.broker_name)
 
     @classmethod
     def decode(cls, text: str) -> Receipt:
-        """From the text.
+        """Parses the text.
 
         Raises:
-            FormatError: it is no receipt.
+            FormatError: it is not a receipt.
         """
         words = text.split(" ")
         numbers = words[:4]
@@ -93,7 +94,7 @@ class Receipt(NamedTuple):
 
 
 class PopInfo:
-    """The three texts of an answer that say which messages it holds."""
+    """The three texts of an answer that describe its messages."""
 
     def __init__(self) -> None:
         self._starts: list[str] = []
@@ -101,13 +102,15 @@ class PopInfo:
         self._order_counts: list[str] = []
 
     def add(self, topic: str, queue_id: int, start_offset: int, queue_offsets: Sequence[int]) -> None:
-        """Messages of a queue, in the order in which they lie in the body."""
+        """Adds messages of a queue, in the order of the body."""
         head = f"{topic_kind(topic)} {queue_id}"
         self._starts.append(f"{head} {start_offset}")
         self._offsets.append(f"{head} {','.join(map(str, queue_offsets))}")
 
     def add_order_count(self, topic: str, queue_id: int, count: int, queue_offset: int | None = None) -> None:
-        """How often a message of the queue was given out before; without an offset, the least that any was."""
+        """Sets how often a message of the queue was delivered before; without an offset, the minimum over all
+        messages.
+        """
         queue = f"{queue_id}" if queue_offset is None else f"qo{queue_id}%{queue_offset}"
         self._order_counts.append(f"{topic_kind(topic)} {queue} {count}")
 

@@ -14,14 +14,16 @@ _FILE = "messageRequestMode.json"
 
 
 class RequestMode(NamedTuple):
-    """``share``: how many neighbours' queues a popping consumer gets as well; below 1: every consumer gets all."""
+    """``share``: the number of next clients whose queues a POP consumer gets as well; below 1, every consumer gets all
+    queues.
+    """
 
     mode: str
     share: int = 0
 
 
 class RequestModeManager:
-    """Topic and group → :class:`RequestMode`, for those that were set.
+    """Topic and group → :class:`RequestMode`, for those with a mode.
 
     Args:
         persist: writes ``messageRequestMode.json``; raises ``DiskError``.
@@ -32,10 +34,10 @@ class RequestModeManager:
         self.table: dict[str, dict[str, RequestMode]] = {}
 
     def load(self, text: bytes | None) -> None:
-        """Take over the file.
+        """Loads the file.
 
         Raises:
-            FormatError: it is no such table.
+            FormatError: it is not a table of modes.
         """
         if text is None:
             return
@@ -49,16 +51,16 @@ class RequestModeManager:
             raise FormatError(_FILE, 0, "a mode for each group", repr(error)[:64]) from error
 
     def get(self, topic: str, group: str) -> RequestMode | None:
-        """What was set; None when nothing was."""
+        """The mode; None if none was set."""
         return self.table.get(topic, {}).get(group)
 
     def set(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Set the mode; it is on the disk when this returns."""
+        """Sets the mode. It is on the disk when this returns."""
         self.table.setdefault(topic, {})[group] = mode
         self._persist(dumps_pretty(self.to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
-        """The table, as the file and request 402 have it."""
+        """The table, as in the file and in request 402."""
         modes = {
             of_topic: {
                 of_group: {

@@ -1,4 +1,4 @@
-"""A popped message that nobody acknowledged, as it goes into the retry topic (RocketMQ 5.3.3, ``PopReviveService``)."""
+"""The copy of an unacknowledged popped message for the retry topic (RocketMQ 5.3.3, ``PopReviveService``)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _V6_BYTES = 20
 _BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
 
 CopyIdentity = tuple[str, str, int, str, int]
-"""Retry topic, unique key, reconsume times, time of the first pop, born time: what two copies of one message share."""
+"""Retry topic, unique key, reconsume times, first pop time, born time: two copies of one message share all of them."""
 
 
 def retry_copy(message: MessageExt, topic: str, pop_time_ms: int, host: bytes) -> StoreMessage:
     """The copy of a message for a retry topic.
 
     Args:
-        pop_time_ms: when it was popped; stored when this was for the first time.
-        host: this broker's, which the copy comes from.
+        pop_time_ms: time of the pop; stored if this was the first pop.
+        host: address of this broker, which makes the copy.
     """
     properties = own_properties(message)
     if message.reconsume_times == 0 or FIRST_POP_TIME not in properties:
@@ -47,7 +47,7 @@ def identity_before(message: MessageExt, topic: str, pop_time_ms: int) -> CopyId
 
 
 def identity_of(copy: MessageExt) -> CopyIdentity:
-    """Identity of a copy that is stored."""
+    """Identity of a stored copy."""
     properties = copy.properties
     return (
         copy.topic,
