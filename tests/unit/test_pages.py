@@ -86,3 +86,10 @@ def test_figures_of_the_readme_are_those_of_the_last_run() -> None:
     assert cpu and start
     assert float(cpu[1]) >= 4 and "A quarter of the Java broker's CPU per message" in README
     assert float(start[1]) <= 0.2 and "ready in a fifth of a second" in README
+
+
+def test_events_with_advice_are_logged() -> None:
+    advice, _, listed = (ROOT / "docs" / "log-events.md").read_text().partition("## Servers")
+    named = re.findall(r"^\| `([^`]+)` \|", advice, re.MULTILINE)
+    assert named
+    assert [event for event in named if f"| {event} |" not in listed] == []
