@@ -1,4 +1,4 @@
-"""The parts of POP consumption, and when they work. Event loop only."""
+"""The services of POP consumption, and their life. Event loop only."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from rucola.runtime.supervision import PeriodicWork
 
 _REVIVE_QUEUES = 8
 _UNNOTED_INTERVALS = 12
-"""Consumer offsets on the disk are taken to be no older than so many of the intervals in which they are written."""
+"""Consumer offsets on the disk are assumed to be at most this many writing intervals old."""
 _AFTER_ERROR_S = 10.0
 
 
 class PopServices:
-    """Life: ``load`` with the store, ``start`` with the loop, ``stop``, ``persist`` for the last time.
+    """Life: ``load`` with the store, ``start`` with the loop, ``stop``, and a last ``persist``.
 
     Attributes:
         hold: pops that wait.
@@ -64,7 +64,7 @@ class PopServices:
         self._locks = OrderLocks(self._orders, self.hold, clock.wall_ms, self._call_later)
 
     def load(self, after_pops: bool) -> None:
-        """The store and the consumer offsets are loaded.
+        """Loads POP data after the store and the consumer offsets.
 
         Args:
             after_pops: there may have been pops before.
@@ -109,22 +109,22 @@ class PopServices:
 
     @cached_property
     def looks(self) -> PopLookProcessor:
-        """Serves what only looks."""
+        """Serves requests that look without popping."""
         peeker = Peeker(self._store, self._popped)
         return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._locks, self._walk)
 
     @cached_property
     def acks(self) -> PopAckProcessor:
-        """Serves acknowledgements and changed times."""
+        """Serves acknowledgements and changes of invisible times."""
         return PopAckProcessor(self._services, self._orders, self._log, self._locks)
 
     @cached_property
     def assignments(self) -> AssignmentProcessor:
-        """Says who reads what."""
+        """Serves queue assignments."""
         return AssignmentProcessor(self._services, self._modes, self._topic_queues)
 
     def start(self) -> None:
-        """Begin with whatever became due while nobody looked."""
+        """Starts with what became due while the broker was down."""
         self._reviving = self._services.supervisor.every(
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
@@ -142,27 +142,27 @@ class PopServices:
         self._locks.clock_moved()
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Nothing was ever popped from these queues: their topic or group was deleted, one of that name begins anew."""
+        """Forgets all pops from queues of a deleted topic or group; one of that name starts afresh."""
         self._popped.forget_all(concerned)
         self._orders.forget_all(concerned)
 
     def settle(self) -> None:
-        """Note what reached the disk; the consumer offsets are about to be written."""
+        """Notes what reached the disk, before the consumer offsets are written."""
         self._popped.settle()
         self._revive.settle()
 
     def persist(self) -> None:
-        """Write the table of messages popped in order when it changed."""
+        """Writes the table of messages popped in order if it changed."""
         self._orders.persist()
 
     async def stop(self) -> None:
-        """Revive nothing more, release the pops that wait."""
+        """Stops reviving messages and releases the waiting pops."""
         self.hold.release_all()
         if self._reviving is not None:
             await self._reviving.stop()
 
     async def _revive_some(self) -> float | None:
-        """The pause; none while there is more."""
+        """The pause until the next call; 0 if there is more to do."""
         more = await self._services.cold_reads.done(self._revive.work)
         registration = self._revive.registration
         if registration is not None and not registration.done():
@@ -171,7 +171,7 @@ class PopServices:
         return 0 if more else None
 
     async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
-        """The queues of a topic as the name servers know them, else those of this broker."""
+        """The queues of a topic according to the name servers, else those of this broker."""
         try:
             queues = await self._services.outer_api.readable_queues(topic)
         except RucolaError:

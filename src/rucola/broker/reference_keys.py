@@ -1,6 +1,7 @@
-"""Keys that RocketMQ 5.3.3 accepts in ``broker.conf``: one per setter of ``BrokerConfig``, ``MessageStoreConfig``,
-``NettyServerConfig``, ``NettyClientConfig`` and ``AuthConfig``. Those this broker acts on are declared with their
-options; the rest is only told apart from typing errors."""
+"""Keys that RocketMQ 5.3.3 accepts in ``broker.conf``: one for each setter of ``BrokerConfig``, ``MessageStoreConfig``,
+``NettyServerConfig``, ``NettyClientConfig`` and ``AuthConfig``. The options declare the keys that this broker serves.
+The others are listed only to tell them from typing errors.
+"""
 
 from __future__ import annotations
 
@@ -115,13 +116,15 @@ filterServerNums haSlaveFallbehindMax maxDelayTime
 """.split()  # noqa: SIM905 - hundreds of names read best as a list of words
 )
 
-"""Keys of versions 3 and 4 that later ones dropped are among them: files from those years are still in use."""
+"""The list includes keys of versions 3 and 4 that later versions dropped, because files from those years are still in
+use.
+"""
 
 FORMER_KEYS = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
-"""Keys that 4.x spelled otherwise, with today's."""
+"""Keys that 4.x spelled differently, with today's spelling."""
 
 _MEANINGS = (
     (
@@ -140,7 +143,7 @@ _MEANINGS = (
 
 
 def without_effect(keys: Iterable[str]) -> str:
-    """What it means that this broker does not act on ``keys``: each meaning with its keys, in one line."""
+    """The consequence of not serving ``keys``: each consequence with its keys, in one line."""
     table: dict[str, list[str]] = {}
     for key in keys:
         table.setdefault(next(meaning for pattern, meaning in _MEANINGS if pattern.search(key)), []).append(key)

@@ -1,4 +1,4 @@
-"""When the name servers are told of the broker and its topics. Event loop only."""
+"""Schedules the registrations of the broker and its topics with the name servers. Event loop only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.remoting.processors import Answer
 from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
-"""The second registration comes early, as the reference's."""
+"""The second registration comes early, as in the reference."""
 
 
 class Registration:
@@ -37,7 +37,7 @@ class Registration:
         topics.on_register(self._topic_changed)
 
     async def register(self) -> None:
-        """Tell every name server of all topics, part by part if that is set."""
+        """Registers all topics with every name server, in parts if that is configured."""
         topics = self._topics
         if not self._config.enable_split_registration:
             await self._api.register_all(topics.table, topics.data_version)
@@ -48,7 +48,7 @@ class Registration:
             await self._api.register_all(part, topics.raise_version())
 
     async def close(self) -> None:
-        """Say goodbye to the name servers."""
+        """Unregisters from the name servers."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -71,9 +71,9 @@ class Registration:
 def answer_when_told(
     answer: RemotingCommand, registrations: Iterable[asyncio.Future[None] | None]
 ) -> Answer | Awaitable[Answer]:
-    """``answer`` once the name servers know the topics that a request made, or could not be told.
+    """``answer``, once the name servers know the topics that a request created or could not be told.
 
-    A client asks them for the route as soon as it is answered; when they do not know it, it asks again 20 s later.
+    A client asks them for the route right after its answer. If they do not know it, it asks again only 20 s later.
     """
     waiting = [registration for registration in registrations if registration is not None and not registration.done()]
     return _after(waiting, answer) if waiting else answer

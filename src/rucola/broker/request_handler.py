@@ -1,7 +1,7 @@
-"""From the frames of one read to the processors.
+"""Passes the frames of one read to the processors.
 
-Runs of sends go to the send processor as they lie in the table, pulls row by row, everything else as decoded commands.
-A processor that raises costs its own requests an answer SYSTEM_ERROR and nobody else anything.
+Runs of sends go to the send processor as table rows, pulls row by row, and everything else as decoded commands. If a
+processor raises, only its own requests are answered with SYSTEM_ERROR.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
 _JUDGED_ROWS = 128
-"""Rows that access control looks at in one go, a signature each."""
+"""Number of rows that access control checks at a time; each needs a signature check."""
 
 
 class RequestHandler:
-    """What the remoting server calls.
+    """The interface that the remoting server calls.
 
     Args:
-        table: processors of the plain requests; sends and pulls with unusual headers are added to it here.
-        before_read: called before a request that may look at messages.
-        waiters: answers that wait for the disk; None when none do.
-        waiting_max: so many of them at most, further sends are refused.
-        monotonic: seconds.
+        table: processors of plain requests; those for sends and pulls with unusual headers are added here.
+        before_read: called before a request that may read messages.
+        waiters: answers that wait for the disk; None without SYNC_FLUSH.
+        waiting_max: maximum number of waiting answers; further sends are refused.
+        guard: answers forbidden requests and marks their rows as done; None without access control.
         guard: answers what is not allowed and marks its rows as done; None without access control.
 
-    Attributes:
+    stopping: refuse everything; set when the broker stops.
         stopping: refuse everything; set when the broker stops.
     """
 
@@ -79,11 +79,11 @@ class RequestHandler:
             table.register(code, self._pull_command)
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serve all frames of one read, in their order."""
+        """Serves all frames of one read, in their order."""
         self.rest_received(channel, batch, 0)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serve the frames from row ``first`` on, as many as one turn of the loop has time for."""
+        """Serves the frames from row ``first`` on, as many as fit into one turn of the loop."""
         if self.stopping:
             _send_away(channel, batch, first)
             return
@@ -102,7 +102,7 @@ class RequestHandler:
             kind = table[base + _KIND]
             last = _run_end(table, row, count) if kind == _SEND else row + 1
             if table[base + _FLAG] & FLAG_RESPONSE:
-                pass  # an answer to a request of ours, already delivered by the channel
+                pass  # an answer to a request of ours; the channel has delivered it already
             elif kind == _PLAIN:
                 began_s = self._monotonic()
                 self._before_read()
@@ -121,7 +121,7 @@ class RequestHandler:
             channel.put_off(batch, row)
 
     def process(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serve a plain request that had to wait before it was let through."""
+        """Serves a plain request that had to wait for its permission."""
         self._before_read()
         self._table.process(channel, command)
 
@@ -146,7 +146,7 @@ class RequestHandler:
 
 
 def _run_end(table: array[int], row: int, count: int) -> int:
-    """Behind the last row of one topic from ``row`` on, found without a step of Python for each."""
+    """The row behind the last row of one topic from ``row`` on, found without a Python step per row."""
     following = (row + 1) * ROW_WIDTH + _SAME_TOPIC
     if row + 1 == count or not table[following]:
         return row + 1
@@ -155,7 +155,7 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
-    """The broker stops: tell every client to go elsewhere, in the way that its version understands."""
+    """The broker stops: tells every client to reconnect elsewhere, in the way that its version understands."""
     table = batch.table
     for row in range(first, batch.count):
         base = row * ROW_WIDTH

@@ -1,4 +1,4 @@
-"""Which processor serves which request: the one table of requests that are neither sends nor pulls."""
+"""The table of request codes and their processors, for all requests except sends and pulls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ P = TypeVar("P")
 
 
 class Request(NamedTuple):
-    """How requests of one code are served. Made by ``by``, which knows the types.
+    """How requests of one code are served. ``by`` creates it with checked types.
 
     Attributes:
         source: gives the processor that serves them.
         method: picks the processor's method.
-        logged: the request changes what others rely on: who asks for it is logged (S-43). Options log their changes
-            themselves.
+        logged: the request changes what others rely on, so its sender is logged (S-43). Changes of options are logged
+            by themselves.
     """
 
     source: LazyProcessor[Any]
@@ -129,7 +129,7 @@ REQUESTS: Mapping[int, Request] = {
     RequestCode.GET_TIMER_CHECK_POINT: by(lazy_processors.timers, lambda it: it.checkpoint),
     RequestCode.GET_TIMER_METRICS: by(lazy_processors.timers, lambda it: it.metrics),
 }
-"""Of every broker."""
+"""Requests of every broker."""
 
 ACCOUNT_REQUESTS: Mapping[int, Request] = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.update),
@@ -138,7 +138,7 @@ ACCOUNT_REQUESTS: Mapping[int, Request] = {
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: by(lazy_processors.accounts, lambda it: it.update_global_addresses),
     RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: by(lazy_processors.accounts, lambda it: it.config),
 }
-"""With access control by accounts."""
+"""Additional requests with access control by accounts."""
 
 USER_REQUESTS: Mapping[int, Request] = {
     RequestCode.AUTH_CREATE_USER: by(lazy_processors.users, lambda it: it.create_user),
@@ -152,10 +152,10 @@ USER_REQUESTS: Mapping[int, Request] = {
     RequestCode.AUTH_GET_ACL: by(lazy_processors.users, lambda it: it.get_rules),
     RequestCode.AUTH_LIST_ACL: by(lazy_processors.users, lambda it: it.list_rules),
 }
-"""With access control by users and rules."""
+"""Additional requests with access control by users and rules."""
 
 _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup", "timestamp", "queueId", "offset")
-"""Fields that say what a request is about."""
+"""Header fields that name what a request refers to."""
 
 
 def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
@@ -189,7 +189,7 @@ def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
 
 
 def _log_and_process(processor: Processor, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-    """Serve a request, with a line in the log whatever becomes of it."""
+    """Serves a request and logs it, whatever its outcome."""
     about = {name: command.ext_fields[name] for name in _NAMES if name in command.ext_fields}
     name = RequestCode(command.code).name
     event(_log, logging.INFO, "change asked for", request=name, peer=channel.remote_address, **about)

@@ -1,7 +1,7 @@
-"""The figures of request 28, with the reference's names (RocketMQ 5.3.3, ``AdminBrokerProcessor#prepareRuntimeInfo``).
+"""The figures of request 28, under the reference's names (RocketMQ 5.3.3, ``AdminBrokerProcessor#prepareRuntimeInfo``).
 
-What RocketMQ measures and this broker does not is left out: latencies of single puts, pulls that found nothing, the
-transient store pool, timer messages.
+Figures that only RocketMQ measures are left out: latencies of single puts, pulls that found nothing, the transient
+store pool, timer messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rucola.store.results import StoreState
 
 
 class RuntimeInfo:
-    """Called for a table of texts by name."""
+    """Provides a table of texts by name."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
@@ -26,7 +26,7 @@ class RuntimeInfo:
         """The table; see ``MessageStore.message_at`` for ``cold``.
 
         Raises:
-            NotInMemoryError: the first message has to be fetched.
+            NotInMemoryError: the first message must be fetched.
         """
         store, stats = self._services.store, self._services.stats
         put_total, got_total = store.stats.put_messages, store.stats.got_messages
@@ -84,7 +84,9 @@ class RuntimeInfo:
         }
 
     def _queues(self) -> dict[str, str]:
-        """Sends wait for the disk here. No request waits for a thread or for a lock on the page cache."""
+        """Only sends that wait for the disk are queued here. No request waits for a thread or for a lock on the page
+        cache.
+        """
         config = self._services.config
         waiting = {
             "send": (self._services.sends_waiting, config.send_thread_pool_queue_capacity),
@@ -112,7 +114,7 @@ def _text(value: bool) -> str:
 
 
 def _rates(rates: tuple[Rate, Rate, Rate]) -> str:
-    """Over a minute, an hour and a day; the reference has ten seconds, a minute and ten minutes here."""
+    """Rates over a minute, an hour and a day; the reference has ten seconds, a minute and ten minutes here."""
     return " ".join(f"{rate.per_second:.2f}" for rate in rates)
 
 
@@ -124,7 +126,7 @@ def _duration(seconds: int) -> str:
 
 
 def _size(size: int) -> str:
-    """With a binary unit: ``267 B``, ``1.0 KiB``."""
+    """Formats with a binary unit: ``267 B``, ``1.0 KiB``."""
     value, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024:

@@ -45,20 +45,20 @@ _CONSUMER_OFFSETS = "consumerOffset.json"
 
 
 class BrokerServices:
-    """Life: made with the broker, ``load`` with the store, completed by the broker before the first request,
+    """Life: created with the broker, ``load`` with the store, completed by the broker before the first request,
     ``persist`` now and then.
 
     Attributes:
-        access: None without access control.
-        address: the broker's, as clients are told, ``host:port``. Like those below it known from the start on.
-        cold_reads: requests for messages that are not in memory.
+        access: access control; None if it is off.
+        address: the address that clients are given, ``host:port``. Like the attributes below, it is set at the start.
+        cold_reads: runs requests for messages that are not in memory.
         imports: imports the request processors in a thread.
-        loop: all of the broker runs on it.
-        hold: pulls that wait for messages.
-        outer_api: the way to the name servers.
-        supervisor: of all that runs by itself.
-        send: checks sends, and those of replies too.
-        waiters: answers that wait for the disk; None when none do.
+        loop: the event loop on which the whole broker runs.
+        hold: the pulls that wait for messages.
+        outer_api: calls the name servers.
+        supervisor: supervises all periodic work.
+        send: checks sends, and also the sends of replies.
+        waiters: the answers that wait for the disk; None without SYNC_FLUSH.
     """
 
     address: str
@@ -106,7 +106,7 @@ class BrokerServices:
         self.pops = LazyPopServices(self)
         self.access: BrokerAccess | None = None
         if config.guarded:
-            # Imported by who needs it: with its YAML reader it costs a tenth of the start.
+            # Imported only when needed: with its YAML reader it costs a tenth of the start.
             from rucola.broker.acl.access import BrokerAccess
 
             home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
@@ -114,11 +114,11 @@ class BrokerServices:
             self.topics.before_create = self.groups.before_create = self.access.quota.take
 
     def load(self) -> None:
-        """Open the store and read the tables that lie in it.
+        """Opens the store and reads the tables in it.
 
         Raises:
             StoreLockedError: another process has the store; nothing was touched.
-            StoreDamagedError: a file of the store is not what it must be.
+            StoreDamagedError: a file of the store is damaged.
             DiskError: the operating system refused something.
             ConfigError: access control is on and there are no good accounts.
         """
@@ -127,7 +127,7 @@ class BrokerServices:
             self.access.load_users()
         self._load_topics()
         self.tables.load("subscriptionGroup.json", self.groups.load)
-        # A store whose light queues were switched on later has its progress in the other file.
+        # If light queues were switched on later, the progress is still in the other file.
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:
@@ -139,25 +139,29 @@ class BrokerServices:
         self.pops.load()
 
     def is_batch_topic(self, topic: bytes) -> bool | None:
-        """Whether a topic is of type BatchCQ; the store asks while it recovers already."""
+        """Whether a topic is of type BatchCQ. The store already asks during recovery."""
         self._load_topics()
         config = self.topics.get(topic.decode("utf-8", "replace"))
         return None if config is None else config.is_batch_queue
 
     @property
     def sends_waiting(self) -> int:
-        """Groups of answers that wait for the disk."""
+        """Number of groups of answers that wait for the disk."""
         return len(self.waiters) if self.waiters is not None else 0
 
     def when_safe(self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int) -> Answer:
-        """``answer``, or None and it leaves when the log is on the disk up to ``end``, or is known not to be."""
+        """``answer``, or None if it will be sent later: when the log is on the disk up to ``end``, or the sync has
+        failed.
+        """
         if self.waiters is None or command.is_oneway or end <= self.store.flushed_offset:
             return answer
         self.waiters.add(end, channel, answer.encode())
         return None
 
     def persist(self) -> None:
-        """Write the progress of consumers, their filters, and what is popped in order, each whatever the others do."""
+        """Writes the progress of consumers, their filters, and what is popped in order. A failure of one does not stop
+        the others.
+        """
         call = self.supervisor.call
         call("settling of pops", self.pops.settle)
         call("writing of orderly pops", self.pops.persist)
@@ -165,7 +169,7 @@ class BrokerServices:
         call("writing of consumer filters", self.filters.persist)
 
     def _load_topics(self) -> None:
-        """Reads the topics, once; the store's lock is held by then."""
+        """Reads the topics once. The store is locked by then."""
         if not self._topics_loaded:
             self._topics_loaded = True
             self.tables.load("topics.json", self.topics.load)

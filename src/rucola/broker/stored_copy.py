@@ -1,4 +1,4 @@
-"""A stored message as it is put into the store once more: delivered, committed, checked again."""
+"""Makes copies of stored messages: for delivery, commit or another check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.formats.properties import encode_properties
 
 
 def stored_copy(record: memoryview) -> tuple[StoreMessage, dict[str, str]]:
-    """The message in ``record``, and its properties; the checksum of the old record is left out.
+    """The message in ``record``, and its properties without the checksum of the old record.
 
     Raises:
         FormatError: the record is damaged.

@@ -1,7 +1,8 @@
-"""Checkpoints and acknowledgements on their way through the log (RocketMQ 5.3.3, ``PopMessageProcessor#buildCkMsg``).
+"""Checkpoints and acknowledgements on their way into the revive topic (RocketMQ 5.3.3,
+``PopMessageProcessor#buildCkMsg``).
 
-They are timed messages of the revive topic: a checkpoint is due a second before its messages become visible again, an
-acknowledgement when they do. One that comes later goes into the revive topic at once.
+They are timed messages of the revive topic. A checkpoint is due a second before its messages become visible again, an
+acknowledgement at the time they do. Records that come later go into the revive topic at once.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class ReviveLog:
 
     Args:
         topic: its name.
-        queues: of the topic.
+        queues: number of queues of the topic.
         timer: sends messages through the timer topic.
-        wall_ms: born time of the messages.
+        wall_ms: returns the born time of the messages.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ReviveLog:
         """Append a checkpoint; returns the physical offset behind it.
 
         Raises:
-            BrokerError: it was not stored; nothing may be given out.
+            BrokerError: it was not stored; its messages must not be delivered.
         """
         return self._put(
             checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, checkpoint_due_ms(checkpoint), revive_queue
@@ -73,19 +74,20 @@ class ReviveLog:
     def read(
         self, revive_queue: int, queue_offset: int, cold: ColdRecords | None = None
     ) -> tuple[PopCheckpoint | PopAck | None, int]:
-        """What a message of the revive topic holds, None for one that is gone or no such record; and when it came.
+        """The record in a message of the revive topic, and the time when it was stored; None if the message is gone or
+        holds no record.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: it has to be fetched.
+            NotInMemoryError: it must be fetched.
         """
         message = read_message(self._store, self._name, revive_queue, queue_offset, cold)
         return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
 
     def newest(self, since_ms: int) -> Iterator[PopCheckpoint | PopAck]:
-        """Records stored since a time, wherever they are on their way; of each queue the newest first."""
+        """Records stored since a time, wherever they wait; of each queue the newest first."""
         places = [(TIMER, 0), *((self._name, queue_id) for queue_id in range(self.queues))]
         for topic, queue_id in places:
             for message in newest_messages(self._store, topic, queue_id, since_ms):
@@ -106,17 +108,17 @@ class ReviveLog:
         message = StoreMessage(self._name, revive_queue, body, text, self._wall_ms(), host)
         result = self._store.put_message(self._timer.rewrite(message))
         if result.status is not PutMessageStatus.PUT_OK:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the revive log takes nothing: {result.status.value}")
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the revive log cannot be written: {result.status.value}")
         return result.physical_offset + result.size
 
 
 def checkpoint_due_ms(checkpoint: PopCheckpoint) -> int:
-    """When a checkpoint comes into the revive topic."""
+    """The time at which a checkpoint enters the revive topic."""
     return checkpoint.revive_ms - _CHECKPOINT_AHEAD_MS
 
 
 def record_of(message: MessageExt) -> PopCheckpoint | PopAck | None:
-    """The record in a message; None when it holds none."""
+    """The record in a message; None if it holds none."""
     if message.tags not in _TAGS:
         return None
     try:
@@ -141,13 +143,13 @@ def newest_messages(store: MessageStore, topic: bytes, queue_id: int, since_ms: 
 def read_message(
     store: MessageStore, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None = None
 ) -> MessageExt | None:
-    """The message at a queue offset, its body as it is stored; None when there is none that can be read.
+    """The message at a queue offset, with its body as stored; None if there is none that can be read.
 
     Args:
         cold: see ``MessageStore.message_at``.
 
     Raises:
-        NotInMemoryError: it has to be fetched.
+        NotInMemoryError: it must be fetched.
     """
     physical_offset, size, _ = store.queue_unit(topic, queue_id, queue_offset)
     record = store.message_at(physical_offset, cold) if size else None

@@ -1,4 +1,4 @@
-"""One queue of the revive topic: checkpoints read and not decided on, and what was acknowledged of them."""
+"""One queue of the revive topic: its pending checkpoints, and which of their messages were acknowledged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 
 @dataclass(slots=True)
 class WaitingCheckpoint:
-    """A checkpoint, where it lies, and the queue offsets of the messages that were not acknowledged."""
+    """A checkpoint, its place, and the queue offsets of its unacknowledged messages."""
 
     checkpoint: PopCheckpoint
     queue_offset: int
@@ -20,7 +20,9 @@ class WaitingCheckpoint:
 
 @dataclass(slots=True)
 class _EarlyAck:
-    """Acknowledged, and no checkpoint is there: the timer is behind and it comes, or it was decided on before."""
+    """Acknowledgements without a checkpoint: either the timer is behind and the checkpoint follows, or it was completed
+    earlier.
+    """
 
     queue_offset: int
     came_ms: int
@@ -28,12 +30,12 @@ class _EarlyAck:
 
 
 class ReviveQueue:
-    """See the module.
+    """Reads one queue of the revive topic.
 
     Attributes:
         next_offset: queue offset to read next.
-        finished: keys of checkpoints that were decided on before the start and may come once more.
-        noted: how far the queue was worked off when that was last noted.
+        finished: keys of checkpoints that were completed before the start and may appear once more.
+        noted: the progress in the queue that was recorded last.
     """
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
@@ -45,7 +47,7 @@ class ReviveQueue:
         self._early: dict[PopKey, _EarlyAck] = {}
 
     def take(self, queue_offset: int, record: PopCheckpoint | PopAck | None, came_ms: int) -> None:
-        """The next record, None when there is none in the message, and when that was stored."""
+        """The next record, and the time when it was stored; no record if the message holds none."""
         self.next_offset = queue_offset + 1
         if isinstance(record, PopAck):
             self._acknowledge(queue_offset, record, came_ms)
@@ -57,22 +59,22 @@ class ReviveQueue:
             self._waiting[record.key] = waiting
 
     def first(self) -> WaitingCheckpoint | None:
-        """The oldest checkpoint not decided on; None as well while something older is not clear."""
+        """The oldest pending checkpoint; None also while an older record is unclear."""
         first = next(iter(self._waiting.values()), None)
-        early = next(iter(self._early.values()), None)  # the oldest, too
+        early = next(iter(self._early.values()), None)  # the oldest one as well
         return None if first is None or (early is not None and early.queue_offset < first.queue_offset) else first
 
     def finish_first(self) -> None:
-        """The oldest checkpoint is decided on."""
+        """Completes the oldest checkpoint."""
         self._waiting.popitem(last=False)
 
     def drop_acks_before(self, complete_ms: int) -> None:
-        """Forget acknowledgements that came before a time: their checkpoints would be here by now."""
+        """Forgets acknowledgements from before a time: their checkpoints would have arrived by now."""
         for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
             del self._early[key]
 
     def worked_off(self) -> int:
-        """Queue offset of the last record that is not needed any more."""
+        """Queue offset behind which records are still needed."""
         needed = [early.queue_offset for early in itertools.islice(self._early.values(), 1)]
         needed += [waiting.queue_offset for waiting in itertools.islice(self._waiting.values(), 1)]
         return min(needed, default=self.next_offset) - 1

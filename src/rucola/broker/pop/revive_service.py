@@ -1,9 +1,9 @@
-"""Makes popped messages visible again that nobody acknowledged in time (RocketMQ 5.3.3, ``PopReviveService``).
+"""Makes popped messages visible again if they are not acknowledged in time (RocketMQ 5.3.3, ``PopReviveService``).
 
-Checkpoints and acknowledgements come into the revive topic when they are due. A checkpoint is decided on once all that
-was due with it is there: messages without an acknowledgement are stored in the retry topic of topic and group. How far
-each revive queue is worked off counts once those copies are on the disk; after a crash, copies of the last moments are
-recognised and not made twice. Event loop only.
+Checkpoints and acknowledgements enter the revive topic when they are due. A checkpoint is completed once everything
+that was due with it has arrived: its unacknowledged messages are stored in the retry topic of topic and group. The
+progress in a revive queue becomes valid once those copies are on the disk. After a crash, copies of the last moments
+are recognised and not made twice. Event loop only.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _READ_AT_ONCE = 256
 
 
 class ReviveService:
-    """See the module.
+    """Revives messages.
 
     Args:
-        dispatch: makes visible what was stored.
-        delivered_until_ms: timed messages due before this time are in their topics.
-        retry_topic_v2: the second kind of retry topics.
+        dispatch: makes stored messages visible.
+        delivered_until_ms: timed messages due before this time have reached their topics.
+        retry_topic_v2: use retry topics of the second kind.
 
     Attributes:
-        registration: of a retry topic, which has to end before messages are stored there.
+        registration: running registration of a retry topic, which must end before messages are stored there.
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class ReviveService:
         self._retry_topic_v2 = retry_topic_v2
         self._queues: list[ReviveQueue] = []
         self._copies: Counter[CopyIdentity] = Counter()
-        """Copies that a process before this one made, perhaps without noting how far it was."""
+        """Copies made by an earlier process, which may have ended before it recorded its progress."""
         self._mark: tuple[int, int] | None = None
-        """A time, and the end of the log when all that was due before it was stored."""
+        """A time, and the end of the log when everything due before that time was stored."""
         self._complete_ms = 0
         self.registration: asyncio.Future[None] | None = None
         self._done: deque[tuple[int, int, int]] = deque()
-        """Log end that must be on the disk, revive queue, and how far it is worked off then."""
+        """Log end that must be on the disk, revive queue, and the progress that is valid then."""
 
     def load(self, crashed_since_ms: int | None) -> None:
-        """Start where the process before stopped.
+        """Continues where the last process stopped.
 
         Args:
-            crashed_since_ms: after a crash, the time since which something may have happened that is not noted.
+            crashed_since_ms: after a crash, the time since which unrecorded changes are possible.
         """
         if crashed_since_ms is not None:
             for topic, queue_id in self._store.queue_names():
@@ -93,10 +93,10 @@ class ReviveService:
             queue.finished = finished
 
     def _oldest_to_come(self, crashed_since_ms: int | None) -> int:
-        """Due time of the oldest checkpoint that may come once more; after a crash the timer brings some again.
+        """Due time of the oldest checkpoint that may appear once more; after a crash the timer delivers some again.
 
-        Also a start after a clean stop may find them: unread, or on their way when the process before, which had
-        started after a crash, was stopped.
+        A start after a clean stop may find such checkpoints, too: unread ones, or ones that were on their way when the
+        last process was stopped and that process had started after a crash.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:
@@ -109,7 +109,7 @@ class ReviveService:
         return oldest_ms
 
     def _finished_since(self, since_ms: int) -> set[PopKey]:
-        """Checkpoints that were decided on by processes before this one, and came since a time."""
+        """Checkpoints that earlier processes completed and that were stored since a time."""
         name = self._log.topic.encode()
         finished: set[PopKey] = set()
         for queue in self._queues:
@@ -120,13 +120,13 @@ class ReviveService:
         return finished
 
     def work(self, cold: ColdRecords | None = None) -> bool:
-        """Read what came and decide on what can be; whether there is more to do at once.
+        """Reads new records and completes what can be completed; returns whether there is more to do at once.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: the next message has to be fetched; what was done before counts.
+            NotInMemoryError: the next message must be fetched; the progress so far is kept.
         """
         if self._mark is None:
             self._mark = (self._delivered_until_ms(cold), self._store.max_offset)
@@ -146,14 +146,14 @@ class ReviveService:
         self._mark = None
 
     def settle(self) -> None:
-        """Note the progress whose copies are on the disk."""
+        """Records the progress whose copies are on the disk."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:
             _, queue_id, worked_off = self._done.popleft()
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:
                 self._offsets.commit(REVIVE_GROUP, self._log.topic, queue_id, worked_off)
 
     def _read(self, queue: ReviveQueue, cold: ColdRecords | None) -> bool:
-        """Read some records; whether there are more."""
+        """Reads some records; returns whether there are more."""
         end = self._log.max_offset(queue.queue_id)
         queue.next_offset = max(queue.next_offset, self._log.min_offset(queue.queue_id))
         for queue_offset in range(queue.next_offset, min(end, queue.next_offset + _READ_AT_ONCE)):
@@ -166,7 +166,7 @@ class ReviveService:
         return queue.next_offset < end
 
     def _decide(self, queue: ReviveQueue, cold: ColdRecords | None) -> None:
-        """Decide on the checkpoints of a queue in order, up to the first whose time is not over."""
+        """Completes the checkpoints of a queue in order, up to the first one that is not due."""
         queue.drop_acks_before(self._complete_ms)
         while (waiting := queue.first()) is not None and waiting.checkpoint.revive_ms < self._complete_ms:
             if not self._revive(waiting, cold):
@@ -178,7 +178,7 @@ class ReviveService:
             self._done.append((self._store.max_offset, queue.queue_id, worked_off))
 
     def _revive(self, waiting: WaitingCheckpoint, cold: ColdRecords | None) -> bool:
-        """Store what was not acknowledged in the retry topic; False when that cannot be done at the moment."""
+        """Stores the unacknowledged messages in the retry topic; returns False if that is impossible at the moment."""
         key = waiting.checkpoint.key
         if self._topics.get(normal_topic(key.topic, key.group)) is None or key.group not in self._groups.table:
             return True
@@ -202,11 +202,13 @@ class ReviveService:
                     if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
                         return False
                     if status is not PutMessageStatus.PUT_OK:
-                        event(_log, logging.ERROR, "popped message cannot come again", topic=topic, error=status)
+                        event(
+                            _log, logging.ERROR, "popped message cannot be delivered again", topic=topic, error=status
+                        )
             waiting.open_offsets.discard(queue_offset)
         return True
 
     def _look_ahead(self, topic: str, queue_id: int, queue_offset: int, end: int, cold: ColdRecords) -> None:
-        """Fetch the messages behind ``queue_offset`` together with it."""
+        """Fetches the messages behind ``queue_offset`` together with it."""
         store, name = self._store, topic.encode()
         store.look_ahead((store.queue_unit(name, queue_id, at)[0] for at in range(queue_offset + 1, end)), cold)

@@ -1,6 +1,6 @@
-"""Accounts changed and shown over the wire (RocketMQ up to 5.3.2, ``AdminBrokerProcessor``; requests 50 to 54).
+"""Changes and shows accounts by request (RocketMQ up to 5.3.2, ``AdminBrokerProcessor``; requests 50 to 54).
 
-The guard lets administrators only through to here. No answer holds a secret.
+The guard lets only administrators through. No answer contains a secret.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rucola.remoting.server import Channel
 _TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 _LISTS = ("topicPerms", "groupPerms")
 MASK = "******"
-"""Stands for every secret that is asked for."""
+"""Shown instead of every secret."""
 _WORDS = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB|SUB"}
 
 
@@ -35,7 +35,7 @@ class AclProcessor:
         self._address = services.address
 
     def update(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """50: only the fields that are there change."""
+        """Request 50: changes only the given fields of an account."""
         fields = command.ext_fields
         if not fields.get("accessKey"):
             raise BrokerError(UPDATE_FAILED, "accessKey is needed")
@@ -48,17 +48,17 @@ class AclProcessor:
         return command.answer(ResponseCode.SUCCESS)
 
     def delete(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """51."""
+        """Request 51: deletes an account."""
         self._accounts.delete_account(command.ext_fields.get("accessKey", ""))
         return command.answer(ResponseCode.SUCCESS)
 
     def update_global_addresses(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """53."""
+        """Request 53: replaces the global address list."""
         self._accounts.set_global_addresses(_parts(command.ext_fields.get("globalWhiteAddrs", "")))
         return command.answer(ResponseCode.SUCCESS)
 
     def version(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """52."""
+        """Request 52: the versions of the ACL files."""
         fields = {
             "version": self._accounts.main_version(),
             "allAclFileVersion": orjson.dumps(self._accounts.versions()).decode(),
@@ -69,7 +69,7 @@ class AclProcessor:
         return command.answer(ResponseCode.SUCCESS, ext_fields=fields)
 
     def config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """54, as 4.9 answers it; secrets are masked."""
+        """Request 54 as 4.9 answers it, with masked secrets."""
         snapshot = self._accounts.snapshot
         body = {
             "globalWhiteAddrs": [strategy.pattern for strategy in snapshot.global_addresses],

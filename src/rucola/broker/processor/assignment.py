@@ -1,4 +1,4 @@
-"""Who reads which queues, and how (RocketMQ 5.3.3, ``QueryAssignmentProcessor``; requests 400 to 402)."""
+"""Assigns queues to clients, for pulls or pops (RocketMQ 5.3.3, ``QueryAssignmentProcessor``; requests 400 to 402)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from rucola.remoting.server import Channel
 
 
 class AssignmentProcessor:
-    """See the module.
+    """Serves queue assignments.
 
     Args:
-        topic_queues: the readable queues of a topic on all brokers; None when there is no such topic.
+        topic_queues: returns the readable queues of a topic on all brokers; None if there is no such topic.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class AssignmentProcessor:
         self._topic_queues = topic_queues
 
     async def query(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """400."""
+        """Request 400: the queues of a client."""
         body = QueryAssignmentRequestBody.decode(command.body)
         mode = self._modes.get(body.topic, body.consumer_group)
         if mode is None:
-            # A consumer's own retry topic is pulled, whatever the group does with its topics.
+            # A consumer's own retry topic is always pulled, even if the group pops its topics.
             usual = PULL if is_retry_topic(body.topic) else self._config.default_message_request_mode
             mode = RequestMode(usual, self._config.default_pop_share_queue_num)
         queues = await self._topic_queues(body.topic)
@@ -61,10 +61,10 @@ class AssignmentProcessor:
         return success(command, body=answer)
 
     def set_mode(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """401.
+        """Request 401: sets whether a group pulls or pops a topic.
 
         Raises:
-            BrokerError: there is no such topic or group, or the topic is a retry topic.
+            BrokerError: the topic or the group does not exist, or the topic is a retry topic.
         """
         body = SetMessageRequestModeRequestBody.decode(command.body)
         if is_retry_topic(body.topic):
@@ -79,7 +79,7 @@ class AssignmentProcessor:
         return success(command)
 
     def all_modes(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """402: what was set with 401, for slaves."""
+        """Request 402: all modes set with 401, for slaves."""
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._modes.to_dict()))
 
     def _allocated(

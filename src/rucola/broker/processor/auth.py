@@ -1,6 +1,6 @@
-"""Users and rules changed and shown over the wire (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 3001 to 3010).
+"""Changes and shows users and rules by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 3001 to 3010).
 
-The guard lets super users only through to here. No answer holds a password.
+The guard lets only super users through. No answer contains a password.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ class AuthProcessor:
         self._users = services.access.users
 
     def create_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3001: the name in the header counts where both have one."""
+        """Request 3001: creates a user. If header and body both have a name, the header's counts."""
         body = dict(_body(command, "UserInfo"))
         body["username"] = command.ext_fields.get("username") or body.get("username")
         self._users.create_user(body)
         return command.answer(ResponseCode.SUCCESS)
 
     def update_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3002."""
+        """Request 3002: changes a user."""
         self._users.update_user(command.ext_fields.get("username", ""), _body(command, "UserInfo"))
         return command.answer(ResponseCode.SUCCESS)
 
     def delete_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3003."""
+        """Request 3003: deletes a user."""
         self._users.delete_user(command.ext_fields.get("username", ""))
         return command.answer(ResponseCode.SUCCESS)
 
     def get_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3004: without a body when there is none of that name, as in the reference."""
+        """Request 3004: a user; no body if there is none of that name, as in the reference."""
         name = command.ext_fields.get("username", "")
         found = [user for user in self._users.users() if user["username"] == name]
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(found[0]) if found else b"")
 
     def list_users(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3005."""
+        """Request 3005: all users."""
         users = self._users.users(command.ext_fields.get("filter", ""))
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(users) if users else b"")
 
     def put_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3006 and 3007."""
+        """Requests 3006 and 3007: replace rules."""
         self._users.put_rules(command.ext_fields.get("subject", ""), _body(command, "AclInfo"))
         return command.answer(ResponseCode.SUCCESS)
 
     def delete_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3008."""
+        """Request 3008: deletes rules."""
         fields = command.ext_fields
         self._users.delete_rules(fields.get("subject", ""), fields.get("policyType", ""), fields.get("resource", ""))
         return command.answer(ResponseCode.SUCCESS)
 
     def get_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3009: without a body when the user has no rules, as in the reference."""
+        """Request 3009: a user's rules; no body if the user has none, as in the reference."""
         rules = self._users.rules_of(command.ext_fields.get("subject", ""))
         return command.answer(ResponseCode.SUCCESS, body=b"" if rules is None else fastjson.dumps(rules))
 
     def list_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """3010."""
+        """Request 3010: all rules."""
         fields = command.ext_fields
         rules = self._users.rules(fields.get("subjectFilter", ""), fields.get("resourceFilter", ""))
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(rules) if rules else b"")

@@ -1,8 +1,9 @@
-"""The broker itself by request: figures, options, expiry (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 25, 26,
+"""Manages the broker by request: figures, options, expiry (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 25, 26,
 28, 306, 329, 907).
 
-Whoever reaches the port may ask, so a request changes only what is in ``REMOTE_KEYS``: numbers and switches within the
-ranges that ``broker.conf`` allows, none of which names a file, an address, a program or a secret, or loosens a check.
+Anyone who reaches the port may send these requests, so they change only the options in ``REMOTE_KEYS``: numbers and
+switches, within the ranges that ``broker.conf`` allows. None of them names a file, an address, a program or a secret,
+or weakens a check.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ REMOTE_KEYS = frozenset(
         "useServerSideResetOffset",
     }
 )
-"""Options of ``BrokerConfig`` that a request may change; each is looked up whenever it is used."""
+"""Options of ``BrokerConfig`` that a request may change. The broker reads each of them every time it is used."""
 UNCHANGEABLE = {
     "enableNotifyAfterPopOrderLockRelease": ("true", "a released queue always wakes who waits for it"),
     "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
     "estimateAccumulation": ("false", "messages that a filter passes over are not estimated"),
 }
-"""Switches of RocketMQ that have one position here, and why. Setting them to it changes nothing."""
+"""Switches of RocketMQ that are fixed here, with the reason. A request that sets the fixed value changes nothing."""
 CONFIG_BYTES_MAX = 64 * 1024
-"""A longer list of options is refused before it is read."""
+"""A longer list of options is refused unread."""
 
 
 class BrokerManageProcessor:
@@ -69,7 +70,7 @@ class BrokerManageProcessor:
         self._version = DataVersion(0, services.clock.wall_ms(), 0)
 
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """25: all of the options or none; until the next start, ``broker.conf`` is left alone."""
+        """Request 25: changes all given options or none, until the next start. ``broker.conf`` is not changed."""
         values = read_options(bytes(command.body))
         for key, value in values.items():
             if key in UNCHANGEABLE:
@@ -100,21 +101,21 @@ class BrokerManageProcessor:
         return success(command)
 
     def config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """26: options of broker and store, sorted by key."""
+        """Request 26: options of broker and store, sorted by key."""
         options = {**show_options(self._config), **show_options(self._store.config)}
         version = fastjson.dumps(self._version.to_dict()).decode()
         return command.answer(ResponseCode.SUCCESS, ext_fields={"version": version}, body=options_text(options))
 
     def runtime_info(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """28."""
+        """Request 28: runtime figures."""
         return self._cold_reads.serve(lambda cold: success(command, None, KVTable(self._runtime_info(cold))))
 
     def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """907: a master without slaves; a broker here has no other role."""
+        """Request 907: a master without slaves, which is the only role of a broker here."""
         return success(command, None, HARuntimeInfo(self._store.max_offset))
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """306 and 329: log segments that are too old are removed soon, and what queues and index have of them."""
+        """Requests 306 and 329: expired log segments are removed soon, with their queue and index entries."""
         event(_log, logging.INFO, "expiry asked for", code=command.code, peer=channel.remote_address)
         self._store.expire_now()
         return success(command)
@@ -127,10 +128,10 @@ def _check_unchangeable(key: str, value: str) -> None:
 
 
 def read_options(body: bytes) -> dict[str, str]:
-    """The options in the body of 25.
+    """The options in the body of request 25.
 
     Raises:
-        BrokerError: INVALID_PARAMETER: it is none of Java's properties texts, or too long.
+        BrokerError: INVALID_PARAMETER: the body is not a properties text of Java, or is too long.
     """
     if len(body) > CONFIG_BYTES_MAX:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
@@ -141,5 +142,5 @@ def read_options(body: bytes) -> dict[str, str]:
 
 
 def options_text(options: dict[str, str]) -> bytes:
-    """Options as 26 answers them: ``key=value`` lines, sorted, values as they are."""
+    """Options as request 26 answers them: sorted ``key=value`` lines with unchanged values."""
     return "".join(f"{key}={value}\n" for key, value in sorted(options.items())).encode("utf-8", "surrogateescape")

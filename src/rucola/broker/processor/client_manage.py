@@ -1,4 +1,4 @@
-"""Heartbeats and goodbyes (RocketMQ 5.3.3, ``ClientManageProcessor``; requests 34, 35, 46)."""
+"""Heartbeats and unregistrations of clients (RocketMQ 5.3.3, ``ClientManageProcessor``; requests 34, 35, 46)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ _ANSWER = HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=T
 
 @dataclass(frozen=True, slots=True)
 class _Heartbeat:
-    """The last one of a connection, and what it came to."""
+    """The last heartbeat of a connection, and its effect."""
 
     body: bytes
     clients: list[ClientChannel]
     groups: list[tuple[ConsumerGroup, int, str]]
-    """The groups it named, their ``changes`` behind it, and their retry topics; no topic for a group without one."""
+    """The groups that it named, with their ``changes`` afterwards and their retry topics; no topic for a group without
+    one.
+    """
 
 
 class ClientManageProcessor:
-    """Keeps producers and consumers current.
+    """Registers producers and consumers.
 
-    A client repeats the same body every 30 s, so the last one of each connection is kept, and an equal one only renews
-    the times while what the last one said still stands: another client of a group may have said otherwise meanwhile,
-    or somebody deleted a retry topic.
+    A client repeats the same body every 30 s. The last body of each connection is kept, and an equal one only renews
+    the times, provided its effect still stands: another client of a group may have said otherwise meanwhile, or a retry
+    topic may have been deleted.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -57,9 +59,9 @@ class ClientManageProcessor:
         self._monotonic = services.clock.monotonic
 
     def heartbeat(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """34; answered when the name servers know the retry topics that it made.
+        """Request 34: a heartbeat. The answer waits until the name servers know the retry topics that it created.
 
-        The client is a member before that: were it noted later, its connection could be gone by then.
+        The client is registered before that, because its connection could be closed meanwhile.
         """
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
@@ -101,7 +103,7 @@ class ClientManageProcessor:
         return answer_when_told(success(command, _ANSWER), registrations)
 
     def unregister(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """35."""
+        """Request 35: a client unregisters."""
         header = UnregisterClientRequestHeader.from_ext_fields(command.ext_fields)
         channel.attributes.pop(_LAST_HEARTBEAT, None)
         if header.producer_group:
@@ -111,7 +113,7 @@ class ClientManageProcessor:
         return success(command)
 
     def check_client_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """46: whether a consumer may subscribe like this."""
+        """Request 46: whether a consumer may subscribe this way."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data
         try:
             if subscription.expression_type == TAG:
@@ -133,10 +135,11 @@ class ClientManageProcessor:
         )
 
     def _prepare_group(self, consumer: ConsumerData) -> str | None:
-        """Group configuration and retry topic of a consumer.
+        """Creates group configuration and retry topic of a consumer.
 
         Returns:
-            The retry topic, empty for a group without one; None when the group may not exist, or not consume so.
+            The retry topic, empty for a group without one; None if the group may not exist, or may not consume this
+            way.
         """
         if self._config.reject_pull_consumer_enable and consumer.consume_type.name == CONSUME_ACTIVELY:
             return None

@@ -1,4 +1,4 @@
-"""Messages that are not in memory: how much groups may read of them, and whether the system reads ahead (RocketMQ
+"""Messages that are not in memory: how much of them groups may read, and whether the system reads ahead (RocketMQ
 5.3.3, ``AdminBrokerProcessor``; requests 2001 to 2004).
 """
 
@@ -21,14 +21,14 @@ _GROUPS_MAX = 10_000
 
 
 class ColdDataProcessor:
-    """Changes thresholds of groups and the way the log is read."""
+    """Changes the thresholds of groups and the read-ahead of the log."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._flow = services.cold_flow
         self._store = services.store
 
     def update_thresholds(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """2001: ``group=bytes`` lines; all or none."""
+        """Request 2001: sets all given thresholds or none; the body has ``group=bytes`` lines."""
         thresholds = {}
         for group, text in read_options(bytes(command.body)).items():
             if not is_group_name(group):
@@ -46,16 +46,16 @@ class ColdDataProcessor:
         return success(command)
 
     def remove_threshold(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """2002; the body is the name of the group."""
+        """Request 2002: removes a threshold; the body is the name of the group."""
         self._flow.thresholds.pop(bytes(command.body).decode("utf-8", "replace"), None)
         return success(command)
 
     def info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """2003."""
+        """Request 2003: thresholds and figures."""
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._flow.info()))
 
     def set_read_mode(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """2004, until the next start: whether a read of the log brings what lies behind it into memory."""
+        """Request 2004: whether a read of the log also loads the bytes behind it; until the next start."""
         text = command.ext_fields.get(READ_AHEAD_MODE)
         if text is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode param error")

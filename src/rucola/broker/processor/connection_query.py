@@ -1,4 +1,4 @@
-"""Who is connected, and requests passed on to a client (RocketMQ 5.3.3, ``AdminBrokerProcessor``, ``Broker2Client``;
+"""Shows connected clients and forwards requests to them (RocketMQ 5.3.3, ``AdminBrokerProcessor``, ``Broker2Client``;
 requests 203, 204, 300, 307, 309, 328, 343, 345).
 """
 
@@ -57,7 +57,7 @@ class ConnectionQueryProcessor:
         self._cold_reads = services.cold_reads
 
     def consumer_connections(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """203."""
+        """Request 203: the consumers of a group."""
         group = ConsumerGroupRequestHeader.from_ext_fields(command.ext_fields).consumer_group
         info = self._consumers.group(group)
         if info is None:
@@ -72,7 +72,7 @@ class ConnectionQueryProcessor:
         return success(command, None, body)
 
     def producer_connections(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """204."""
+        """Request 204: the producers of a group."""
         group = ProducerGroupRequestHeader.from_ext_fields(command.ext_fields).producer_group
         clients = self._producers.clients(group)
         if not clients:
@@ -80,13 +80,13 @@ class ConnectionQueryProcessor:
         return success(command, None, ProducerConnection(_connections(clients)))
 
     def all_producers(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """328."""
+        """Request 328: all producers."""
         wall_ms, now_s = self._clock.wall_ms(), self._clock.monotonic()
         data = {
             group: [
                 ProducerInfo(
                     client.client_id,
-                    f"/{client.channel.remote_address}",  # the way Java writes an address
+                    f"/{client.channel.remote_address}",  # as Java writes an address
                     client.language,
                     client.version,
                     wall_ms - round((now_s - client.last_update_s) * 1000),
@@ -98,34 +98,35 @@ class ConnectionQueryProcessor:
         return success(command, None, ProducerTableInfo(data))
 
     def groups_of_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """300: groups that read a topic or have read it.
+        """Request 300: groups that read a topic or have read it.
 
-        The reference also names the topic itself as a group when somebody reads it; nobody needs that.
+        The reference also lists the topic itself as a group if any group reads it. That is left out, because it has no
+        use.
         """
         topic = TopicRequestHeader.from_ext_fields(command.ext_fields).topic
         groups = {*self._consumers.subscribers(topic), *self._offsets.groups_of(topic)}
         return success(command, None, GroupList(sorted(groups)))
 
     def topics_of_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """343: topics that a group has consumed."""
+        """Request 343: topics that a group has consumed."""
         group = GroupRequestHeader.from_ext_fields(command.ext_fields).group
         return success(command, None, TopicList(self._offsets.topics_of(group), self._address))
 
     def subscription(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """345."""
+        """Request 345: a group's subscription to a topic."""
         header = GroupTopicRequestHeader.from_ext_fields(command.ext_fields)
         info = self._consumers.group(header.group)
         found = info.subscriptions.get(header.topic) if info is not None else None
         return success(command, None, QuerySubscriptionResponseBody(header.group, header.topic, found))
 
     async def running_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """307: the client says itself how it is doing."""
+        """Request 307: a consumer's report about itself."""
         header = ConsumerRunningInfoRequestHeader.from_ext_fields(command.ext_fields)
         request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=header.to_ext_fields())
         return await self._pass_on(command, header.consumer_group, header.client_id, request)
 
     def consume_directly(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """309: one client gets one message, outside of its queues."""
+        """Request 309: passes one message to one client, outside of its queues."""
         return self._cold_reads.serve(partial(self._consume_directly, command))
 
     def _consume_directly(self, command: RemotingCommand, cold: ColdRecords) -> Awaitable[Answer]:
@@ -155,7 +156,7 @@ class ConnectionQueryProcessor:
     async def _pass_on(
         self, command: RemotingCommand, group: str, client_id: str, request: RemotingCommand
     ) -> RemotingCommand:
-        """The client's answer to ``request`` as the answer to ``command``."""
+        """Forwards ``request`` to the client; its answer becomes the answer to ``command``."""
         client = self._consumers.find_client(group, client_id)
         if client is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")

@@ -18,7 +18,7 @@ from rucola.remoting.server import Channel
 
 
 class ConsumerManageProcessor:
-    """Answers what rebalancing consumers ask."""
+    """Answers what consumers ask when they rebalance."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store
@@ -28,7 +28,7 @@ class ConsumerManageProcessor:
         self._offsets = services.offsets
 
     def consumer_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """38."""
+        """Request 38: the client ids of a group."""
         group = GetConsumerListByGroupRequestHeader.from_ext_fields(command.ext_fields).consumer_group
         info = self._consumers.group(group)
         if info is None:
@@ -36,7 +36,7 @@ class ConsumerManageProcessor:
         return success(command, None, GetConsumerListByGroupResponseBody(info.client_ids()))
 
     def update_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """15."""
+        """Request 15: commits a consumer offset."""
         header = UpdateConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         if header.consumer_group not in self._groups.table:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
@@ -47,7 +47,8 @@ class ConsumerManageProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
-        # A topic that lost queues keeps their progress; others are not made up, each would stay in the table.
+        # A topic that was made smaller keeps the progress of its old queues. Unknown queues are refused, because each
+        # would stay in the table.
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         if not 0 <= header.queue_id < queue_count and not self._is_known(header):
             raise BrokerError(
@@ -59,7 +60,7 @@ class ConsumerManageProcessor:
         return success(command)
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether there is a queue, or progress of the group in it, although the topic is smaller today."""
+        """Whether the queue exists, or the group has progress in it although the topic has become smaller."""
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:
             return False
@@ -68,14 +69,15 @@ class ConsumerManageProcessor:
         return self._store.max_queue_offset(topic.encode("utf-8", "surrogateescape"), queue_id) > 0
 
     def query_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """14. A group without progress starts at 0 while the first message of the queue is in memory.
+        """Request 14: a consumer offset. A group without progress starts at 0 while the first message of the queue is
+        in memory.
 
-        Else its clients start where their ``consumeFromWhere`` says: a backlog that only the disk has is not for a
-        group that just came.
+        Otherwise its clients start where their ``consumeFromWhere`` says, so that a new group does not read a backlog
+        from the disk.
         """
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
-        if offset is None or offset < 0:  # some clients commit -1 for a queue they have not read
+        if offset is None or offset < 0:  # some clients commit -1 for a queue that they have not read
             if header.set_zero_if_not_found is False:
                 raise BrokerError(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"

@@ -1,6 +1,7 @@
 """Sends to a retry topic (RocketMQ 5.3.3, ``SendMessageProcessor#handleRetryAndDLQ``).
 
-A client that cannot give a message back with request 36, or consumes in order, sends it to its retry topic itself.
+A client that cannot give a message back with request 36, or that consumes in order, sends the message to its retry
+topic itself.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 
 DLQ_QUEUES = 1
 HONOURS_MAX_RECONSUME_TIMES = 121
-"""V3_4_9: since then the client says how often it wants to try."""
+"""V3_4_9: from this version on the client says how often it retries."""
 
 
 class DeadLetterRule:
-    """Turns the send of a message that failed too often into one to the dead-letter topic of its group."""
+    """Redirects the send of a message that failed too often to the dead-letter topic of its group."""
 
     def __init__(
         self, topics: TopicConfigManager, groups: SubscriptionGroupManager, locks: RebalanceLockManager
@@ -31,10 +32,10 @@ class DeadLetterRule:
         self._locks = locks
 
     def apply(self, command: RemotingCommand) -> None:
-        """Change the header of ``command`` when it is such a send; an unknown group is left for its refusal.
+        """Changes the header of ``command`` if it is such a send. An unknown group is refused later.
 
         Raises:
-            FormatError: a required field is missing or no number.
+            FormatError: a required field is missing or not a number.
         """
         v1 = command.code == RequestCode.SEND_MESSAGE
         if not is_retry_topic(command.ext_fields.get("topic" if v1 else "b", "")):

@@ -1,4 +1,4 @@
-"""The end of a transaction, and its new beginning (RocketMQ 5.3.3, ``EndTransactionProcessor``; requests 37, 323)."""
+"""Ends transactions, and reopens them (RocketMQ 5.3.3, ``EndTransactionProcessor``; requests 37, 323)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 
 
 class EndTransactionProcessor:
-    """Serves 37 and 323. Clients send 37 oneway; who waits for an answer gets it when the outcome is safe."""
+    """Serves 37 and 323. Clients send 37 oneway. A client that waits gets its answer when the outcome is on the
+    disk.
+    """
 
     def __init__(self, services: BrokerServices) -> None:
         self._when_safe = services.when_safe
@@ -31,14 +33,14 @@ class EndTransactionProcessor:
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """37. A producer that has not decided is not answered, it will be asked."""
+        """Request 37: ends a transaction. An undecided producer gets no answer; it will be asked."""
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
             return None
         return self._cold_reads.serve(partial(self._end, channel, command, header))
 
     def resume_check(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """323: a half message that was given up waits for its producer once more."""
+        """Request 323: a half message that was given up waits for its producer again."""
         header = ResumeCheckHalfMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset

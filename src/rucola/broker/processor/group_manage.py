@@ -1,4 +1,4 @@
-"""Consumer groups made, changed, listed and deleted by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests
+"""Creates, changes, lists and deletes consumer groups by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests
 200, 201, 207, 225, 352, 353).
 """
 
@@ -24,7 +24,7 @@ _RETRY_QUEUES_MAX = 1024
 
 
 class GroupManageProcessor:
-    """Changes consumer groups."""
+    """Manages consumer groups."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._groups = services.groups
@@ -32,7 +32,7 @@ class GroupManageProcessor:
         self._pops = services.pops
 
     def update_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """200."""
+        """Request 200: creates or changes a group."""
         data = fastjson.load_object(command.body, "SubscriptionGroupConfig")
         try:
             config = SubscriptionGroupConfig.from_dict(data)
@@ -43,7 +43,7 @@ class GroupManageProcessor:
         return success(command)
 
     def update_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """225; all or none."""
+        """Request 225: creates or changes all given groups, or none."""
         configs = SubscriptionGroupList.decode(command.body).group_config_list
         for config in configs:
             _check(config)
@@ -51,7 +51,7 @@ class GroupManageProcessor:
         return success(command)
 
     def delete_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """207."""
+        """Request 207: deletes a group."""
         header = DeleteSubscriptionGroupRequestHeader.from_ext_fields(command.ext_fields)
         self._groups.delete(header.group_name)
         if header.clean_offset:
@@ -60,19 +60,19 @@ class GroupManageProcessor:
         return success(command)
 
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """201; all at once, also when the request asks for pages, as the reference answers."""
+        """Request 201: all groups in one answer, even if the request asks for pages, as in the reference."""
         groups = self._groups
         return success(command, None, SubscriptionGroupWrapper(groups.table, groups.forbidden, groups.data_version))
 
     def group_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """352."""
+        """Request 352: a group's configuration."""
         config = self._groups.table.get(GroupRequestHeader.from_ext_fields(command.ext_fields).group)
         if config is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
 
     def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """353: whether a group may read a topic, after it was set if the request says how."""
+        """Request 353: whether a group may read a topic; sets it first if the request says so."""
         header = GroupForbiddenRequestHeader.from_ext_fields(command.ext_fields)
         if header.readable is not None:
             if not is_group_name(header.group):
@@ -83,7 +83,7 @@ class GroupManageProcessor:
 
 
 def _check(config: SubscriptionGroupConfig) -> None:
-    """Refuse a group that must not exist: its name becomes that of a topic, and so of a directory."""
+    """Refuses a group that must not exist: its name would become the name of a topic, and so of a directory."""
     if not is_group_name(config.group_name):
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,

@@ -1,7 +1,7 @@
-"""A batch to a topic of type BatchCQ is stored as one record (RocketMQ 5.3.3, ``sendBatchMessage`` with a UNIQ_KEY).
+"""Stores a batch to a topic of type BatchCQ as one record (RocketMQ 5.3.3, ``sendBatchMessage`` with a UNIQ_KEY).
 
-Its body is that of the request: consumers find the messages in it. So its flags say, its property ``INNER_NUM`` says
-how many there are, and the store adds ``INNER_BASE``, the queue offset of the first.
+The record's body is that of the request, and consumers split it into messages. Its flags mark it as a batch, and its
+property ``INNER_NUM`` holds the number of messages. The store adds ``INNER_BASE``, the queue offset of the first one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rucola.protocol.codes import ResponseCode
 
 _FLAGS = int(MessageSysFlag.NEED_UNWRAP | MessageSysFlag.INNER_BATCH)
 _WRITTEN = (INNER_NUM, INNER_BASE)
-"""Whatever a client says."""
+"""Properties that are ignored in the request."""
 _TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
@@ -37,11 +37,11 @@ def inner_batch(
     """The record of batch ``row``, which holds ``count`` messages.
 
     Args:
-        broker_properties: stored with every message.
-        born_host: of the sender, 8 or 20 bytes.
+        broker_properties: property text that is stored with every message.
+        born_host: address of the sender, 8 or 20 bytes.
 
     Raises:
-        BrokerError: MESSAGE_ILLEGAL for a property that asks for what is not done with a batch.
+        BrokerError: MESSAGE_ILLEGAL for a property that is not possible in a batch.
     """
     base = row * ROW_WIDTH
 
@@ -54,7 +54,7 @@ def inner_batch(
         properties.pop(name, None)
     refuse_unsupported(properties)
     if delay_level(properties) > 0 or any(name in properties for name in _TIMES):
-        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch is delivered at once, its messages have no delay")
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "messages of a batch cannot have a delay")
     properties |= {**broker_properties, INNER_NUM: str(count)}
     return StoreMessage(
         topic,

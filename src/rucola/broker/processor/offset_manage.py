@@ -1,5 +1,5 @@
-"""Progress of groups, all at once, compared and copied (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 43, 45,
-308, 314).
+"""Shows, compares and copies the progress of groups (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 43, 45, 308,
+314).
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ class OffsetManageProcessor:
         self._schedule = services.schedule
 
     def all_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """43."""
+        """Request 43: all consumer offsets."""
         offsets = self._offsets
         body = ConsumerOffsetSerializeWrapper(dict(offsets.table), offsets.data_version, offsets.topics_by_group())
         return success(command, None, body)
 
     def delay_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """45; a slave writes the body to its ``delayOffset.json`` as it is."""
+        """Request 45: the progress of the delay levels. A slave writes the body to its ``delayOffset.json``
+        unchanged.
+        """
         return command.answer(ResponseCode.SUCCESS, body=self._schedule.encode())
 
     def correction_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """308: how far the slowest of all groups is in each queue where ``compareGroup`` is not behind it."""
+        """Request 308: the smallest offset over all groups, for each queue in which ``compareGroup`` is not
+        behind it.
+        """
         header = QueryCorrectionOffsetRequestHeader.from_ext_fields(command.ext_fields)
         left_out = {group.strip() for group in (header.filter_groups or "").split(",")}
         slowest: dict[int, int] = {}
@@ -54,7 +58,7 @@ class OffsetManageProcessor:
         return success(command, None, CorrectionOffsetBody(slowest))
 
     def clone_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """314."""
+        """Request 314: copies the progress of one group to another."""
         header = CloneGroupOffsetRequestHeader.from_ext_fields(command.ext_fields)
         if not is_group_name(header.dest_group):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "destGroup is not the name of a group")

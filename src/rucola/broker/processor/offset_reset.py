@@ -1,5 +1,5 @@
-"""Offsets of a group set from outside, and asked of its clients (RocketMQ 5.3.3, ``AdminBrokerProcessor#resetOffset``,
-``Broker2Client``; requests 222 and 223, 220 and 221 to the clients).
+"""Resets the offsets of a group, in the broker or through its clients (RocketMQ 5.3.3,
+``AdminBrokerProcessor#resetOffset``, ``Broker2Client``; requests 222 and 223, 220 and 221 to the clients).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
 _CLIENT_TIMEOUT_MS = 5000
 _NO_CODE = "not set any response code"
-"""What the reference's answers carry where it sets a body but no code."""
+"""The code in answers for which the reference sets a body but no code."""
 
 
 class OffsetResetProcessor:
@@ -49,7 +49,7 @@ class OffsetResetProcessor:
         self._cold_reads = services.cold_reads
 
     def reset_offset(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """222."""
+        """Request 222: resets the offsets of a group."""
         return self._cold_reads.serve(partial(self._reset_offset, command))
 
     def _reset_offset(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
@@ -73,7 +73,7 @@ class OffsetResetProcessor:
         return success(command, None, self._body(header.topic, table))
 
     async def consumer_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """223: the clients are asked side by side; who does not answer in time is left out."""
+        """Request 223: asks all clients at the same time; clients that do not answer in time are left out."""
         header = GetConsumerStatusRequestHeader.from_ext_fields(command.ext_fields)
         info = self._consumers.group(header.group)
         if info is None:
@@ -104,7 +104,7 @@ class OffsetResetProcessor:
             return None
 
     def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords) -> dict[int, int]:
-        """Where each queue of the request shall be consumed from."""
+        """The new offset of each queue that the request names."""
         name = header.topic.encode()
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         if header.queue_id < 0 or header.offset is None or header.offset == -1:
@@ -126,7 +126,7 @@ class OffsetResetProcessor:
     def _reset_by_clients(
         self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords
     ) -> RemotingCommand:
-        """The way of 4.9: every client of the group is told where to go on."""
+        """Resets as 4.9 does: every client of the group is told its new offsets."""
         table = {}
         for queue_id in range(topic.write_queue_nums):
             consumed = self._offsets.query(header.group, header.topic, queue_id)

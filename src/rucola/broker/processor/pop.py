@@ -1,4 +1,4 @@
-"""Pops: checks, read, answer or wait (RocketMQ 5.3.3, ``PopMessageProcessor``; request 200050)."""
+"""Serves pops: checks, read, answer or wait (RocketMQ 5.3.3, ``PopMessageProcessor``; request 200050)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _Filter = tuple[frozenset[int] | None, SqlExpression | None]
 
 
 class PopMessageProcessor:
-    """See the module. Event loop only.
+    """Serves pops. Event loop only.
 
     Args:
-        revive_queues: queues of the revive topic.
+        revive_queues: number of queues of the revive topic.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class PopMessageProcessor:
         self._random_below = services.random_below
 
     def pop(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """200050; None when the request waits."""
+        """Request 200050: pops messages; None if the request waits."""
         note_born_time(command, self._peers_ms())
         header = PopMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
@@ -72,7 +72,7 @@ class PopMessageProcessor:
         return self._serve(channel, command, Pop(header, self._wall_ms(), revive_queue, tag_codes, expression, begin))
 
     def _serve(self, channel: Channel, command: RemotingCommand, pop: Pop) -> RemotingCommand | None:
-        """Look into the queues, then answer; None when that comes later."""
+        """Reads the queues, then answers; None if the answer comes later."""
         header = pop.header
         for topic, queue_id in self._walk.places(
             header.topic,
@@ -85,7 +85,7 @@ class PopMessageProcessor:
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
-            if pop.cold is not None:  # by the next pop it is in memory
+            if pop.cold is not None:  # it will be in memory for the next pop
                 self._cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:
                 self._hold.wake(header.topic, header.consumer_group, header.queue_id)
@@ -101,7 +101,7 @@ class PopMessageProcessor:
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
-        """Refuse what may not be popped, in the reference's order."""
+        """Refuses invalid pops, in the reference's order."""
         broker = f"the broker[{self._config.client_host}]"
         if self._peers_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
@@ -133,7 +133,7 @@ class PopMessageProcessor:
         return header.born_time + header.poll_time - ANSWER_AHEAD_MS
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
-        """Let the request wait; False when it may not."""
+        """Makes the request wait; returns False if it may not."""
         header, now_ms = pop.header, self._peers_ms()
         deadline_ms = min(self._deadline_ms(header), now_ms + header.poll_time)
         if deadline_ms <= now_ms:
@@ -151,19 +151,19 @@ class PopMessageProcessor:
             return False
         for queue in pop.blocked:
             self._locks.changed(queue)
-        if pop.moved and pop.rest > 0:  # a filter passed over as much as one read looks at: there is more
+        if pop.moved and pop.rest > 0:  # a filter skipped as many messages as one read examines, so there are more
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return True
 
     def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
-        """What the disk had to be asked for is in memory; the messages are invisible from now on."""
+        """Continues after the disk read. The messages are invisible from now on."""
         if not channel.closed:
             again = pop.again(self._wall_ms())
             serve_again(channel, command, lambda channel, command: self._serve(channel, command, again))
 
 
 def _nobody_waits() -> None:
-    """For what is read ahead."""
+    """Handles messages that are read ahead."""
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:

@@ -1,7 +1,7 @@
-"""Acknowledgements of popped messages, and changes of their invisible time (RocketMQ 5.3.3, ``AckMessageProcessor``,
+"""Acknowledges popped messages and changes their invisible time (RocketMQ 5.3.3, ``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``; requests 200051, 200151 and 200053).
 
-What was answered holds whatever happens: it is in the log before the answer, under SYNC_FLUSH on the disk.
+An answer is final: its record is in the log before the answer is sent, and with SYNC_FLUSH on the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rucola.remoting.server import Channel
 
 
 class PopAckProcessor:
-    """See the module. Event loop only."""
+    """Serves acknowledgements. Event loop only."""
 
     def __init__(self, services: BrokerServices, orders: OrderInfoManager, log: ReviveLog, locks: OrderLocks) -> None:
         self._store = services.store
@@ -40,7 +40,7 @@ class PopAckProcessor:
         self._wall_ms = services.clock.wall_ms
 
     def ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """200051."""
+        """Request 200051: acknowledges a message."""
         header = AckMessageRequestHeader.from_ext_fields(command.ext_fields)
         self._check_queue(channel, header.topic, header.queue_id)
         low, high = self._range(header.topic, header.queue_id)
@@ -59,7 +59,7 @@ class PopAckProcessor:
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
     def batch_ack(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """200151. Messages that are gone are passed over."""
+        """Request 200151: acknowledges several messages; skips messages that are gone."""
         body = BatchAckMessageRequestBody.decode(command.body) if command.body else BatchAckMessageRequestBody()
         if not body.acks:
             raise BrokerError(ResponseCode.NO_MESSAGE, "")
@@ -73,7 +73,7 @@ class PopAckProcessor:
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
     def change_invisible_time(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """200053: a new checkpoint of the one message, and an acknowledgement of the old one."""
+        """Request 200053: stores a new checkpoint for the message and acknowledges the old one."""
         header = ChangeInvisibleTimeRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check_queue(channel, header.topic, header.queue_id)
@@ -87,7 +87,7 @@ class PopAckProcessor:
         if receipt.ordered:
             answer, end = self._change_in_order(queue, receipt, header), 0
         else:
-            # Another time than that of the pop, or both checkpoints would look the same.
+            # The time must differ from the pop's, otherwise both checkpoints would look the same.
             pop_time_ms = max(self._wall_ms(), receipt.pop_time_ms + 1)
             key = PopKey(*queue, header.offset, pop_time_ms, receipt.broker_name)
             self._log.put_checkpoint(PopCheckpoint(key, header.invisible_time, (0,)), receipt.revive_queue)
@@ -109,7 +109,7 @@ class PopAckProcessor:
         return self._log.put_ack(PopAck(receipt.key(*queue), offsets, batch=True), due_ms, batch.revive_queue_id)
 
     def _ack_in_order(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> int:
-        """Move the group on; returns the end of the record that a start after a crash moves it on by."""
+        """Advances the group; returns the end of the record from which a start after a crash advances it again."""
         before = self._committed(queue)
         if queue_offset < before:
             return 0

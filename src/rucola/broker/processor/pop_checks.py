@@ -1,4 +1,4 @@
-"""What keeps a group from popping a queue, in the reference's order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
+"""The checks of POP requests, in the reference's order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ BORN_TIME = "bornTime"
 
 
 def note_born_time(command: RemotingCommand, now_ms: int) -> None:
-    """A request that does not say when it was made was made now; it says so itself when it is looked at again."""
+    """Sets the creation time of a request without one to now. The time stays in the request if it is processed
+    again.
+    """
     if command.ext_fields.get(BORN_TIME, "0") == "0":
         command.ext_fields[BORN_TIME] = str(now_ms)
 
@@ -22,7 +24,7 @@ def note_born_time(command: RemotingCommand, now_ms: int) -> None:
 def check_place(
     topics: TopicConfigManager, groups: SubscriptionGroupManager, topic: str, queue_id: int, group: str, peer: str
 ) -> None:
-    """Refuse what the group may not read.
+    """Refuses queues that the group may not read.
 
     Raises:
         BrokerError: the topic, the queue or the group is missing or may not be read.

@@ -1,5 +1,6 @@
-"""What there is to pop, without popping it (RocketMQ 5.3.3, ``PeekMessageProcessor``, ``NotificationProcessor``,
-``PollingInfoProcessor``; requests 200052, 200054, 200055 and 200056)."""
+"""Answers what a pop would find, without popping (RocketMQ 5.3.3, ``PeekMessageProcessor``, ``NotificationProcessor``,
+``PollingInfoProcessor``; requests 200052, 200054, 200055 and 200056).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from rucola.remoting.server import Channel
 
 
 class PopLookProcessor:
-    """See the module. Event loop only."""
+    """Serves requests that look without popping. Event loop only."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class PopLookProcessor:
         self._random_below = services.random_below
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """200052: messages as they are stored, which stay where they are; None while the disk is waited for."""
+        """Request 200052: the stored messages, which are not popped; None while it waits for the disk."""
         header = PeekMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header.topic, header.queue_id, header.consumer_group)
@@ -65,7 +66,7 @@ class PopLookProcessor:
         return self._peek(channel, command, Peek(header, self._random_below(BEGINS)))
 
     def notification(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """200054: whether a pop would find something; None when the request waits for that."""
+        """Request 200054: whether a pop would find a message; None if the request waits for one."""
         note_born_time(command, self._peers_ms())
         header = NotificationRequestHeader.from_ext_fields(command.ext_fields)
         self._check(channel, header.topic, header.queue_id, header.consumer_group)
@@ -79,7 +80,7 @@ class PopLookProcessor:
         return command.answer(ResponseCode.SUCCESS, NO_CODE, fields)
 
     def polling_info(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """200055: how many pops wait."""
+        """Request 200055: the number of waiting pops."""
         header = PollingInfoRequestHeader.from_ext_fields(command.ext_fields)
         if self._topics.get(header.topic) is None:
             raise no_topic(header.topic)
@@ -87,7 +88,7 @@ class PopLookProcessor:
         return command.answer(ResponseCode.SUCCESS, NO_CODE, PollingInfoResponseHeader(count).to_ext_fields())
 
     def roll_back(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """200056: the state of pops shall be in files, not in a key-value store; here it never is elsewhere."""
+        """Request 200056: switches POP state from a key-value store to files. It is always in files here."""
         return command.answer(ResponseCode.SUCCESS, NO_CODE)
 
     def _check(self, channel: Channel, topic: str, queue_id: int, group: str) -> None:
@@ -119,7 +120,7 @@ class PopLookProcessor:
             serve_again(channel, command, lambda channel, command: self._peek(channel, command, again))
 
     def _places(self, header: NotificationRequestHeader) -> list[tuple[str, int]]:
-        """The queues that a pop like this looks into."""
+        """The queues that a pop of this kind reads."""
         places = [(header.topic, header.queue_id)]
         if header.queue_id < 0:
             places = list(self._walk.queues(header.topic, 0))
@@ -135,7 +136,7 @@ class PopLookProcessor:
         return self._peeker.rest(queue) > 0
 
     def _wait(self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader) -> tuple[bool, bool]:
-        """Let the question wait; whether it does, and whether too many do."""
+        """Makes the question wait; returns whether it waits, and whether too many wait."""
         now_ms = self._peers_ms()
         deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)
         if deadline_ms <= now_ms:

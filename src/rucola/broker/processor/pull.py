@@ -1,4 +1,4 @@
-"""Pulls: checks, read, answer or wait (RocketMQ 5.3.3, ``PullMessageProcessor``; requests 11 and 361)."""
+"""Serves pulls: checks, read, answer or wait (RocketMQ 5.3.3, ``PullMessageProcessor``; requests 11 and 361)."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ _CODES = {
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
-"""Of what is not FOUND; the other statuses depend on the offset asked for: 19 at 0, else 21."""
+"""Codes for statuses other than FOUND. The remaining statuses depend on the requested offset: code 19 at 0, else 21."""
 
 
 class PullMessageProcessor:
-    """Serves the rows of kind PULL. Event loop only; ``hold`` is set by the broker before the first request."""
+    """Serves the rows of kind PULL. Event loop only. The broker sets ``hold`` before the first request."""
 
     def __init__(self, services: BrokerServices) -> None:
         config = services.config
@@ -76,7 +76,7 @@ class PullMessageProcessor:
         self._monotonic = services.clock.monotonic
 
     def process_row(self, channel: Channel, source: bytearray, table: array[int], row: int) -> None:
-        """Take row ``row`` of kind PULL."""
+        """Processes row ``row`` of kind PULL."""
         base = row * ROW_WIDTH
         columns = table[base : base + ROW_WIDTH].tolist()
         if columns[_FLAG] & FLAG_ONEWAY:
@@ -105,10 +105,10 @@ class PullMessageProcessor:
             self._begin(request, sys_flag, columns[_COMMIT_OFFSET], columns[_SUSPEND_TIMEOUT])
 
     def process_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """Take a pull that came with an unusual header.
+        """Processes a pull with an unusual header.
 
         Raises:
-            FormatError: a required field is missing or no number.
+            FormatError: a required field is missing or not a number.
         """
         header = PullMessageRequestHeader.from_ext_fields(command.ext_fields)
         if command.is_oneway:
@@ -131,9 +131,10 @@ class PullMessageProcessor:
             self._begin(request, header.sys_flag, header.commit_offset, header.suspend_timeout_millis)
 
     def resume(self, request: PullRequest) -> None:
-        """Run a held request again.
+        """Runs a held request again.
 
-        While it waited its group may have subscribed otherwise: what it would have skipped then, it must not skip now.
+        The subscription of its group may have changed meanwhile: messages that it would have skipped before must not be
+        skipped now.
         """
         channel = request.channel
         if channel.closed:
@@ -149,7 +150,7 @@ class PullMessageProcessor:
             _fail(request, error)
 
     def _admitted(self, channel: Channel, opaque: int, serialize: int, asked: tuple[Any, ...]) -> Admission | None:
-        """What a request may read; None when it was refused."""
+        """What a request may read; None if it was refused."""
         try:
             return self._admissions.find(asked, channel)
         except BrokerError as refusal:
@@ -208,7 +209,7 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if request.moved and code == ResponseCode.PULL_NOT_FOUND:
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # as a read from where it began says
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # as a read from the original offset would say
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse_busy(request)
@@ -216,7 +217,9 @@ class PullMessageProcessor:
         _answer(request, int(code), result)
 
     def _slow_down(self, request: PullRequest, may_wait: bool) -> bool:
-        """For a group that read enough from the disk: whether the pull was refused, or begun anew for one message."""
+        """Handles a group that has read enough from the disk: returns whether the pull was refused, or started again
+        for one message.
+        """
         info = self._consumers.group(request.admission.consumer[0])
         if info is None or info.consume_type != CONSUME_ACTIVELY:
             remark = "This consumer group is reading cold data. It has been flow control"
@@ -229,7 +232,9 @@ class PullMessageProcessor:
         return False
 
     def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
-        """Whether the request is held: a new one that found nothing, or one woken by messages that are not for it."""
+        """Whether the request is held: it is a new one that found nothing, or it was woken by messages that do not
+        match.
+        """
         if may_wait:
             if code != ResponseCode.PULL_NOT_FOUND:
                 return False
@@ -243,7 +248,7 @@ class PullMessageProcessor:
         return request.timeout_ms > 0
 
     def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
-        """Send the consumer to where it was reset to."""
+        """Sends the consumer to the offset of a reset."""
         where = request.admission.queue
         minimum, maximum = self._store.first_queue_offset(*where), self._store.max_queue_offset(*where)
         result = GetMessageResult(GetMessageStatus.OFFSET_RESET, consumer_offset, minimum, maximum)

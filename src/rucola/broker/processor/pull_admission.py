@@ -1,8 +1,8 @@
-"""Who may pull from which queue, and which of its messages (RocketMQ 5.3.3, ``PullMessageProcessor``).
+"""Decides who may pull from which queue, and which of its messages (RocketMQ 5.3.3, ``PullMessageProcessor``).
 
-A consumer asks for its queues again and again. What was found is kept until topics, groups or subscriptions change, so
-that a pull costs one look. What is filtered by properties is looked at each time: its compiled expressions have a life
-of their own.
+A consumer repeats its requests for the same queues. The result is kept until topics, groups or subscriptions change, so
+a pull costs one look-up. Filters by properties are checked each time, because their compiled expressions change
+independently.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _READ = int(PermName.READ)
 _LITE = int(RequestCode.LITE_PULL_MESSAGE)
 _KEPT_MAX = 16_384
 _KEPT_EXPRESSION_BYTES_MAX = 256
-"""Of an expression that comes with a pull; a client may send a new one each time."""
+"""Maximum number of cached expressions that came with pulls; a client may send a new one each time."""
 _SQL_EXPRESSIONS_MAX = 256
 
 
 class Asked(NamedTuple):
-    """What a pull names that is the same in the next one of the same consumer and queue.
+    """The fields of a pull that stay the same in the next pull of the same consumer and queue.
 
     Attributes:
-        code: of the request, 11 or 361.
-        sub_version: the oldest subscription of the group that may serve it; None when it brings its own.
-        expression, expression_type: of the one it brings; both empty without.
+        code: request code, 11 or 361.
+        sub_version: the oldest acceptable version of the group's subscription; None if the request has its own.
+        expression, expression_type: the subscription in the request; both empty if it has none.
     """
 
     topic: bytes
@@ -62,7 +62,7 @@ class ForbiddenType(IntEnum):
 
 
 class PullForbiddenError(BrokerError):
-    """NO_PERMISSION for a pull, with the reason as a number that clients read."""
+    """NO_PERMISSION for a pull, with the reason as a number for clients."""
 
     def __init__(self, forbidden_type: ForbiddenType, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
@@ -70,7 +70,7 @@ class PullForbiddenError(BrokerError):
 
 
 class PullAdmissions:
-    """See the module. Event loop only."""
+    """Checks pulls and keeps the results. Event loop only."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._config = services.config
@@ -91,7 +91,7 @@ class PullAdmissions:
             asked: the fields of an ``Asked``.
 
         Raises:
-            BrokerError: nothing, and why.
+            BrokerError: the request is refused, with the reason.
         """
         admission = self._kept.get(asked)
         if admission is None or not self.stands(admission):
@@ -101,7 +101,7 @@ class PullAdmissions:
         return admission
 
     def stands(self, admission: Admission) -> bool:
-        """Whether nothing that ``admission`` relies on has changed; of a filter by properties nobody knows."""
+        """Whether ``admission`` is still valid. For a filter by properties this is unknown, so the answer is False."""
         if admission.state != self._changes + self._consumers.changes:
             return False
         return self._config.lite_pull_message_enable or admission.asked[3] != _LITE
@@ -110,7 +110,7 @@ class PullAdmissions:
         self._changes += 1
 
     def _admit(self, asked: Asked, channel: Any) -> Admission:
-        """Every check, and what the group subscribed to for a request that does not bring its own subscription."""
+        """Runs every check, and looks up the group's subscription for a request without its own."""
         topic, group = _text(asked.topic), _text(asked.group)
         self._check(asked, group, topic, channel)
         admission = Admission(asked, (group, topic, asked.queue_id), (topic.encode(), asked.queue_id))
@@ -129,7 +129,7 @@ class PullAdmissions:
         return admission
 
     def _check(self, asked: Asked, group: str, topic: str, channel: Any) -> None:
-        """Refuse what may not be read, in the reference's order (protocol.md 3.4)."""
+        """Refuses pulls in the reference's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
             raise PullForbiddenError(
@@ -150,7 +150,7 @@ class PullAdmissions:
         topic_config = self._topics.get(topic)
         if topic_config is None:
             raise topic_missing(topic)
-        if not int(topic_config.perm) & _READ:  # operators of an enumeration are slow
+        if not int(topic_config.perm) & _READ:  # operators of enumerations are slow
             raise PullForbiddenError(ForbiddenType.TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= asked.queue_id < topic_config.read_queue_nums:
             raise BrokerError(
@@ -160,7 +160,9 @@ class PullAdmissions:
             )
 
     def _refuse_active(self, group: str, channel: Any) -> None:
-        """Let push consumers pull, and tools; a consumer that chose its queues itself no longer."""
+        """Refuses consumers that assign their queues themselves, if that is switched off. Push consumers and tools may
+        pull.
+        """
         info = self._consumers.group(group)
         if info is not None and (info.consume_type != CONSUME_ACTIVELY or channel in info.clients):
             return
@@ -169,7 +171,7 @@ class PullAdmissions:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
 
     def _take_subscribed(self, admission: Admission, sub_version: int) -> None:
-        """Let it read what the group's heartbeats said."""
+        """Admits what the group's heartbeats subscribed to."""
         group, topic, _ = admission.consumer
         info = self._consumers.group(group)
         if info is None:
@@ -204,9 +206,9 @@ class PullAdmissions:
         admission.expression = known[1]
 
     def _sql_expression(self, expression: bytes, expression_type: bytes) -> sql.SqlExpression | None:
-        """An SQL92 expression sent with the pull.
+        """The SQL92 expression in the pull.
 
-        One that cannot be compiled lets every message through: the reference answers so (protocol.md 5.3).
+        An expression that cannot be compiled matches every message, as in the reference (protocol.md 5.3).
         """
         if not expression:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
@@ -226,7 +228,7 @@ def _text(data: bytes) -> str:
 
 
 def _tag_codes(expression: str) -> frozenset[int] | None:
-    """Tag codes of an expression; None for all messages."""
+    """The tag codes of an expression; None for all messages."""
     try:
         return parse_tags(expression)
     except FormatError:
@@ -234,10 +236,10 @@ def _tag_codes(expression: str) -> frozenset[int] | None:
 
 
 def check_expression_type(config: BrokerConfig, expression_type: str) -> None:
-    """Refuse what this broker does not filter by.
+    """Refuses types of filters that this broker does not serve.
 
     Raises:
-        BrokerError: SYSTEM_ERROR, no such type or ``enablePropertyFilter`` is off.
+        BrokerError: SYSTEM_ERROR, the type is unknown or ``enablePropertyFilter`` is off.
     """
     if not config.enable_property_filter or expression_type != SQL92:
         raise BrokerError(

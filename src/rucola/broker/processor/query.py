@@ -1,5 +1,6 @@
-"""Messages by key and by id, offsets of queues (RocketMQ 5.3.3, ``QueryMessageProcessor`` and the offset requests of
-``AdminBrokerProcessor``; requests 12, 33, 29 to 32)."""
+"""Finds messages by key and id, and offsets of queues (RocketMQ 5.3.3, ``QueryMessageProcessor`` and the offset
+requests of ``AdminBrokerProcessor``; requests 12, 33, 29 to 32).
+"""
 
 from __future__ import annotations
 
@@ -33,18 +34,18 @@ _PARTIAL = "not all of the index could be looked at, there may be more"
 
 
 class QueryProcessor:
-    """Answers from the store alone; what is not in memory is waited for by others than the event loop."""
+    """Answers from the store alone. Threads, not the event loop, wait for what is not in memory."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store
         self._cold_reads = services.cold_reads
 
     def query_message(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """12."""
+        """Request 12: messages by key."""
         return self._cold_reads.serve(partial(self._query, command))
 
     def view_message(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """33."""
+        """Request 33: a message by id."""
         return self._cold_reads.serve(partial(self._view, command))
 
     def _query(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
@@ -68,7 +69,7 @@ class QueryProcessor:
         return command.answer(ResponseCode.SUCCESS, body=bytes(record))
 
     def search_offset(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """29."""
+        """Request 29: the offset at a time."""
         return self._cold_reads.serve(partial(self._search, command))
 
     def _search(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
@@ -79,21 +80,21 @@ class QueryProcessor:
         return success(command, OffsetResponseHeader(offset))
 
     def max_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """30."""
+        """Request 30: the maximum offset."""
         header = GetMaxOffsetRequestHeader.from_ext_fields(command.ext_fields)
         return success(
             command, OffsetResponseHeader(self._store.max_queue_offset(header.topic.encode(), header.queue_id))
         )
 
     def min_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """31."""
+        """Request 31: the minimum offset."""
         header = GetMinOffsetRequestHeader.from_ext_fields(command.ext_fields)
         return success(
             command, OffsetResponseHeader(self._store.first_queue_offset(header.topic.encode(), header.queue_id))
         )
 
     def earliest_store_time(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """32."""
+        """Request 32: the store time of the oldest message."""
         return self._cold_reads.serve(partial(self._earliest, command))
 
     def _earliest(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:

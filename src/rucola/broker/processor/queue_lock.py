@@ -10,19 +10,19 @@ from rucola.remoting.server import Channel
 
 
 class QueueLockProcessor:
-    """Locks and unlocks."""
+    """Locks and unlocks queues."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._locks = services.locks
 
     def lock_queues(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """41."""
+        """Request 41: locks queues."""
         body = LockBatchRequestBody.decode(command.body)
         owned = self._locks.try_lock(body.consumer_group, body.mq_set, body.client_id)
         return success(command, None, LockBatchResponseBody(owned))
 
     def unlock_queues(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """42."""
+        """Request 42: unlocks queues."""
         body = LockBatchRequestBody.decode(command.body)
         self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         return success(command)

@@ -1,4 +1,4 @@
-"""Withdrawal of a message that waits for its time (RocketMQ 5.3.3, ``RecallMessageProcessor``; request 370)."""
+"""Withdraws a message that waits for its delivery time (RocketMQ 5.3.3, ``RecallMessageProcessor``; request 370)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _TAG = "_RECALL_TAG_"
 
 
 class RecallMessageProcessor:
-    """Serves request 370: a message in the timer topic that names the one to withdraw, due at the same time."""
+    """Serves request 370. It stores a message in the timer topic that names the one to withdraw and is due at the same
+    time.
+    """
 
     def __init__(self, services: BrokerServices) -> None:
         self._config = services.config
@@ -32,9 +34,9 @@ class RecallMessageProcessor:
         self._when_safe = services.when_safe
 
     def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
-        """370. Whether the message still waited shows when it is due: then it does not come.
+        """Request 370. Whether the message was still waiting shows when it is due: if so, it is not delivered.
 
-        Refused when recalls are not allowed here, or the handle names no message that waits on this broker.
+        The request is refused if recalls are switched off, or if the handle names no waiting message of this broker.
         """
         region = {MSG_REGION: self._config.region_id}
         try:
@@ -45,7 +47,7 @@ class RecallMessageProcessor:
         return self._when_safe(channel, command, answer, end)
 
     def _recall(self, channel: Channel, command: RemotingCommand) -> tuple[RemotingCommand, int]:
-        """The answer, and the end of what must be on the disk before it."""
+        """The answer, and the end of the log that must be on the disk before it is sent."""
         header = RecallMessageRequestHeader.from_ext_fields(command.ext_fields)
         handle = self._check(header)
         properties = {

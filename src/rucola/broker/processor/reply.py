@@ -1,7 +1,8 @@
-"""Replies of request/reply (RocketMQ 5.3.3, ``ReplyMessageProcessor``; requests 324 and 325, 326 to the client).
+"""Delivers the replies of request/reply (RocketMQ 5.3.3, ``ReplyMessageProcessor``; requests 324 and 325, 326 to the
+client).
 
-The reply goes to the client that asked, by the client id in the message, and is stored besides when that is configured.
-What the storing comes to does not change the answer: the client that asked has the reply, or has it not.
+The reply goes to the requesting client, found by the client id in the message. It is also stored if that is configured.
+Whether the store succeeds does not change the answer, which only says whether the client got the reply.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ReplyMessageProcessor:
         self._fields = {MSG_REGION: config.region_id, TRACE_ON: "true" if config.trace_on else "false"}
 
     async def reply(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """324 and 325."""
+        """Requests 324 and 325: a reply."""
         v1 = command.code == RequestCode.SEND_REPLY_MESSAGE
         header_class = SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2
         header = header_class.from_ext_fields(command.ext_fields)
@@ -72,7 +73,7 @@ class ReplyMessageProcessor:
     async def _push(
         self, channel: Channel, header: SendMessageRequestHeader, properties: dict[str, str], body: bytes
     ) -> str:
-        """Hand the reply to the client that asked; returns why that failed, no text when it did not."""
+        """Passes the reply to the requesting client; returns why that failed, or an empty text."""
         client_id = properties.get(REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{REPLY_TO_CLIENT}] is null"
@@ -113,7 +114,7 @@ class ReplyMessageProcessor:
         properties: dict[str, str],
         body: bytes,
     ) -> SendMessageResponseHeader | None:
-        """Keep the reply; None when the store did not take it."""
+        """Stores the reply; returns None if the store refused it."""
         result = self._store.put_message(
             StoreMessage(
                 header.topic.encode(),

@@ -1,4 +1,4 @@
-"""Small things that the request processors share."""
+"""Answers and errors that several request processors use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rucola.protocol.headers.header import CommandHeader
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 NO_CODE = "not set any response code"
-"""What the reference leaves as the remark of answers whose code alone it sets."""
+"""The remark of answers for which the reference sets only the code."""
 
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
@@ -24,10 +24,10 @@ def success(command: RemotingCommand, header: CommandHeader | None = None, body:
 
 
 def group_missing(group: str) -> BrokerError:
-    """The refusal of a request about an unknown consumer group."""
+    """The error that answers a request for an unknown consumer group."""
     return BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
 
 
 def topic_missing(topic: str) -> BrokerError:
-    """The refusal of a request about an unknown topic."""
+    """The error that answers a request for an unknown topic."""
     return BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")

@@ -1,9 +1,9 @@
-"""Sends: checks, append, answers (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
+"""Serves sends: checks, append, answers (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
 
-The unit of work is a run: consecutive rows of one read that name one topic. A clean run costs a look at its queue ids
-and three kernel calls, for inspection, append and answers, whatever its length. A row that is not clean (no UNIQ_KEY, a
-property that the broker writes itself) is rewritten into a one-row table of its own and then goes the same way, so
-there is one road to the store.
+The unit of work is a run: consecutive rows of one read with the same topic. A clean run costs one check of its queue
+ids and three kernel calls, for inspection, append and answers, whatever its length. A row that is not clean (it has no
+UNIQ_KEY, or a property that only the broker writes) is rewritten into a one-row table and then processed the same way.
+There is therefore only one path to the store.
 """
 
 from __future__ import annotations
@@ -44,32 +44,36 @@ _ILLEGAL = int(SendTrait.ILLEGAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _BATCH_ROWS = 64
-"""Rows for the members of a batch at first, and their growth; most of a table for the most possible stays empty."""
+"""Initial number of rows for the members of a batch, and its growth. A table for the maximum number would be mostly
+empty.
+"""
 _MORE_ROWS = -2
 _TOPIC_BYTES_MAX = 127
 
 
 @dataclass(slots=True)
 class SendTarget:
-    """What the checks of a topic came to; kept until a topic or group changes."""
+    """The result of the checks of a topic, kept until a topic or group changes."""
 
     name: bytes
     config: TopicConfig
     queues: int
-    """Queue ids below it are accepted: the larger of read and write queues."""
+    """Queue ids below it are accepted: the larger number of read and write queues."""
     registration: asyncio.Future[None] | None
-    """A topic made by this send: its producers hear of success when the name servers know it."""
+    """The running registration of a topic created by this send: its producers get their answers when the name servers
+    know it.
+    """
     plain: bool = True
-    """Whether nothing but its name matters to its messages."""
+    """Whether the topic has no options that affect its messages."""
 
     @property
     def multi_tags(self) -> bool:
-        """Whether sysFlag of its messages says that they may have several tags."""
+        """Whether the sysFlag of its messages says that they may have several tags."""
         return self.config.topic_filter_type is TopicFilterType.MULTI_TAG
 
     @property
     def keys_required(self) -> bool:
-        """Whether the topic keeps the newest message of each key, and so takes none without."""
+        """Whether the topic keeps only the newest message of each key, and therefore refuses messages without a key."""
         return self.config.attributes.get("cleanup.policy") == "COMPACTION"
 
 
@@ -77,7 +81,7 @@ class SendMessageProcessor:
     """Serves the rows of kind SEND and BATCH. Event loop only.
 
     Args:
-        rewriter: of messages that are not stored as they came.
+        rewriter: rewrites messages that are not stored as they came.
     """
 
     def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
@@ -99,7 +103,7 @@ class SendMessageProcessor:
     def process_run(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
     ) -> None:
-        """Take rows ``first`` up to ``last``: of kind SEND and of one topic."""
+        """Processes rows ``first`` up to ``last``, which are of kind SEND and of one topic."""
         target = self._find_target(channel, source, table, first, last)
         if target is None:
             return
@@ -111,10 +115,10 @@ class SendMessageProcessor:
             self._process_row(channel, source, view, table, row, target)
 
     def process_batch(self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int) -> None:
-        """Take row ``row`` of kind BATCH: all of its messages are stored, next to each other, or none.
+        """Processes row ``row`` of kind BATCH: either all of its messages are stored consecutively, or none.
 
-        The members keep their own properties as they are; RocketMQ adds those of the batch, and so gives all of them
-        its UNIQ_KEY. A topic of type BatchCQ gets one record for all of them.
+        The members keep their own properties. RocketMQ adds those of the batch and so gives all of them the same
+        UNIQ_KEY. A topic of type BatchCQ gets one record for all members.
         """
         target = self._find_target(channel, source, table, row, row + 1)
         if target is None:
@@ -136,10 +140,10 @@ class SendMessageProcessor:
         self._deliver(channel, answer, _end_of(members, count - 1), wait, target)
 
     def process_command(self, channel: Channel, command: RemotingCommand) -> None:
-        """Take a send that came with an unusual header, or goes to a retry topic.
+        """Processes a send with an unusual header, or to a retry topic.
 
         Raises:
-            FormatError: a required field is missing or no number.
+            FormatError: a required field is missing or not a number.
         """
         self._dead_letters.apply(command)
         source, view, table = row_of_command(command)
@@ -153,7 +157,7 @@ class SendMessageProcessor:
     def _find_target(
         self, channel: Channel, source: bytearray, table: array[int], first: int, last: int
     ) -> SendTarget | None:
-        """The topic of the rows; None when it may not be sent to, and the producers have been told."""
+        """The topic of the rows; None if sends to it are refused, in which case the producers have their answers."""
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
@@ -174,10 +178,10 @@ class SendMessageProcessor:
         return target
 
     def check_topic(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
-        """The checks of protocol.md 3.2 that depend on the topic alone, in the reference's order.
+        """The checks of protocol.md 3.2 that depend only on the topic, in the reference's order.
 
         Raises:
-            BrokerError: the topic may not be sent to.
+            BrokerError: sends to the topic are refused.
         """
         topic = str(name, "utf-8", "replace")
         known = self._topics.get(topic)
@@ -206,7 +210,7 @@ class SendMessageProcessor:
         return target
 
     def choose_queue(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
-        """The queue that a producer asked for, any queue when it asked for a negative one.
+        """The queue that a producer asked for; any queue if the id is negative.
 
         Raises:
             BrokerError: INVALID_PARAMETER, the topic has no such queue.
@@ -264,7 +268,7 @@ class SendMessageProcessor:
     def _process_row(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: SendTarget
     ) -> None:
-        """One row of a run that is not clean; its neighbours keep their places before and behind it."""
+        """Processes one unclean row of a run; its neighbours are stored before and behind it."""
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None
@@ -284,7 +288,9 @@ class SendMessageProcessor:
                 if inspect_rows(source, table, 0, 1, self._body_bytes_max, target.queues) & _ILLEGAL:
                     raise self._illegal()
             if table[row * ROW_WIDTH + _SYS_FLAG] & TRANSACTION_MASK:
-                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "its flags name a transaction, it is in none")
+                raise BrokerError(
+                    ResponseCode.MESSAGE_ILLEGAL, "its flags mark a transaction, but it is not part of one"
+                )
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
             return
@@ -300,7 +306,7 @@ class SendMessageProcessor:
         wait: bool,
         target: SendTarget,
     ) -> None:
-        """Store batch ``row`` as one record that holds ``count`` messages, and answer it."""
+        """Stores batch ``row`` as one record that holds ``count`` messages, and answers it."""
         common = decode_properties(self._store.property_suffix)
         result = self._store.put_message(inner_batch(source, table, row, count, target.name, common, channel.host))
         if result.status is not PutMessageStatus.PUT_OK:
@@ -323,11 +329,11 @@ class SendMessageProcessor:
         wait: bool,
         detour: Detour | None = None,
     ) -> None:
-        """Store rows that passed every check, and answer them.
+        """Stores rows that passed every check, and answers them.
 
         Args:
-            wait: whether the answer waits for the disk where this broker does that.
-            detour: of the one row there is; it waits elsewhere before it goes to ``target``.
+            wait: whether the answer waits for the disk, if this broker is configured to.
+            detour: of the only row: the topic where it waits before it goes to ``target``.
         """
         done = last
         if detour is None:

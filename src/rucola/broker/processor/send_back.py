@@ -1,7 +1,8 @@
-"""A consumer gives a message back (RocketMQ 5.3.3, ``AbstractSendMessageProcessor#consumerSendMsgBack``; request 36).
+"""Takes back messages that a consumer could not process (RocketMQ 5.3.3,
+``AbstractSendMessageProcessor#consumerSendMsgBack``; request 36).
 
-The message is stored once more, for the retry topic of the group and on its way there through the schedule topic, or
-for the group's dead-letter topic when it failed too often. Body and sysFlag stay as they are.
+The message is stored again. It goes to the retry topic of the group, through the schedule topic, or to the group's
+dead-letter topic if it failed too often. Body and sysFlag stay unchanged.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class SendBackProcessor:
         self._level_max = len(services.delay_levels_ms)
 
     def send_back(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """36, checked in the reference's order."""
+        """Request 36, with the checks in the reference's order."""
         return self._cold_reads.serve(partial(self._send_back, command))
 
     def _send_back(self, command: RemotingCommand, cold: ColdRecords) -> Answer | Awaitable[Answer]:
@@ -75,7 +76,8 @@ class SendBackProcessor:
             registrations.append(registration)
             returned = returned_message(message, topic.topic_name, 0, 0)
         else:
-            # Not to a queue that the topic, made when the group had fewer, does not have: nobody would read it.
+            # The retry topic may have been created when the group had fewer queues. A queue that does not exist has no
+            # readers.
             queue_id = self._random_below(max(min(group.retry_queue_nums, topic.read_queue_nums), 1))
             level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
             returned = returned_message(message, topic.topic_name, queue_id, level)
@@ -86,11 +88,11 @@ class SendBackProcessor:
 
 
 def returned_message(message: MessageExt, topic: str, queue_id: int, delay_level: int) -> StoreMessage:
-    """What is stored of a message that came back.
+    """The copy of a returned message.
 
     Args:
-        topic, queue_id: where it shall go.
-        delay_level: after which time; 0 for at once.
+        topic, queue_id: the queue that it goes to.
+        delay_level: the delay before that; 0 means at once.
     """
     properties = {name: value for name, value in message.properties.items() if name != CRC32}
     properties.setdefault(RETRY_TOPIC, message.topic)

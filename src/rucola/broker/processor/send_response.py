@@ -1,4 +1,4 @@
-"""Answers to sends: by the run from the kernel, singly for batches and refusals."""
+"""Encodes the answers to sends: whole runs in the kernel, batches and refusals one by one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rucola.remoting.server import Channel
 
 
 class SendResponses:
-    """Encodes what a producer hears. ``store_host`` is part of every message id."""
+    """Encodes answers for producers. ``store_host`` is part of every message id."""
 
     def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
         self._fields = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         self._host_text = store_host.hex().upper()
         self.encode = SendAnswers(store_host, config.region_id, config.trace_on).encode
-        """``(source, table, first, last) -> bytearray``: answers of rows that were stored."""
+        """``(source, table, first, last) -> bytearray``: the answers of stored rows."""
 
     def encode_batch(self, source: bytearray, table: array[int], row: int, members: array[int], count: int) -> bytes:
-        """The answer to batch ``row`` whose ``count`` members were stored; no bytes for a oneway request."""
+        """The answer to batch ``row`` whose ``count`` members were stored; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
@@ -41,7 +41,7 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
 
     def encode_inner_batch(self, source: bytearray, table: array[int], row: int) -> bytes:
-        """The answer to batch ``row`` that was stored as one record; no bytes for a oneway request."""
+        """The answer to batch ``row`` that was stored as one record; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
@@ -49,7 +49,7 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "batchUniqId": fields["transactionId"]})
 
     def encode_recallable(self, source: bytearray, table: array[int], row: int, handle: str) -> bytes:
-        """The answer to a message that its producer may withdraw with ``handle``; no bytes for a oneway request."""
+        """The answer to a message that its producer may withdraw with ``handle``; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
@@ -57,13 +57,13 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "recallHandle": handle})
 
     def refuse(self, channel: Channel, table: array[int], row: int, refusal: BrokerError) -> None:
-        """Tell the producer of row ``row`` why its message was not stored."""
+        """The answer that tells the producer of row ``row`` why its message was not stored."""
         base = row * ROW_WIDTH
         if not table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             channel.send(self._answer(table, base, refusal.code, refusal.remark, self._fields))
 
     def _stored_fields(self, source: bytearray, table: array[int], base: int) -> dict[str, str]:
-        """What the answer says of one record."""
+        """The answer's fields about one record."""
         key = table[base + FrameColumn.UNIQ_KEY_POS]
         return {
             **self._fields,
@@ -80,7 +80,9 @@ class SendResponses:
 
 
 def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
-    """The same answers with FLUSH_DISK_TIMEOUT: stored, yet not known to be on disk. Rare, so frames are decoded."""
+    """The same answers with FLUSH_DISK_TIMEOUT: stored, but not known to be on the disk. This is rare, so frames are
+    decoded.
+    """
     changed = []
     position = 0
     while position < len(answers):

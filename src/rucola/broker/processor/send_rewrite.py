@@ -1,6 +1,6 @@
-"""Rows made by the broker: of requests whose header took the plain road, and of messages whose properties it changes.
+"""Creates rows: from requests with unusual headers, and for messages whose properties the broker changes.
 
-A made row lives in a one-row table with its own buffer and is then treated like any row the frame scanner filled.
+Such a row lies in a one-row table with its own buffer and is then processed like any row of the frame scanner.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
-"""The last is the checksum of a record; a client that sends a message it consumed sends it along."""
+"""Properties that only the broker writes. The last one is the checksum of a record, which a client sends along when it
+forwards a message it consumed.
+"""
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
-"""Stored as they come, they would give a record another place in its queue, or one in other queues."""
+"""If stored unchanged, they would give a record another place in its queue, or entries in other queues."""
 
 
 class MadeRow(NamedTuple):
-    """One row and the bytes it points into."""
+    """One row, and the bytes that it points into."""
 
     source: bytearray
     view: memoryview
@@ -51,20 +53,20 @@ class MadeRow(NamedTuple):
 
 
 class Detour(NamedTuple):
-    """Where a message waits before it goes to the topic it was sent to."""
+    """The topic in which a message waits before it goes to the topic it was sent to."""
 
     topic: bytes
     asked_queue_id: int
-    """The queue it was sent to, of which its producer hears."""
+    """The queue it was sent to, which its producer is told."""
     recall_handle: str = ""
-    """With which its producer may withdraw it."""
+    """The handle with which its producer may withdraw it."""
 
 
 def row_of_command(command: RemotingCommand) -> MadeRow:
-    """The row of a send request (10, 310, 320) that came with an unusual header.
+    """The row of a send request (10, 310, 320) with an unusual header.
 
     Raises:
-        FormatError: a required field is missing or no number.
+        FormatError: a required field is missing or not a number.
     """
     v1 = command.code == RequestCode.SEND_MESSAGE
     header = (SendMessageRequestHeader if v1 else SendMessageRequestHeaderV2).from_ext_fields(command.ext_fields)
@@ -101,10 +103,10 @@ class Rewriter:
 
     Args:
         broker_properties: property text that the store adds to each message.
-        unique_id: makes a UNIQ_KEY.
+        unique_id: creates a UNIQ_KEY.
         level_max: the highest delay level.
-        transactions: whether transactional messages are taken.
-        timer: of messages that name a time.
+        transactions: whether transactional messages are accepted.
+        timer: handles messages that name a delivery time.
     """
 
     def __init__(
@@ -122,13 +124,13 @@ class Rewriter:
         self._timer = timer
 
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
-        """Row ``row`` as it is to be stored: with a UNIQ_KEY, without properties that are the broker's to write.
+        """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
 
-        Its queue id is that of the queue it will be stored in, on a detour that of the detour's topic; on a
-        detour its properties are complete, and the store adds none.
+        Its queue id is that of the queue in which it will be stored, which on a detour belongs to the detour's topic.
+        On a detour its properties are complete, and the store adds none.
 
         Raises:
-            BrokerError: MESSAGE_ILLEGAL for a property that asks for what this broker does not do.
+            BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.
         """
         base = row * ROW_WIDTH
 
@@ -155,14 +157,14 @@ class Rewriter:
         return _place(made, texts), detour
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
-        """Where the message waits, noted in ``made`` and ``properties``; None when it goes straight."""
+        """The topic in which the message waits, recorded in ``made`` and ``properties``; None if it does not wait."""
         asked_queue_id = made[FrameColumn.QUEUE_ID]
         if properties.get(TRAN_MSG, "").lower() == "true" and not (
             made[FrameColumn.RECONSUME_TIMES] > 0 and delay_level(properties) > 0
         ):
             if not self._transactions:
                 raise BrokerError(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
-            # Its delay, if it has one, begins with the commit; a time that cannot be is refused now.
+            # Its delay, if any, begins with the commit. An impossible time is refused now.
             self._timer.due_ms(topic, properties)
             places = {REAL_TOPIC: topic, REAL_QID: str(asked_queue_id)}
             properties.update({TRANSACTION_ID: properties[UNIQ_KEY], **places})
@@ -180,7 +182,7 @@ class Rewriter:
 
 
 def refuse_unsupported(properties: dict[str, str]) -> None:
-    """Refuse a message that would be stored as what it is not.
+    """Refuses a message with a property that would give it a false meaning.
 
     Raises:
         BrokerError: MESSAGE_ILLEGAL for a reserved property.
@@ -193,7 +195,9 @@ def refuse_unsupported(properties: dict[str, str]) -> None:
 
 
 def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> MadeRow:
-    """Put ``texts`` behind each other and their places into the columns; each length column follows its position's."""
+    """Stores ``texts`` one after the other and writes their places into the columns; each length column follows its
+    position column.
+    """
     source = bytearray()
     for column, text in texts.items():
         table[column], table[column + 1] = len(source), len(text)

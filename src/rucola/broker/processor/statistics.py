@@ -1,4 +1,6 @@
-"""How far topics and groups are (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317, 321)."""
+"""Shows the progress of topics and groups (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317,
+321).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ from rucola.runtime.clock import local_time_digits
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 _UNITS_MAX = 1024
-"""Units of a queue in one answer."""
+"""Maximum number of queue units in one answer."""
 
 
 class StatisticsProcessor:
@@ -60,19 +62,19 @@ class StatisticsProcessor:
         self._cold_reads = services.cold_reads
 
     def topic_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """202."""
+        """Request 202: the offsets of a topic."""
         return self._cold_reads.serve(partial(self._topic_stats, command))
 
     def consume_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """208."""
+        """Request 208: the progress of a group."""
         return self._cold_reads.serve(partial(self._consume_stats, command))
 
     def all_consume_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """317."""
+        """Request 317: the progress of all groups."""
         return self._cold_reads.serve(partial(self._all_consume_stats, command))
 
     def time_span(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """303."""
+        """Request 303: the time span of the messages of a topic."""
         return self._cold_reads.serve(partial(self._time_span, command))
 
     def _topic_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
@@ -95,7 +97,7 @@ class StatisticsProcessor:
         result = ConsumeStats()
         for name in listed or ([header.topic] if header.topic else self._offsets.topics_of(group)):
             topic = self._topics.get(name)
-            # Who lists topics hears of them whatever the group subscribed to meanwhile.
+            # Listed topics are included, even if the group has since changed its subscription.
             if topic is not None and (listed or self._consumers.reads(group, name)):
                 self._add_progress(result, group, topic, cold)
         cold.check()
@@ -127,18 +129,20 @@ class StatisticsProcessor:
         return success(command, None, QueryConsumeTimeSpanBody(spans))
 
     def broker_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """315: TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of ``topic@group``, BROKER_PUT_NUMS and BROKER_GET_NUMS."""
+        """Request 315: TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of ``topic@group``, BROKER_PUT_NUMS and
+        BROKER_GET_NUMS.
+        """
         header = ViewBrokerStatsDataRequestHeader.from_ext_fields(command.ext_fields)
         rates = self._rates(header.stats_name, header.stats_key)
         if rates is None:
             remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             raise BrokerError(ResponseCode.SYSTEM_ERROR, remark)
-        # Messages are counted one by one, so one is the average of what is counted at a time.
+        # Messages are counted one by one, so the average count per update is one.
         items = [BrokerStatsItem(rate.count, rate.per_second, float(rate.count > 0)) for rate in rates]
         return success(command, None, BrokerStatsData(*items))
 
     def consume_queue(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """321."""
+        """Request 321: units of a queue."""
         header = QueryConsumeQueueRequestHeader.from_ext_fields(command.ext_fields)
         name = header.topic.encode("utf-8", "surrogateescape")
         if header.index < 0 or header.count < 0:
@@ -155,7 +159,7 @@ class StatisticsProcessor:
         if header.consumer_group:
             info = self._consumers.group(header.consumer_group)
             body.subscription_data = info.subscriptions.get(header.topic) if info is not None else None
-            body.filter_data = "null"  # as the reference says that there are no filter bits for the group
+            body.filter_data = "null"  # the reference's text for a group without filter bits
         return success(command, None, body)
 
     def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig, cold: ColdRecords) -> ConsumeStats:
@@ -208,7 +212,9 @@ class StatisticsProcessor:
         return MessageQueue(topic, self._config.broker_name, queue_id)
 
     def _store_time(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords) -> int:
-        """Store time of a message, 0 when there is none; also when it has to be fetched, together with the others."""
+        """Store time of a message; 0 if there is none, or if it must be fetched, which is then done together with the
+        others.
+        """
         with suppress(NotInMemoryError):
             return max(self._store.store_time_at(topic, queue_id, queue_offset, cold), 0) if queue_offset >= 0 else 0
         return 0

@@ -1,4 +1,4 @@
-"""Topics made, changed, listed and deleted by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 17, 18, 21,
+"""Creates, changes, lists and deletes topics by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 17, 18, 21,
 215, 305, 316, 351).
 """
 
@@ -27,7 +27,7 @@ QUEUES_MAX = 65536
 
 
 class TopicManageProcessor:
-    """Changes topics."""
+    """Manages topics."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store
@@ -40,7 +40,9 @@ class TopicManageProcessor:
             self._system_names |= {config.msg_trace_topic_name}
 
     async def update_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """17; answered when the name servers know the topic, or could not be told."""
+        """Request 17: creates or changes a topic. The answer waits until the name servers know the topic or cannot be
+        reached.
+        """
         header = CreateTopicRequestHeader.from_ext_fields(command.ext_fields)
         if header.topic_filter_type not in TopicFilterType.__members__:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"unknown topicFilterType {header.topic_filter_type}")
@@ -60,13 +62,13 @@ class TopicManageProcessor:
         return success(command)
 
     async def update_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """18; all or none."""
+        """Request 18: creates or changes all given topics, or none."""
         configs = CreateTopicListRequestBody.decode(command.body).topic_config_list
         changed = []
         for config in configs:
             self._check(config)
             known = self._topics.get(config.topic_name)
-            # The list carries a topic as it shall be; keys may come as the command line writes them.
+            # The list describes each topic completely. Keys may be spelled as on the command line.
             wanted = {key.removeprefix("+"): value for key, value in config.attributes.items()}
             old = dict(known.attributes) if known else {}
             changes = ",".join(f"+{key}={value}" for key, value in wanted.items() if old.get(key) != value)
@@ -75,7 +77,7 @@ class TopicManageProcessor:
         return success(command)
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """215; with the topic go its POP retry topics, of both kinds of names."""
+        """Request 215: deletes a topic and its POP retry topics of both kinds."""
         topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
         self._refuse_system_topic(topic)
         if self._topics.get(topic) is None and not is_light_queue(topic):
@@ -91,16 +93,16 @@ class TopicManageProcessor:
             self._store.delete_topic(name.encode("utf-8", "surrogateescape"))
             self._offsets.remove_topic(name)
             self._pops.topic_deleted(name)
-        # Else a crash would give a topic made anew the progress of the old one.
+        # Otherwise a crash would give a new topic of that name the progress of the old one.
         self._offsets.persist()
         return success(command)
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """21; all at once, also when the request asks for pages, as the reference answers."""
+        """Request 21: all topics in one answer, even if the request asks for pages, as in the reference."""
         return success(command, None, TopicConfigSerializeWrapper(dict(self._topics.table), self._topics.data_version))
 
     def topic_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """351."""
+        """Request 351: a topic's configuration."""
         topic = TopicRequestHeader.from_ext_fields(command.ext_fields).topic
         config = self._topics.get(topic)
         if config is None:
@@ -108,12 +110,12 @@ class TopicManageProcessor:
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
 
     def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """305."""
+        """Request 305: the system topics."""
         own = [name for name in self._topics.table if self._is_system_topic(name)]
         return success(command, None, TopicList(sorted({*SYSTEM_TOPICS, *self._system_names, *own})))
 
     def clean_unused(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """316: queues of topics that no table knows any more are removed."""
+        """Request 316: removes the queues of topics that are in no table any more."""
         for topic in {topic for topic, _ in self._store.queue_names()}:
             name = topic.decode("utf-8", "surrogateescape")
             if self._topics.get(name) is None and not self._is_system_topic(name) and not is_light_queue(name):
@@ -121,7 +123,7 @@ class TopicManageProcessor:
         return success(command)
 
     def _check(self, config: TopicConfig) -> None:
-        """Refuse what no request may make of a topic."""
+        """Refuses topic configurations that no request may set."""
         self._refuse_system_topic(config.topic_name)
         validate_topic(config.topic_name)
         queues = (config.read_queue_nums, config.write_queue_nums)

@@ -1,1 +1,1 @@
-"""Messages that are held back until their time."""
+"""Delayed messages by delay level."""

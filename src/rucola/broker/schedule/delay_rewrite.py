@@ -1,8 +1,8 @@
-"""A message with a delay level waits in the schedule topic (RocketMQ 5.3.3, ``HookUtils#transformDelayLevelMessage``).
+"""Sends a message with a delay level to the schedule topic (RocketMQ 5.3.3, ``HookUtils#transformDelayLevelMessage``).
 
-The queue id is the level less one. Topic and queue to which the message shall go when its time has come are kept in its
-properties; the dispatcher of the store computes the time from the level and writes it as the tags code of its queue
-entry (``store.dispatch``).
+The queue id is the level minus one. The message's properties keep the topic and queue to which it goes when it is due.
+The store's dispatcher computes the due time from the level and writes it as the tags code of the queue entry
+(``store.dispatch``).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from rucola.formats.properties import decode_properties, encode_properties, java
 from rucola.protocol.codes import ResponseCode
 
 PARSED_MAP_CAPACITY = 128
-"""The reference writes the properties of a message it changed in the order of a hash map of so many buckets."""
+"""The reference writes the changed properties in the order of a hash map with this many buckets."""
 
 _TIMER_PROPERTIES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
 def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
-    """``message`` as it is to be stored: itself, or on its way through the schedule topic when it has a delay level.
+    """``message`` as it will be stored: unchanged, or sent through the schedule topic if it has a delay level.
 
     Args:
-        level_max: the highest level; one above it is lowered to it.
+        level_max: the highest level; higher levels are lowered to it.
 
     Raises:
-        BrokerError: the level is no number.
+        BrokerError: the level is not a number.
     """
     properties = decode_properties(message.properties)
     queue_id = schedule(str(message.topic, "utf-8", "replace"), message.queue_id, properties, level_max)
@@ -48,18 +48,18 @@ def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
 
 
 def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: int) -> int | None:
-    """Note in ``properties`` where the message shall go, and return the queue of the schedule topic where it waits.
+    """Records in ``properties`` where the message goes, and returns the queue of the schedule topic in which it waits.
 
     Returns:
-        None, and ``properties`` as they were, for a message without a delay.
+        None for a message without a delay; ``properties`` is unchanged then.
 
     Raises:
-        BrokerError: the level is no number.
+        BrokerError: the level is not a number.
     """
     level = delay_level(properties)
     if level <= 0:
         return None
-    for name in _TIMER_PROPERTIES:  # a level wins over them
+    for name in _TIMER_PROPERTIES:  # a level takes precedence over them
         properties.pop(name, None)
     level = min(level, level_max)
     properties.update({DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)})
@@ -67,10 +67,10 @@ def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: i
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """The delay level in ``properties``, 0 without one; up to 0 means no delay.
+    """The delay level in ``properties``; 0 or below means no delay.
 
     Raises:
-        BrokerError: MESSAGE_ILLEGAL, it is no number.
+        BrokerError: MESSAGE_ILLEGAL, the level is not a number.
     """
     text = properties.get(DELAY, "0")
     digits = text.removeprefix("-")

@@ -1,4 +1,4 @@
-"""When delayed messages are delivered: as soon as one is due, and with the newest arrival. Event loop only."""
+"""Schedules the delivery of delayed messages: when one is due, and when one arrives. Event loop only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PERSIST_INTERVAL_S = 10.0
 
 
 class DelayedDelivery:
-    """Calls ``service`` when there is something to do. Life: ``start``, ``stop``, ``persist`` for the last time."""
+    """Calls ``service`` when there is work. Life: ``start``, ``stop``, and a last ``persist``."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class DelayedDelivery:
         self._persisting: PeriodicWork | None = None
 
     def start(self) -> None:
-        """Begin with whatever became due while nobody delivered."""
+        """Starts with what became due while the broker was down."""
         self._persisting = self._supervisor.every(
             _PROGRESS, lambda: _PERSIST_INTERVAL_S, self._service.persist, self._loop
         )
         self._work.start()
 
     def arrived(self) -> None:
-        """A message came into the schedule topic; it may be the first that is due."""
+        """A message arrived in the schedule topic; it may be the first to become due."""
         self._work.soon()
 
     async def catch_up(self) -> None:
@@ -46,11 +46,11 @@ class DelayedDelivery:
         await self._work.catch_up()
 
     async def stop(self) -> None:
-        """Deliver nothing more."""
+        """Stops delivering."""
         self._work.stop()
         if self._persisting is not None:
             await self._persisting.stop()
 
     def persist(self) -> None:
-        """Write how far delivery came, as far as the disk has it; at a stop when the store has synced everything."""
+        """Writes the progress of delivery that is on the disk. At a stop the store has synced everything."""
         self._supervisor.call(_PROGRESS, self._service.persist)

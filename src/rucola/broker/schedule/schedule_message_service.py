@@ -1,9 +1,9 @@
-"""Delivers delayed messages when their time has come (RocketMQ 5.3.3, ``ScheduleMessageService``). Event loop only.
+"""Delivers delayed messages when they are due (RocketMQ 5.3.3, ``ScheduleMessageService``). Event loop only.
 
-Each level has a queue of the schedule topic, in which the messages lie in the order of their due times, and a progress:
-the queue offset of the first message not delivered. A message is delivered by storing it once more, under its own topic
-and queue. Progress reaches ``delayOffset.json`` only up to what is known to be on the disk, so a crash may deliver a
-message twice, but never loses one.
+Each level has a queue of the schedule topic, in which messages lie in the order of their due times. Its progress is the
+queue offset of the first undelivered message. Delivering a message stores it again under its own topic and queue. Only
+progress that is known to be on the disk is written to ``delayOffset.json``, so a crash may deliver a message twice but
+never loses one.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from rucola.store.results import PutMessageStatus
 _log = logging.getLogger(__name__)
 
 RETRY_MS = 100
-"""Pause when the store takes nothing at the moment."""
+"""Pause if the store refuses messages at the moment."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause while something waits: the wall clock may have been set."""
+"""Longest pause while a message waits, because the wall clock may be set."""
 _BATCH = 64
-"""Messages of one level delivered in one go; the loop serves its sockets in between."""
+"""Number of messages of one level delivered at a time; in between, the loop serves its sockets."""
 _TOPIC = SCHEDULE_TOPIC.encode()
 
 
 class ScheduleMessageService:
-    """The progress of every level, and the deliveries.
+    """The progress of every level, and the delivery of its messages.
 
     Args:
         levels_ms: delay of each level, level 1 first.
-        wall_ms: time of a change. Due times are compared with the store's time, from which they were made.
+        wall_ms: returns the time of a change. Due times derive from the store time and are compared with it.
         persist: writes ``delayOffset.json``; raises ``DiskError``.
     """
 
@@ -56,13 +56,13 @@ class ScheduleMessageService:
         self._safe: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._unsafe: deque[tuple[int, int, int]] = deque()
-        """Physical end of a delivered record, level, progress once that is on the disk."""
+        """Physical end of a delivered record, its level, and the progress that is valid once that is on the disk."""
 
     def load(self, text: bytes | None) -> None:
-        """Take over ``delayOffset.json``; the store is loaded. Offsets outside their queues are moved in.
+        """Loads ``delayOffset.json`` after the store. Offsets outside of their queues are moved into them.
 
         Raises:
-            FormatError: the text is not such a table.
+            FormatError: the text is not a table of offsets.
         """
         if text is not None:
             self._data_version, self._offsets = decode_delay_offsets(text)
@@ -74,42 +74,42 @@ class ScheduleMessageService:
         self._safe = dict(self._offsets)
 
     def progress(self, level: int) -> int:
-        """Queue offset of the first message of ``level`` that was not delivered."""
+        """Queue offset of the first undelivered message of ``level``."""
         return self._offsets.get(level, 0)
 
     @property
     def level_count(self) -> int:
-        """How many levels there are."""
+        """Number of levels."""
         return len(self._levels_ms)
 
     def encode(self) -> bytes:
-        """The progress of all levels as ``delayOffset.json`` has it."""
+        """The progress of all levels, in the form of ``delayOffset.json``."""
         return encode_delay_offsets(self._data_version, self._offsets)
 
     def pending(self) -> int:
-        """Messages that wait."""
+        """Number of waiting messages."""
         return sum(
             max(self._store.max_queue_offset(_TOPIC, level - 1) - queue_offset, 0)
             for level, queue_offset in self._offsets.items()
         )
 
     def deliver(self, cold: ColdRecords | None = None) -> int | None:
-        """Deliver what is due, a batch of each level at most.
+        """Delivers due messages, at most one batch of each level.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Returns:
-            Milliseconds after which to call again; None when nothing waits.
+            Milliseconds until the next call; None if no message waits.
 
         Raises:
-            NotInMemoryError: the next message has to be fetched; those before it were delivered.
+            NotInMemoryError: the next message must be fetched; those before it were delivered.
         """
         pauses_ms = [self._deliver_level(level, cold) for level in range(1, len(self._levels_ms) + 1)]
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def persist(self) -> None:
-        """Write what changed since the last time; only deliveries that are on the disk count."""
+        """Writes what changed since the last time, as far as the deliveries are on the disk."""
         while self._unsafe and self._unsafe[0][0] <= self._store.flushed_offset:
             _, level, queue_offset = self._unsafe.popleft()
             self._safe[level] = queue_offset
@@ -134,7 +134,7 @@ class ScheduleMessageService:
             if queue_offset >= end:
                 return None
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
-            # Changed level tables, and clocks set back under RocketMQ, must not hold a message for ever.
+            # After a changed level table, or a clock set back under RocketMQ, a message must not wait for ever.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:
@@ -150,7 +150,7 @@ class ScheduleMessageService:
         return 0
 
     def _due_after(self, level: int, queue_offset: int, end: int, now_ms: int) -> Iterator[int]:
-        """Physical offsets of the messages behind ``queue_offset`` that are due, too."""
+        """Physical offsets of the messages behind ``queue_offset`` that are due as well."""
         for following in range(queue_offset + 1, end):
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, following)
             if due_ms > now_ms:
@@ -158,11 +158,11 @@ class ScheduleMessageService:
             yield physical_offset
 
     def _deliver_one(self, physical_offset: int, cold: ColdRecords | None) -> tuple[PutMessageStatus, int]:
-        """Store the message for its consumers.
+        """Stores the message for its consumers.
 
         Returns:
-            The outcome, and the physical offset that has to be on the disk before the message counts as delivered. A
-            message that can never be delivered is logged and passed over.
+            The outcome, and the physical offset that must be on the disk before the message counts as delivered. A
+            message that can never be delivered is logged and skipped.
         """
         record = self._store.message_at(physical_offset, cold)
         try:
@@ -170,7 +170,8 @@ class ScheduleMessageService:
                 raise FormatError("delayed message", physical_offset, "a record", "none")
             message, properties = stored_copy(record)
             topic = properties[REAL_TOPIC]
-            if message.topic != _TOPIC:  # a damaged unit leads anywhere, one whose record was lost to the log's begin
+            # A damaged unit may point anywhere; a unit whose record was lost points to the log's begin.
+            if message.topic != _TOPIC:
                 raise FormatError("delayed message", physical_offset, "one that waits", repr(message.topic))
             if topic == TRANS_HALF_TOPIC:
                 raise FormatError("delayed message", physical_offset, "a topic of a consumer", topic)
@@ -178,12 +179,10 @@ class ScheduleMessageService:
                 message, topic=topic.encode(), queue_id=int(properties[REAL_QID]), prepared_transaction_offset=0
             )
         except (FormatError, KeyError, ValueError) as error:
-            event(
-                _log, logging.ERROR, "delayed message passed over", physical_offset=physical_offset, error=repr(error)
-            )
+            event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=repr(error))
             return PutMessageStatus.MESSAGE_ILLEGAL, self._store.max_offset
         result = self._store.put_message(due)
         if result.status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
             return result.status, result.physical_offset + result.size
-        event(_log, logging.ERROR, "delayed message passed over", physical_offset=physical_offset, error=result.status)
+        event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=result.status)
         return result.status, self._store.max_offset

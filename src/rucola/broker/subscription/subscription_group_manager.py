@@ -29,7 +29,9 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def is_system_group(group: str) -> bool:
-    """Whether tools and brokers read as this group (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroupPullMessage``)."""
+    """Whether tools and brokers read under this group's name (RocketMQ 5.3.3,
+    ``MixAll#isSysConsumerGroupPullMessage``).
+    """
     return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
 
 
@@ -37,12 +39,12 @@ class SubscriptionGroupManager:
     """Group → configuration.
 
     Args:
-        auto_create: whether an unknown group is made when it is first asked for.
+        auto_create: whether an unknown group is created when it is first used.
         persist: writes ``subscriptionGroup.json``; raises ``DiskError``.
-        wall_ms: time of a change.
+        wall_ms: returns the time of a change.
 
     Attributes:
-        before_create: called with the name of a group that is made because it was asked for; raises to prevent that.
+        before_create: called with the name of a group that is created by use; raises to prevent that.
     """
 
     def __init__(self, auto_create: bool, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
@@ -56,10 +58,10 @@ class SubscriptionGroupManager:
         self.forbidden: dict[str, dict[str, int]] = {}
 
     def load(self, text: bytes | None) -> None:
-        """Take over ``subscriptionGroup.json``.
+        """Loads ``subscriptionGroup.json``.
 
         Raises:
-            FormatError: the text is not such a table.
+            FormatError: the text is not a table of groups.
         """
         if text is not None:
             loaded = decode_subscription_groups(text)
@@ -67,14 +69,14 @@ class SubscriptionGroupManager:
             self.table.update(loaded.groups)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after every change."""
+        """Calls ``listener`` after every change."""
         self._listeners.append(listener)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Configuration of a group, made on the way when that is allowed and the name is legal; else None.
+        """Configuration of a group; creates it if that is allowed and the name is legal, else returns None.
 
         Raises:
-            BrokerError: whoever asks has made as many as they may.
+            BrokerError: the account has reached its limit.
         """
         known = self.table.get(group)
         if known is not None or not self._auto_create or not is_group_name(group):
@@ -86,14 +88,14 @@ class SubscriptionGroupManager:
         return config
 
     def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create or change a group; see ``update_all``."""
+        """Creates or changes a group; see ``update_all``."""
         self.update_all([config])
 
     def update_all(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
-        """Create or change groups.
+        """Creates or changes groups.
 
         Raises:
-            DiskError: they cannot be written; nothing has changed.
+            DiskError: they cannot be written; nothing was changed.
         """
         before = self.table
         self.table = before | {config.group_name: config for config in configs}
@@ -104,11 +106,11 @@ class SubscriptionGroupManager:
             raise
 
     def is_readable(self, group: str, topic: str) -> bool:
-        """Whether nothing keeps the group from reading the topic."""
+        """Whether the group may read the topic."""
         return not self.forbidden.get(group, {}).get(topic, 0) & _READ
 
     def set_readable(self, group: str, topic: str, readable: bool) -> None:
-        """Keep the group from reading the topic, or no longer."""
+        """Forbids the group to read the topic, or allows it again."""
         if readable is self.is_readable(group, topic):
             return
         topics = self.forbidden.setdefault(group, {})
@@ -120,7 +122,7 @@ class SubscriptionGroupManager:
         self._changed()
 
     def delete(self, group: str) -> bool:
-        """Remove a group, and what it may not read; returns whether there was one."""
+        """Removes a group and its forbidden topics; returns whether it existed."""
         known, forbidden = self.table.pop(group, None), self.forbidden.pop(group, None)
         if known is not None or forbidden is not None:
             self._changed()

@@ -1,1 +1,1 @@
-"""Messages that wait for a time of their own."""
+"""Messages with a delivery time of their own."""

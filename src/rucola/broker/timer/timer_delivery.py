@@ -1,5 +1,5 @@
-"""When messages with a time of their own are taken and delivered, and brought to the disk. Event loop only, but for
-the waits for the disk.
+"""Schedules the work on messages with a delivery time: taking, delivering, syncing. Event loop only, except for the
+waits for the disk.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _log = logging.getLogger(__name__)
 
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
-"""What the commit log takes longer to reach the disk counts the next time."""
+"""The longest wait for a sync of the commit log. What is not on the disk by then is recorded the next time."""
 
 
 class TimerDelivery:
-    """The parts of timed messages, and when they work. Life: ``load``, ``start``, ``stop``, ``close``.
+    """The parts that handle timed messages, and their life: ``load``, ``start``, ``stop``, ``close``.
 
     Attributes:
-        rewriter: of messages that name a time.
-        service: takes and delivers.
+        rewriter: handles new messages that name a time.
+        service: takes and delivers messages.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class TimerDelivery:
         self._supervisor = supervisor
 
     def load(self) -> None:
-        """The store is loaded.
+        """Loads the timer files after the store.
 
         Raises:
-            StoreDamagedError: the timer files are none of this configuration.
+            StoreDamagedError: the timer files do not match the configuration.
             DiskError: the operating system refused something.
         """
         self.service.load()
 
     def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
-        """Begin with whatever became due while nobody delivered."""
+        """Starts with what became due while the broker was down."""
         self._loop = loop
         self._expire_at = loop.time() + _EXPIRE_INTERVAL_S
         self._writing = self._supervisor.every(
@@ -80,7 +80,7 @@ class TimerDelivery:
         self._work.start()
 
     def arrived(self) -> None:
-        """A message came into the timer topic."""
+        """A message arrived in the timer topic."""
         if self._work is not None:
             self._work.soon()
 
@@ -90,22 +90,22 @@ class TimerDelivery:
             await self._work.catch_up()
 
     def checkpoint(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """60: asked by a slave."""
+        """Request 60, which slaves send."""
         return command.answer(ResponseCode.SUCCESS, body=self._timers.checkpoint.encode_fields())
 
     def metrics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """61: asked by a slave."""
+        """Request 61, which slaves send."""
         return command.answer(ResponseCode.SUCCESS, body=self._timers.metrics.encode())
 
     async def stop(self) -> None:
-        """Take and deliver nothing more."""
+        """Stops taking and delivering."""
         if self._work is not None:
             self._work.stop()
         if self._writing is not None:
             await self._writing.stop()
 
     def close(self) -> None:
-        """Write how far delivery came, if it was started; the store has synced everything."""
+        """Writes the progress of delivery, if it was started. The store has synced everything."""
         if self._writing is None:
             self._timers.close()
             return

@@ -1,12 +1,12 @@
 """Delivers messages at the time they name (RocketMQ 5.3.3, ``TimerMessageStore``). Event loop only.
 
-Two movements. Messages are taken from the timer topic's queue in order: each gets a unit in the timer log under its
-time step; one that is due already goes on at once. And the time steps are delivered in order, each when it is over:
-its messages are stored once more, under their own topics and queues. A message that waits longer than a unit may is
-stored in the timer topic again half-way.
+It works in two directions. Messages are taken in order from the timer topic's queue: each gets a unit in the timer log
+under its time step, and a message that is already due is delivered at once. Time steps are delivered in order, each
+when it is over: its messages are stored again under their own topics and queues. A message with a longer delay than a
+unit allows is stored in the timer topic again half-way.
 
-Both movements count on the disk only once what they stored is on the disk. So after a crash messages of the last
-moments may be delivered again, as by the reference, and none is lost; none ever comes before its time.
+Progress in both directions is recorded only once the stored messages are on the disk. After a crash, recent messages
+may therefore be delivered again, as in the reference. None is lost, and none is delivered early.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from rucola.store.timer.timer_store import TimerQueue, TimerStore
 _log = logging.getLogger(__name__)
 
 RETRY_MS = 100
-"""Pause when the store takes nothing at the moment."""
+"""Pause if the store refuses messages at the moment."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause while something may wait: the wall clock may be set."""
+"""Longest pause while a message may be waiting, because the wall clock may be set."""
 _TAKE = 256
-"""Messages taken, and as many delivered, in one go; the loop serves its sockets in between."""
+"""Number of messages taken, and of messages delivered, at a time; in between, the loop serves its sockets."""
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
-"""Most messages, and bytes, that are made ready before their time step is over."""
+"""Maximum number of messages, and of bytes, prepared before their time step is over."""
 _TOGETHER_BYTES = 64 * 1024
 _BACKLOG_MS = 1000
 _DUE_AT_ONCE_MS = (1 << 63) - 1
 
 
 class TimeStep:
-    """The messages of a time step on their way: those not read yet, and those made ready.
+    """The messages of the time step being delivered: unread ones, and prepared ones.
 
     Args:
         units: columns of ``WaitingUnit``, newest first.
@@ -59,31 +59,31 @@ class TimeStep:
         self.time_ms = time_ms
         self.position = position
         self.ready: list[tuple[StoreMessage, str]] = []
-        """What is to be stored, with the topic it is counted under."""
+        """The messages to store, each with the topic under which it is counted."""
         self.ready_bytes = 0
         self.withdrawn: dict[str, str] = {}
-        """Topic and unique key of messages that are not delivered, with the topic of the withdrawal."""
+        """Topic and unique key of withdrawn messages, with the topic of the withdrawal."""
         self.met: set[str] = set()
-        """Those of them that were there."""
+        """The withdrawn messages that were found."""
         self._units = units
         self._next = len(units) - UNIT_COLUMNS
 
     @property
     def unread(self) -> bool:
-        """Whether there is a unit not read yet."""
+        """Whether there is an unread unit."""
         return self._next >= 0
 
     def next_unit(self) -> WaitingUnit | None:
-        """The oldest unit not read yet."""
+        """The oldest unread unit."""
         at = self._next
         return None if at < 0 else WaitingUnit(*self._units[at : at + UNIT_COLUMNS])
 
     def unread_offsets(self) -> Iterator[int]:
-        """Physical offsets of the messages not read yet, oldest first."""
+        """Physical offsets of the unread messages, oldest first."""
         return (self._units[at] for at in range(self._next, -1, -UNIT_COLUMNS))
 
     def read_on(self) -> None:
-        """The oldest unit was read."""
+        """Marks the oldest unit as read."""
         self._next -= UNIT_COLUMNS
 
     def withdrawals(self) -> list[int]:
@@ -94,11 +94,11 @@ class TimeStep:
 
 
 class TimerMessageService:
-    """See the module.
+    """Takes and delivers timed messages.
 
     Args:
-        roll_window_ms: longest wait of one unit.
-        wall_ms: the time that due times are compared with.
+        roll_window_ms: longest delay of one unit.
+        wall_ms: returns the time that due times are compared with.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class TimerMessageService:
         self._stored_end = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
         self._cold: ColdRecords | None = None
-        """Of the ``work`` under way."""
+        """The time at which the running ``work`` began."""
 
     def load(self) -> None:
-        """The store is loaded: take the timer files.
+        """Loads the timer files after the store.
 
         Raises:
-            StoreDamagedError: they are none of this configuration.
+            StoreDamagedError: they do not match the configuration.
             DiskError: the operating system refused something.
         """
         store = self._store
@@ -139,18 +139,18 @@ class TimerMessageService:
         self._first_end = queue.max_offset
 
     def pending(self) -> int:
-        """Messages that wait."""
+        """Number of waiting messages."""
         waiting = sum(metric.count for metric in self._timers.metrics.topics.values())
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
 
     def delivered_until_ms(self, cold: ColdRecords | None = None) -> int:
-        """Whatever is due before this time, and was stored before it, was put into its topic.
+        """The time before which all due messages, stored before it, have reached their topics.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: a message has to be fetched.
+            NotInMemoryError: a message must be fetched.
         """
         timers, store = self._timers, self._store
         until_ms = self._wall_ms() if timers.is_empty else timers.read_time_ms
@@ -163,28 +163,29 @@ class TimerMessageService:
         return self._wall_ms()
 
     def work(self, cold: ColdRecords | None = None) -> int | None:
-        """Take and deliver what can be, a batch at most.
+        """Takes and delivers what is possible, at most one batch.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Returns:
-            Milliseconds after which to call again; None when nothing waits, until a message arrives.
+            Milliseconds until the next call; None if no message waits, until one arrives.
 
         Raises:
-            NotInMemoryError: the next message has to be fetched; what was done before counts.
+            NotInMemoryError: the next message must be fetched; the progress so far is kept.
         """
         self._cold = cold
         now_ms = self._wall_ms()
         step_now_ms = now_ms - now_ms % self._step_ms
         timers = self._timers
         wait_for_backlog_ms = 0
-        # After a long stop the wheel first has to give the places free that new messages need.
+        # After a long stop the wheel must first free the slots that new messages need.
         if timers.is_empty or timers.read_time_ms >= step_now_ms - timers.geometry.span_ms // 2:
             if not self._take(step_now_ms):
                 return RETRY_MS
             if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
-                # What waits to be taken may belong to the next step, or withdraw what does; all of a start's is taken.
+                # Messages not taken yet may belong to the next step, or withdraw messages of it. After a start all of
+                # them are taken first.
                 wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
             timers.read_time_ms = max(timers.read_time_ms, step_now_ms)
@@ -200,7 +201,7 @@ class TimerMessageService:
     # -- from the queue into the wheel --------------------------------------------------------------------------------
 
     def _take(self, step_now_ms: int) -> bool:
-        """Take messages from the queue; False when the store takes nothing at the moment."""
+        """Takes messages from the queue; returns False if the store refuses messages at the moment."""
         timers, store = self._timers, self._store
         end = store.max_queue_offset(TIMER, 0)
         timers.queue_offset = max(timers.queue_offset, store.min_queue_offset(TIMER, 0))
@@ -218,12 +219,12 @@ class TimerMessageService:
                     break
                 timers.queue_offset += 1
                 safe_end = physical_offset + size
-        finally:  # also what was taken before a message that has to be fetched
+        finally:  # also when the next message must be fetched
             timers.mark(max(safe_end, self._stored_end))
         return possible
 
     def _take_one(self, physical_offset: int, size: int, step_now_ms: int) -> bool:
-        """Let one message wait, or deliver it; False when that is not possible now."""
+        """Makes one message wait, or delivers it; returns False if that is impossible now."""
         timers = self._timers
         waiting = self._read(physical_offset, self._behind(timers.queue_offset))
         if waiting is None:
@@ -231,7 +232,7 @@ class TimerMessageService:
         properties = waiting.properties
         out_ms = properties.get(TIMER_OUT_MS, "")
         if not (out_ms.isascii() and out_ms.isdigit() and len(out_ms) < 19):
-            event(_log, logging.ERROR, "message without a time passed over", physical_offset=physical_offset)
+            event(_log, logging.ERROR, "message without a time skipped", physical_offset=physical_offset)
             return True
         due_ms = int(out_ms)
         withdraws = TIMER_DEL_UNIQKEY in properties
@@ -247,33 +248,34 @@ class TimerMessageService:
             )
             window_ms = self._roll_window_ms // 2 // self._step_ms * self._step_ms if half else self._roll_window_ms
             due_ms = step_now_ms + window_ms
-        # A clock that was set back must not bring a message into a step that was delivered already.
+        # If the clock was set back, a message must not go into a step that was already delivered.
         due_ms = max(due_ms, open_from_ms)
         topic = properties.get(REAL_TOPIC, "")
         try:
             timers.add(due_ms, WaitingUnit(physical_offset, size, magic, step_now_ms), string_hash(topic))
         except DiskError as error:
-            event(_log, logging.ERROR, "no place for a waiting message, tried again", error=error)
+            event(_log, logging.ERROR, "no space for a waiting message, tried again", error=error)
             return False
         timers.metrics.add(topic, -1 if magic & MAGIC_DELETE else 1, self._wall_ms())
         return True
 
     def _put_one(self, waiting: WaitingMessage, physical_offset: int) -> bool:
-        """Deliver a message that is due when it is taken."""
+        """Delivers a message that is already due when it is taken."""
         try:
             message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
         except FormatError as error:
-            event(_log, logging.ERROR, "waiting message passed over", physical_offset=physical_offset, error=error)
+            event(_log, logging.ERROR, "waiting message skipped", physical_offset=physical_offset, error=error)
             return True
         return self._put([message]) == 1
 
     # -- from the wheel to the consumers ------------------------------------------------------------------------------
 
     def _deliver(self, step_now_ms: int, wait_ms: int) -> int | None:
-        """Deliver steps that are over; milliseconds until there is more to do, None when all of them are delivered.
+        """Delivers steps that are over; returns the milliseconds until there is more to do, None when all are
+        delivered.
 
         Args:
-            wait_ms: begin with no step that is over for less.
+            wait_ms: time for which a step must be over before its delivery begins.
         """
         timers = self._timers
         for _ in range(_EMPTY_STEPS):
@@ -303,13 +305,15 @@ class TimerMessageService:
         return 0
 
     def _following(self, time_ms: int, step_now_ms: int) -> int:
-        """The step behind ``time_ms``; nothing waits where the wheel was walked once around since the start."""
+        """The step after ``time_ms``. If the wheel was walked once around since the start, no message waits."""
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
         return max(following, oldest) if following >= self._walk_end else following
 
     def _open_step(self) -> bool:
-        """Begin with the step at the read time, or keep what was made ready of it; False when nothing waits for it."""
+        """Begins with the step at the read time, or continues with what was prepared; returns False if no message waits
+        for it.
+        """
         timers = self._timers
         position = timers.newest(timers.read_time_ms)
         step = self._step
@@ -331,7 +335,7 @@ class TimerMessageService:
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
         for key in step.withdrawn.keys() - step.met:
-            # Counted when it came, yet nothing was there to be withdrawn.
+            # It was counted on arrival, but there was no message to withdraw.
             timers.metrics.add(step.withdrawn[key], 1, self._wall_ms())
         self._step = None
         self._delivering = False
@@ -339,7 +343,7 @@ class TimerMessageService:
         timers.mark(self._stored_end)
 
     def _prepare(self, step_now_ms: int) -> bool:
-        """Make the messages of the step that is under way ready, once; whether to go on with that."""
+        """Prepares the messages of the current step once; returns whether to continue with it."""
         if self._timers.read_time_ms != step_now_ms:
             return False
         if self._prepared_ms != step_now_ms:
@@ -352,7 +356,7 @@ class TimerMessageService:
         return step.unread
 
     def _make_ready(self, step: TimeStep, count: int) -> bool:
-        """Read messages of ``step`` until ``count`` of them are ready; False when there are no more."""
+        """Reads messages of ``step`` until ``count`` of them are prepared; returns False if there are no more."""
         dequeue_ms = max(self._wall_ms(), step.time_ms + self._step_ms)
         while len(step.ready) < count:
             unit = step.next_unit()
@@ -373,7 +377,7 @@ class TimerMessageService:
                 message = waiting.delivered(unit.write_time_ms, dequeue_ms, roll)
             except FormatError as error:
                 offset = unit.physical_offset
-                event(_log, logging.ERROR, "waiting message passed over", physical_offset=offset, error=error)
+                event(_log, logging.ERROR, "waiting message skipped", physical_offset=offset, error=error)
                 continue
             step.ready.append((message, topic))
             step.ready_bytes += len(message.body)
@@ -388,10 +392,10 @@ class TimerMessageService:
         return (store.queue_unit(TIMER, 0, following)[0] for following in range(queue_offset + 1, end))
 
     def _read(self, physical_offset: int, following: Iterable[int] = ()) -> WaitingMessage | None:
-        """The waiting message at ``physical_offset``; None, and a line in the log, when it cannot be read.
+        """The waiting message at ``physical_offset``; None, with a line in the log, if it cannot be read.
 
         Args:
-            following: physical offsets of those that are read next.
+            following: physical offsets of the messages that are read next.
         """
         try:
             record = self._store.message_at(physical_offset, self._cold)
@@ -401,11 +405,11 @@ class TimerMessageService:
         if record is not None:
             try:
                 waiting = WaitingMessage(record)
-                if waiting.topic == TIMER:  # an entry whose record was lost leads to the log's begin
+                if waiting.topic == TIMER:  # The entry of a lost record points to the log's begin.
                     return waiting
             except FormatError:
                 pass
-        event(_log, logging.ERROR, "waiting message cannot be read, passed over", physical_offset=physical_offset)
+        event(_log, logging.ERROR, "waiting message cannot be read, skipped", physical_offset=physical_offset)
         return None
 
     def _queue_offset_of(self, physical_offset: int) -> int:
@@ -413,13 +417,13 @@ class TimerMessageService:
         return -1 if waiting is None else waiting.queue_offset
 
     def _put(self, messages: list[StoreMessage]) -> int:
-        """Store messages in order; how many of them are done with before the store takes nothing more."""
+        """Stores messages in order; returns how many are finished before the store refuses more."""
         done = 0
         for _, neighbours in groupby(messages, key=lambda m: (m.topic, m.born_host, m.store_host)):
             for group in self._small(list(neighbours)):
                 status = self._store.put_messages(group)[0].status
                 if status is not PutMessageStatus.PUT_OK and len(group) > 1:
-                    # One that cannot be stored must not keep its neighbours.
+                    # A message that cannot be stored must not delay its neighbours.
                     for message in group:
                         if not self._settled(self._store.put_message(message).status, message):
                             return done
@@ -431,7 +435,7 @@ class TimerMessageService:
         return done
 
     def _small(self, messages: list[StoreMessage]) -> list[list[StoreMessage]]:
-        """``messages`` in groups that go into one segment each without leaving much of it empty."""
+        """``messages`` in groups that each fit into one segment without leaving much of it empty."""
         groups: list[list[StoreMessage]] = [[]]
         size = 0
         for message in messages:
@@ -443,11 +447,11 @@ class TimerMessageService:
         return groups
 
     def _settled(self, status: PutMessageStatus, message: StoreMessage) -> bool:
-        """Whether a message need not be tried again."""
+        """Whether retrying a message is pointless."""
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return False
         if status is PutMessageStatus.PUT_OK:
             self._stored_end = self._store.max_offset
         else:
-            event(_log, logging.ERROR, "waiting message passed over", topic=message.topic, error=status)
+            event(_log, logging.ERROR, "waiting message skipped", topic=message.topic, error=status)
         return True

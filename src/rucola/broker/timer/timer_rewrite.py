@@ -1,8 +1,9 @@
-"""A message that names the time of its delivery waits in the timer topic (RocketMQ 5.3.3, ``HookUtils``).
+"""Sends a message with a delivery time to the timer topic (RocketMQ 5.3.3, ``HookUtils``).
 
-The time comes as seconds or milliseconds from now, or as a wall-clock time. It is lowered to a whole step, one step
-further if it was one already: a message of a step is delivered when that step is over. A time that has passed makes an
-ordinary message. Whoever knows the handle that a send was answered may withdraw the message.
+The time is given as seconds or milliseconds from now, or as a wall-clock time. It is rounded down to a step; a time
+exactly on a step moves down by another one. A message is delivered when its step is over. A message whose time has
+passed is stored as an ordinary one. A producer may withdraw the message with the handle that the answer to the send
+contains.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class TimerRewriter:
     """Sends messages through the timer topic.
 
     Args:
-        config: of the store: step, limits, and whether there are timers at all.
+        config: options of the store: step, limits, and whether timers are on.
         broker_name: part of the handles.
-        wall_ms: the time that delays count from.
-        waiting: how many messages wait for the step of a time.
+        wall_ms: returns the time from which delays count.
+        waiting: returns the number of messages that wait for a step.
         random_below: ``n -> 0..n-1``.
     """
 
@@ -62,10 +63,10 @@ class TimerRewriter:
         self._random_below = random_below
 
     def rewrite(self, message: StoreMessage) -> StoreMessage:
-        """``message`` as it is to be stored: itself, or on its way through the timer topic.
+        """``message`` as it will be stored: unchanged, or sent through the timer topic.
 
         Raises:
-            BrokerError: its time is none, or is not accepted.
+            BrokerError: its time is invalid or not accepted.
         """
         properties = decode_properties(message.properties)
         if message.topic == TIMER or message.sys_flag & TRANSACTION_MASK not in _TRANSACTIONS:
@@ -76,11 +77,11 @@ class TimerRewriter:
         return replace(message, topic=TIMER, queue_id=0, properties=text)
 
     def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
-        """Note in ``properties`` when and where the message shall go; False, with nothing changed, when it goes now.
+        """Records in ``properties`` when and where the message goes; returns False, changing nothing, if it goes now.
 
         Raises:
-            BrokerError: MESSAGE_ILLEGAL, the time is no number or too far ahead, or a withdrawal comes too late;
-                SYSTEM_ERROR, there are no timers here, or too many messages wait for that time.
+            BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or a withdrawal comes too late.
+                SYSTEM_ERROR: timers are off, or too many messages wait for that time.
         """
         due_ms = self.due_ms(topic, properties)
         if due_ms is None:
@@ -93,10 +94,10 @@ class TimerRewriter:
         return True
 
     def due_ms(self, topic: str, properties: Mapping[str, str]) -> int | None:
-        """When the message is due; None when it goes now.
+        """The time when the message is due; None if it goes now.
 
         Raises:
-            BrokerError: as ``schedule``.
+            BrokerError: as in ``schedule``.
         """
         if topic == TIMER_TOPIC or TIMER_OUT_MS in properties or delay_level(properties) > 0:
             return None
@@ -120,11 +121,11 @@ class TimerRewriter:
         return due_ms
 
     def recall_handle(self, properties: Mapping[str, str]) -> str:
-        """What a producer needs to withdraw a message that waits; empty for one that cannot be withdrawn."""
+        """The handle with which a producer may withdraw a waiting message; empty if it cannot be withdrawn."""
         topic = properties.get(REAL_TOPIC, "")
         if TIMER_OUT_MS not in properties or is_retry_topic(topic):
             return ""
-        # The time was lowered to a step; any time within the step leads to it again.
+        # The time was rounded down to a step. Any time within the step leads to the same step again.
         handle = RecallHandle(topic, self._broker_name, int(properties[TIMER_OUT_MS]) + 1, properties[UNIQ_KEY])
         return handle.encode()
 
@@ -139,7 +140,7 @@ class TimerRewriter:
 def _number(name: str, text: str) -> int:
     digits = text.removeprefix("-").removeprefix("+")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _INT64_DIGITS_MAX):
-        raise _illegal(f"{name} is no number: {text[:32]!r}")
+        raise _illegal(f"{name} is not a number: {text[:32]!r}")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Messages that wait in the timer topic, read from their records and made into those that are delivered."""
+"""Reads messages that wait in the timer topic, and converts them to the messages that are delivered."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _BORN_HOST_V6, _STORE_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6), int(MessageSys
 
 
 class WaitingMessage:
-    """A record of the timer topic; its checksums were compared when it was read from the log.
+    """A record of the timer topic. Its checksums were checked when it was read from the log.
 
     Attributes:
-        properties: without the checksum of the record.
+        properties: its properties, without the checksum of the record.
 
     Raises:
-        FormatError: it is no record.
+        FormatError: it is not a record.
     """
 
     __slots__ = ("_record", "_row", "properties")
@@ -53,23 +53,23 @@ class WaitingMessage:
 
     @property
     def topic(self) -> bytes:
-        """That of the record."""
+        """Physical offset of the record."""
         return self._bytes(_TOPIC_POS, self._row[_TOPIC_LEN])
 
     @property
     def queue_offset(self) -> int:
-        """In the timer topic's queue."""
+        """Queue offset in the timer topic."""
         return self._row[_QUEUE_OFFSET]
 
     def delivered(self, enqueue_ms: int, dequeue_ms: int, roll: bool) -> StoreMessage:
-        """The message for its consumers, or once more for the timer topic when its time is still far.
+        """The message for its consumers, or for the timer topic again if its time is still far away.
 
         Args:
-            enqueue_ms: when it was taken from the queue; 2^63 - 1 when it was due then.
-            dequeue_ms: now.
+            enqueue_ms: time when it was taken from the queue; 2^63 - 1 if it was due then.
+            dequeue_ms: current time.
 
         Raises:
-            FormatError: it does not say where it shall go.
+            FormatError: it does not name its destination.
         """
         row, properties = self._row, self.properties
         properties[TIMER_ENQUEUE_MS] = str(enqueue_ms)

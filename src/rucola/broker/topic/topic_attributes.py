@@ -14,13 +14,13 @@ _NOT_SERVED = {
     "cleanup.policy": ("DELETE", "this broker keeps all messages of a topic until they expire"),
     "reserve.time": ("-1", "messages of all topics are kept for fileReservedTime"),
 }
-"""The one value that this broker acts upon, and why."""
+"""The only value that this broker supports, and the reason."""
 
 
 class _Attribute(NamedTuple):
     changeable: bool
     check: Callable[[str], str | None]
-    """Gives what is wrong with a value."""
+    """Returns what is wrong with a value."""
 
 
 def _one_of(*values: str) -> Callable[[str], str | None]:
@@ -46,13 +46,13 @@ _ATTRIBUTES = {
 
 
 def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str, str]:
-    """Apply ``+key=value,-key`` to the attributes of a topic.
+    """Applies ``+key=value,-key`` to the attributes of a topic.
 
     Args:
-        known: what it has; None for a topic that is made now.
+        known: the current attributes; None for a new topic.
 
     Raises:
-        BrokerError: SYSTEM_ERROR with the reference's text for what it refuses too, else INVALID_PARAMETER.
+        BrokerError: SYSTEM_ERROR with the reference's text if the reference refuses it too, else INVALID_PARAMETER.
     """
     attributes = dict(known or {})
     seen = set()
@@ -84,12 +84,12 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
 
 
 def without_effect(attributes: Mapping[str, str]) -> list[str]:
-    """The attributes that say what this broker does not do; a topic of RocketMQ's may have them."""
+    """The attributes that this broker does not act on; a topic from RocketMQ may have them."""
     return [key for key, (served, _) in _NOT_SERVED.items() if attributes.get(key, served) != served]
 
 
 def _refuse_without_effect(key: str, value: str) -> None:
-    """An attribute that is taken and ignored would be a promise."""
+    """Refuses attributes that would have no effect: accepting one would be a false promise."""
     served, reason = _NOT_SERVED.get(key, (value, ""))
     if value != served:
         raise BrokerError(

@@ -1,7 +1,7 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version, is written to ``topics.json`` before the call returns, and is told to the
-listeners: the caches of the processors and the registration with the name servers.
+Every change raises the data version, is written to ``topics.json`` before the call returns, and is passed to the
+listeners: the caches of the processors, and the registration with the name servers.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class TopicConfigManager:
 
     Args:
         persist: writes ``topics.json``; raises ``DiskError``.
-        wall_ms: time of a change.
+        wall_ms: returns the time of a change.
 
     Attributes:
-        before_create: called with the name of a topic that is made because it was sent to; raises to prevent that.
+        before_create: called with the name of a topic that is created by a send; raises to prevent that.
     """
 
     def __init__(self, config: BrokerConfig, persist: Persist, wall_ms: Callable[[], int]) -> None:
@@ -60,10 +60,10 @@ class TopicConfigManager:
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
 
     def load(self, text: bytes | None) -> None:
-        """Take over ``topics.json``; what the file does not name of the system's topics stays.
+        """Loads ``topics.json``. System topics that the file does not name stay.
 
         Raises:
-            FormatError: the text is not such a table.
+            FormatError: the text is not a table of topics.
         """
         if text is None:
             return
@@ -74,34 +74,35 @@ class TopicConfigManager:
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
-        # Whether topics make themselves is this start's choice, not that of the start that wrote the file.
+        # Whether topics are created automatically is decided by this start, not by the start that wrote the file.
         if inherited is not None:
             self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = inherited
         else:
             self.table.pop(AUTO_CREATE_TOPIC_KEY_TOPIC, None)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after every change."""
+        """Calls ``listener`` after every change."""
         self._listeners.append(listener)
 
     def on_register(self, registration: Callable[[TopicConfig], asyncio.Future[None]]) -> None:
-        """Tell the name servers through ``registration``; its future ends when they have answered, or will not."""
+        """Registers topics through ``registration``; its future ends when the name servers have answered or cannot."""
         self._registration = registration
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Configuration of a topic, None when there is no such topic."""
+        """Configuration of a topic; None if there is no such topic."""
         return self.table.get(topic)
 
     def update(self, config: TopicConfig) -> asyncio.Future[None] | None:
-        """Create or change a topic; returns the running registration. See ``update_all``."""
+        """Creates or changes a topic; returns the running registration. See ``update_all``."""
         registrations = self.update_all([config])
         return registrations[0] if registrations else None
 
     def update_all(self, configs: Sequence[TopicConfig]) -> list[asyncio.Future[None]]:
-        """Create or change topics; returns the running registrations.
+        """Creates or changes topics; returns the running registrations.
 
         Raises:
-            DiskError: they cannot be written; nothing has changed, else a crash would take away a topic with messages.
+            DiskError: they cannot be written; nothing was changed. Otherwise a crash could remove a topic with
+                messages.
         """
         before = {config.topic_name: self.table.get(config.topic_name) for config in configs}
         self.table.update({config.topic_name: config for config in configs})
@@ -117,16 +118,18 @@ class TopicConfigManager:
         return [self._register(config) for config in configs] if self._registration is not None else []
 
     def registering(self, topic: str) -> asyncio.Future[None] | None:
-        """The registration of a topic that is under way; None when the name servers have answered."""
+        """The running registration of a topic; None when the name servers have answered."""
         return self._registering.get(topic)
 
     def raise_version(self) -> DataVersion:
-        """A new data version without a change: name servers take what comes with a version they have as known."""
+        """Raises the data version without a change, because name servers ignore data with a version that they already
+        have.
+        """
         self.data_version = self.data_version.next(self._wall_ms())
         return self.data_version
 
     def delete(self, topic: str) -> bool:
-        """Remove a topic; returns whether there was one. Name servers learn of it with the next registration."""
+        """Removes a topic; returns whether it existed. Name servers learn of it with the next registration."""
         if self.table.pop(topic, None) is None:
             return False
         self._changed()
@@ -135,16 +138,16 @@ class TopicConfigManager:
     def create_on_send(
         self, topic: str, default_topic: str, queue_nums: int
     ) -> tuple[TopicConfig, asyncio.Future[None] | None] | None:
-        """Make ``topic`` after the pattern of ``default_topic``, as the first send to it asks.
+        """Creates ``topic`` after the model of ``default_topic``, for the first send to it.
 
         Args:
-            queue_nums: what the producer would like; never more than the pattern has.
+            queue_nums: number of queues that the producer wants; limited to that of the model.
 
         Returns:
-            The topic and its running registration; None when the pattern does not allow it.
+            The topic and its running registration; None if the model does not allow it.
 
         Raises:
-            BrokerError: whoever asks has made as many as they may.
+            BrokerError: the account has reached its limit.
         """
         pattern = self.table.get(default_topic)
         if pattern is None or not pattern.perm & _INHERIT:
@@ -163,10 +166,10 @@ class TopicConfigManager:
         return config, self.update(config)
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
-        """The retry or dead-letter topic of a group, made when it is missing; its registration while under way.
+        """The retry or dead-letter topic of a group; created if missing, with its registration while that is running.
 
         Raises:
-            DiskError: it cannot be written; the next call finds it, since a group that is asked for has these topics.
+            DiskError: it cannot be written. The next call finds it, since a group in use has these topics.
         """
         known = self.table.get(topic)
         if known is not None:
@@ -198,7 +201,7 @@ class TopicConfigManager:
 
 
 def describe(config: TopicConfig) -> str:
-    """A topic in the words of the reference's error texts."""
+    """Describes a topic in the words of the reference's error texts."""
     perm = "".join(letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
     attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
     return (
@@ -210,7 +213,7 @@ def describe(config: TopicConfig) -> str:
 
 
 def _initial_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """Topics that exist from the start; they reach the file with the first change (protocol.md 3.1)."""
+    """Topics that exist from the start. The first change writes them to the file (protocol.md 3.1)."""
 
     def topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
         return TopicConfig(name, queues, queues, perm)

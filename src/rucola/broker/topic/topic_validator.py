@@ -35,12 +35,12 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def system_names(cluster: str, broker: str) -> frozenset[str]:
-    """System topics named after this broker."""
+    """System topics that are named after this broker."""
     return frozenset({cluster, broker, f"{cluster}_REPLY_TOPIC"})
 
 
 def validate_topic(topic: str) -> None:
-    """Refuse a name that no topic may have.
+    """Refuses a name that no topic may have.
 
     Raises:
         BrokerError: INVALID_PARAMETER with the reference's text.

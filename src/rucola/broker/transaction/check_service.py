@@ -1,4 +1,6 @@
-"""When half messages are checked and op messages written (RocketMQ 5.3.3, ``TransactionalMessageCheckService``)."""
+"""Schedules the checks of half messages and the writing of op messages (RocketMQ 5.3.3,
+``TransactionalMessageCheckService``).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,15 @@ from rucola.broker.transaction.transactional_message_service import Transactiona
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 
 _BATCH = 64
-"""Checks in one go; the loop serves its sockets in between."""
+"""Number of checks at a time; in between, the loop serves its sockets."""
 
 
 class TransactionCheckService:
-    """Calls ``service`` at intervals. Event loop only. Life: ``start``, ``stop``, ``write_ops`` for the last time.
+    """Calls ``service`` at intervals. Event loop only. Life: ``start``, ``stop``, and a last ``write_ops``.
 
     Args:
         interval_ms: between two rounds of checks.
-        op_interval_ms: after an outcome until its op message is written, with all others of that time.
+        op_interval_ms: time after an outcome until the op message with it, and all others since then, is written.
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class TransactionCheckService:
         self._checking: PeriodicWork | None = None
 
     def start(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
-        """Begin; the first round comes after one interval."""
+        """Starts; the first round comes after one interval."""
         self._checking = self._supervisor.every(
             "check of half messages",
             lambda: self._interval_ms / 1000,
@@ -48,7 +50,7 @@ class TransactionCheckService:
         )
 
     def finished(self) -> None:
-        """A half message has come to its outcome."""
+        """A half message has been committed or rolled back."""
         if self._op_call is None:
             self._op_call = self._loop.call_later(
                 self._op_interval_ms / 1000, self._supervisor.call, "outcomes of transactions", self.write_ops
@@ -60,12 +62,12 @@ class TransactionCheckService:
             await self._checking.catch_up()
 
     async def stop(self) -> None:
-        """Check nothing more; transactions may still come to their end."""
+        """Stops the checks; transactions may still end."""
         if self._checking is not None:
             await self._checking.stop()
 
     def write_ops(self) -> None:
-        """Write the op message of what has ended."""
+        """Writes the op message for the ended transactions."""
         if self._op_call is not None:
             self._op_call.cancel()
             self._op_call = None

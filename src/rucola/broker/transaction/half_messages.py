@@ -1,10 +1,10 @@
 """Half messages that wait for their producer's decision (RocketMQ 5.3.3, ``TransactionalMessageBridge``).
 
-On disk: half messages and the copies made before each check in one queue of the half topic; finished ones by their
-queue offsets in the messages of the op topic; progress in both as consumer group ``CID_RMQ_SYS_TRANS``. In memory:
-every unfinished half message by its identity, under which a message and its later copies are the same, so each message
-comes to one outcome whichever copy a request names. At a start the table is rebuilt from the queues, and outcomes whose
-op message a crash took are found in the log itself. Event loop only.
+On disk: half messages, and copies made before each check, are in one queue of the half topic. The messages of the op
+topic name finished half messages by their queue offsets. The progress in both topics is stored as consumer group
+``CID_RMQ_SYS_TRANS``. In memory: every unfinished half message by its identity, which a message shares with its later
+copies. Each message therefore has one outcome, whichever copy a request names. A start rebuilds the table from the
+queues, and finds outcomes whose op message was lost in a crash in the log itself. Event loop only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 RESUMED_CHECKS = "0"
-"""``TRANSACTION_CHECK_TIMES`` of a copy that begins anew after the message was given up; other copies count from 1."""
+"""``TRANSACTION_CHECK_TIMES`` of a copy that starts over after the message was given up; other copies count from 1."""
 OP_BODY_CHARS_MAX = 4096
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 
@@ -42,7 +42,7 @@ Identity = tuple[str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """An unfinished half message: its newest copy."""
+    """An unfinished half message, represented by its newest copy."""
 
     identity: Identity
     group: str
@@ -51,9 +51,9 @@ class Half:
     born_ms: int
     stored_ms: int
     checks: int
-    """How often its producer was asked."""
+    """Number of checks so far."""
     immunity_s: int | None
-    """The sender's wish how long not to ask."""
+    """The time for which the sender does not want to be asked."""
 
 
 class HalfMessages:
@@ -61,7 +61,7 @@ class HalfMessages:
 
     Args:
         offsets: keeps the progress.
-        wall_ms: born time of op messages.
+        wall_ms: returns the born time of op messages.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager, wall_ms: Callable[[], int]) -> None:
@@ -71,16 +71,18 @@ class HalfMessages:
         self.pending: dict[Identity, Half] = {}
         self._scanned = 0
         self._known: set[int] = set()
-        """Queue offsets of copies that this process stored and ``scan`` has not come to yet."""
+        """Queue offsets of copies that this process stored and ``scan`` has not reached yet."""
         self._unwritten: list[int] = []
         self._unwritten_chars = 0
         self._ops: deque[tuple[int, int]] = deque()
-        """Op messages still needed: queue offset, and the highest half queue offset they name."""
+        """Op messages that are still needed: queue offset, and the highest half queue offset that they name."""
         self._marks: deque[tuple[int, int, int]] = deque()
-        """Progress that counts once the log is on the disk up to an offset: that offset, half and op progress."""
+        """Progress that becomes valid once the log is on the disk up to an offset: that offset, half and op
+        progress.
+        """
 
     def load(self) -> None:
-        """Rebuild the table; store and consumer offsets are loaded."""
+        """Rebuilds the table after store and consumer offsets are loaded."""
         store = self._store
         self._scanned = self._progress(HALF, TRANS_HALF_TOPIC)
         done: set[int] = set()
@@ -100,19 +102,19 @@ class HalfMessages:
                 self.finish(half.identity)
 
     def scan(self, cold: ColdRecords | None = None) -> None:
-        """Take up half messages that became visible since the last time.
+        """Adds half messages that became visible since the last call.
 
         Args:
             cold: see ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: the next one has to be fetched.
+            NotInMemoryError: the next one must be fetched.
         """
         if self._scanned < self._store.max_queue_offset(HALF, 0):
             self._scan(frozenset(), cold)
 
     def _scan(self, done: Set[int], cold: ColdRecords | None = None) -> None:
-        """See ``scan``; ``done`` holds queue offsets that op messages name."""
+        """See ``scan``; ``done`` holds queue offsets named by op messages."""
         ended: set[Identity] = set()
         end = self._store.max_queue_offset(HALF, 0)
         while self._scanned < end:
@@ -133,12 +135,12 @@ class HalfMessages:
                 self.pending[identity] = half_of(message, queue_offset, message.physical_offset)
 
     def replace(self, half: Half) -> None:
-        """A newer copy was stored."""
+        """Replaces a half message by its newer copy."""
         self._known.add(half.queue_offset)
         self.pending[half.identity] = half
 
     def finish(self, identity: Identity) -> None:
-        """The half message has come to its outcome, which is in the log."""
+        """Removes a half message whose outcome is in the log."""
         half = self.pending.pop(identity)
         self._unwritten.append(half.queue_offset)
         self._unwritten_chars += len(str(half.queue_offset)) + 1
@@ -146,13 +148,15 @@ class HalfMessages:
             self.write_ops()
 
     def write_ops(self) -> bool:
-        """Put the queue offsets of what was finished into the op topic; False when the store takes nothing now."""
+        """Writes the queue offsets of finished half messages into the op topic; returns False if the store refuses
+        messages now.
+        """
         if self._unwritten:
             body = "".join(f"{queue_offset}," for queue_offset in self._unwritten).encode()
             message = StoreMessage(OP, 0, body, _OP_PROPERTIES, self._wall_ms(), self._store.store_host)
             result = self._store.put_message(message)
             if result.status is not PutMessageStatus.PUT_OK:
-                return False  # kept for the next time
+                return False  # kept for the next attempt
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
@@ -166,7 +170,7 @@ class HalfMessages:
         return True
 
     def settle(self) -> None:
-        """Commit the progress whose outcomes are on the disk."""
+        """Commits the progress whose outcomes are on the disk."""
         mark: tuple[int, int, int] | None = None
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             mark = self._marks.popleft()
@@ -196,12 +200,12 @@ def identity_of(message: MessageExt) -> Identity:
 
 
 def _resumed(half: Half, given_up: MessageExt) -> bool:
-    """Whether ``half`` was put back after its message had been given up as ``given_up``."""
+    """Whether ``half`` was put back after its message was given up as ``given_up``."""
     return half.physical_offset > given_up.physical_offset
 
 
 def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Half:
-    """What is kept of a half message."""
+    """The entry for a half message."""
     checks = message.properties.get(TRANSACTION_CHECK_TIMES, "0")
     immunity = message.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, "")
     return Half(
@@ -217,5 +221,5 @@ def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Hal
 
 
 def _offsets_in(body: bytes) -> list[int]:
-    """The queue offsets in an op message: separated by commas, also behind the last one, or a single one."""
+    """The queue offsets in an op message: separated by commas, with an optional one at the end, or a single offset."""
     return [int(piece) for piece in body.split(b",") if piece.isdigit()]

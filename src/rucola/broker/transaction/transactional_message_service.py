@@ -1,7 +1,8 @@
 """Commits, rolls back and checks half messages (RocketMQ 5.3.3, ``TransactionalMessageServiceImpl``). Event loop only.
 
-A producer that does not decide is asked, each time under a new copy of the half message that counts the checks. A check
-is counted when there was somebody to ask: a producer that is away for some minutes loses no message.
+An undecided producer is asked again. Before each check a new copy of the half message is stored, which counts the
+checks. A check counts only if there was a producer to ask, so a producer that is away for some minutes loses no
+message.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ _ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
 
 
 class TransactionRules(NamedTuple):
-    """When producers are asked.
+    """The rules for checks.
 
     Attributes:
-        timeout_ms: age below which a half message is left alone, unless its sender set another one.
-        check_max: checks after which it is given up.
+        timeout_ms: minimum age of a half message before its first check, unless its sender set another one.
+        check_max: number of checks after which it is given up.
         level_max: highest delay level, for commits of delayed messages.
     """
 
@@ -67,13 +68,13 @@ class TransactionRules(NamedTuple):
 
 
 class TransactionalMessageService:
-    """The decisions about half messages.
+    """Decides half messages.
 
     Args:
         prepare_give_up: makes sure that the topic of given-up messages can be read.
-        on_finished: called when a half message has come to its outcome.
-        timer: of commits of messages that name a time.
-        broker_name: of this broker, for producers.
+        on_finished: called when a half message was committed or rolled back.
+        timer: handles commits of messages that name a time.
+        broker_name: name of this broker, for producers.
     """
 
     def __init__(
@@ -98,21 +99,21 @@ class TransactionalMessageService:
         self._on_finished = on_finished
         self._timer = timer
         self._outcomes: dict[Identity, int] = {}
-        """Of the last ones that ended, for producers that ask again."""
+        """Outcomes of the last ended transactions, for repeated requests."""
         self._asked = 0
 
     def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None) -> int:
-        """Commit or roll back. The same request again changes nothing.
+        """Commits or rolls back. Repeating the same request changes nothing.
 
         Args:
-            cold: see ``MessageStore.message_at``; what is missing is missed before anything was done.
+            cold: see ``MessageStore.message_at``. A missing record is reported before anything is changed.
 
         Returns:
-            The physical offset up to which the log must be on the disk for the outcome to be safe.
+            The physical offset up to which the log must be on the disk before the outcome is safe.
 
         Raises:
-            BrokerError: the request does not name a half message of its group, or that has come to another outcome.
-            NotInMemoryError: half messages have to be fetched.
+            BrokerError: the request does not name a half message of its group, or the transaction has ended otherwise.
+            NotInMemoryError: half messages must be fetched.
         """
         message = self._find(header, cold)
         self._halves.scan(cold)
@@ -129,20 +130,21 @@ class TransactionalMessageService:
         return self._store.max_offset
 
     def note_outcomes(self) -> int:
-        """Let no start ask again about what has ended, as about a rollback that is in memory only.
+        """Stores an outcome that so far is only in memory, such as a rollback, so that no later start asks about it
+        again.
 
         Returns:
             The physical offset up to which the log must be on the disk for that.
 
         Raises:
-            BrokerError: the store takes nothing at the moment.
+            BrokerError: the store refuses messages at the moment.
         """
         if not self._halves.write_ops():
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the outcome cannot be stored")
         return self._store.max_offset
 
     def due(self, cold: ColdRecords | None = None) -> list[Half]:
-        """The half messages that ``check`` would act upon now, oldest first; see ``end`` for ``cold``."""
+        """The half messages that ``check`` would handle now, oldest first; see ``end`` for ``cold``."""
         self._halves.scan(cold)
         now_ms = self._wall_ms()
         return sorted(
@@ -151,7 +153,8 @@ class TransactionalMessageService:
         )
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
-        """Give ``half`` up, or ask its producers; nothing when none of them is there or it has ended meanwhile.
+        """Gives ``half`` up, or asks its producers. Does nothing if no producer is connected, or if the transaction has
+        ended meanwhile.
 
         See ``end`` for ``cold``.
         """
@@ -160,7 +163,8 @@ class TransactionalMessageService:
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
-            if half.physical_offset < self._store.min_offset:  # gone with its segment: nobody can decide any more
+            # removed with its segment, so it can no longer be decided
+            if half.physical_offset < self._store.min_offset:
                 self._finish(half.identity, 0)
             return
         if self._hopeless(half, self._wall_ms()):
@@ -180,19 +184,19 @@ class TransactionalMessageService:
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
 
     def resume_check(self, physical_offset: int, cold: ColdRecords | None = None) -> int:
-        """Put a message that was given up back: its producer is asked again, from the first time on.
+        """Puts a given-up message back: its producer is asked again, with a new count of checks.
 
-        A message that waits for its producer already stays as it is.
+        A message that is still waiting for its producer stays unchanged.
 
         Args:
-            physical_offset: of the message in the topic of those that were given up.
+            physical_offset: offset of the message in the topic of given-up messages.
             cold: see ``end``.
 
         Returns:
-            The physical offset up to which the log must be on the disk for it to be safe.
+            The physical offset up to which the log must be on the disk before it is safe.
 
         Raises:
-            BrokerError: no such message, or its transaction came to an end after it had been put back.
+            BrokerError: there is no such message, or its transaction has ended since it was put back.
         """
         record = self._store.message_at(physical_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
@@ -207,7 +211,7 @@ class TransactionalMessageService:
             if self._outcomes.get(identity):
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
             properties = own_properties(message)
-            properties.pop(PREPARED_QUEUE_OFFSET, None)  # would say that it is a copy of one that has ended
+            properties.pop(PREPARED_QUEUE_OFFSET, None)  # would mark it as a copy of an ended one
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:
@@ -218,10 +222,10 @@ class TransactionalMessageService:
     def _put_half(
         self, message: MessageExt, copy: StoreMessage, properties: dict[str, str], renewed: bool = False
     ) -> PutMessageResult:
-        """Store a newer copy of a half message, and let it count in place of the one before.
+        """Stores a newer copy of a half message, which replaces the one before.
 
         Args:
-            renewed: it is no older than the copy.
+            renewed: the entry must not be older than the copy.
         """
         result = self._store.put_message(copy)
         if result.status is PutMessageStatus.PUT_OK:
@@ -231,10 +235,10 @@ class TransactionalMessageService:
         return result
 
     def _find(self, header: EndTransactionRequestHeader, cold: ColdRecords | None) -> MessageExt:
-        """The half message that the request names, or one of its copies.
+        """The half message that the request names directly or through a copy.
 
         Raises:
-            BrokerError: SYSTEM_ERROR as the reference; ILLEGAL_OPERATION for what comes after the time its sender set.
+            BrokerError: SYSTEM_ERROR as in the reference; ILLEGAL_OPERATION if the time that its sender set is over.
         """
         record = self._store.message_at(header.commit_log_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
@@ -259,7 +263,7 @@ class TransactionalMessageService:
         return message
 
     def _committed(self, message: MessageExt) -> StoreMessage:
-        """The half message as its consumers get it."""
+        """The half message as its consumers will receive it."""
         record = self._store.message_at(message.physical_offset)
         assert record is not None
         copy, properties = stored_copy(record)
@@ -277,15 +281,17 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        """By age only when nobody can be asked, or did not decide: a clock that jumps ahead makes all of them old."""
+        """Whether age alone ends it. That is so only if no producer can be asked or none decided, because a clock that
+        jumps ahead makes all messages old.
+        """
         if half.checks >= self._rules.check_max:
             return True
-        # The log may lose what is older; that a segment is kept for no hour at all is no reason to ask nobody.
+        # The log may lose older messages. With a retention of zero hours producers must still be asked.
         old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 
     def _old(self, half: Half, now_ms: int) -> bool:
-        """Whether its time to be checked has come, or the clock was set back behind its birth."""
+        """Whether it is time for its check, or the clock was set back to before it was born."""
         limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
         return not 0 <= now_ms - half.born_ms <= limit_ms
 
@@ -305,7 +311,7 @@ class TransactionalMessageService:
         self._on_finished()
 
     def _question(self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult) -> RemotingCommand:
-        """39 about the copy just stored, with the message as its consumers would get it."""
+        """Sends request 39 about the stored copy, with the message as its consumers would receive it."""
         unique_key = properties.get(UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
             result.queue_offset,
@@ -343,10 +349,10 @@ def _half_copy(message: MessageExt, properties: dict[str, str]) -> StoreMessage:
 
 
 def is_decision(commit_or_rollback: int) -> bool:
-    """Whether a producer has decided; else it will be asked.
+    """Whether a producer has decided; otherwise it will be asked.
 
     Raises:
-        FormatError: no such decision.
+        FormatError: the decision is unknown.
     """
     if commit_or_rollback not in (0, _COMMIT, _ROLLBACK):
         raise FormatError("end of a transaction", 0, f"0, {_COMMIT} or {_ROLLBACK}", str(commit_or_rollback))
