@@ -46,9 +46,11 @@ def lesson_named(name: str) -> Lesson:
 
 
 def program_of(name: str) -> str:
-    """The program of a lesson: its file without how the picture is drawn and what it says about itself."""
-    program, _, _ = getsource(_module(name)).partition("\nLESSON = ")
-    return program.partition("\ndef draw(")[0].rstrip() + "\n"
+    """The program of a lesson: its file up to how the picture is drawn and what it says about its numbers."""
+    program = getsource(_module(name))
+    for end in ("\nLESSON = ", "\ndef draw(", "\ndef say_"):
+        program = program.partition(end)[0]
+    return program.rstrip() + "\n"
 
 
 def part_of(name: str) -> str:

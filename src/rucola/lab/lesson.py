@@ -17,6 +17,9 @@ X: TypeAlias = "int | str"
 """What one row of a table is about: a number such as a record size, or a name."""
 Numbers: TypeAlias = Mapping[str, Mapping[str, Mapping[X, float]]]
 """One number for each quantity, series and row."""
+Words: TypeAlias = "str | Callable[[Numbers], str]"
+"""What a lesson says: always the same, or chosen and filled in from the medians. Fields such as
+``{append[map][64]}`` stand for medians, ``{least append[map][64]}`` and ``{greatest ...}`` for the spread."""
 
 
 class Size(Enum):
@@ -59,7 +62,7 @@ class Claim:
         source: the text, by name.
         text: what it says, in our words: a main clause without a full stop.
         check: whether the numbers of one repetition agree.
-        figures: the numbers it is about; fields such as ``{append[map][64]}`` stand for medians.
+        figures: the numbers it is about: a main clause without a full stop.
         because: why, printed when the claim holds.
         instead: what to take from it, printed when it does not hold.
     """
@@ -67,9 +70,9 @@ class Claim:
     source: str
     text: str
     check: Callable[[Numbers], bool]
-    figures: str
-    because: str
-    instead: str
+    figures: Words
+    because: Words
+    instead: Words
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from rucola.lab.lesson import Claim, Numbers, X
 
 REPETITIONS = 5
+REPETITIONS_TEXT = "five"
 
 
 class Verdict(Enum):
@@ -25,13 +26,13 @@ class Verdict(Enum):
 
 
 class Amount(float):
-    """A number that is printed with three digits that count: ``1,230,000``, ``12.3``, ``0.00123``."""
+    """A number as it is printed: three digits that count (``12.3``, ``0.00123``), whole numbers with all of theirs."""
 
     def __format__(self, specification: str) -> str:
         if specification:
             return super().__format__(specification)
-        if self.is_integer() and abs(self) < 1000:
-            return str(int(self))
+        if self.is_integer():
+            return f"{int(self):,}"
         rounded = float(f"{float(self):.3g}")
         if abs(rounded) >= 1000:
             return f"{rounded:,.0f}"
@@ -108,6 +109,14 @@ class Readings:
     def medians(self) -> Numbers:
         """The medians, to be printed."""
         return self._each(lambda values: Amount(median(values)))
+
+    def printed(self) -> Numbers:
+        """The numbers that a sentence may name: medians by quantity, and the ends of the spread beside them."""
+        named = dict(self.medians())
+        for word, end in (("least", 0), ("greatest", -1)):
+            ends = self._each(lambda values, end=end: Amount(sorted(values)[end]))
+            named |= {f"{word} {quantity}": by_series for quantity, by_series in ends.items()}
+        return named
 
     def _each(self, take: Any) -> Numbers:
         return {

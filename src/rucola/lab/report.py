@@ -12,7 +12,7 @@ from rucola.errors import FormatError
 from rucola.lab.course import LESSONS, lesson_named, part_of, program_of
 from rucola.lab.document import Block, Heading, Items, Picture, Program, TableBlock, Text, to_html, to_markdown
 from rucola.lab.picture import draw
-from rucola.lab.readings import REPETITIONS, Readings, Verdict
+from rucola.lab.readings import REPETITIONS_TEXT, Readings, Verdict
 from rucola.lab.text import claim_text, is_listing, tables
 
 TITLE = "The engine laboratory"
@@ -23,22 +23,29 @@ _INTRODUCTION = (
     "Rucola's engine, whose files are RocketMQ's byte for byte."
 )
 _METHOD = (
-    f"Each number was measured {REPETITIONS} times in one run, everything that is compared in turns; tables show the "
-    "median and, in parentheses, the least and the greatest, pictures show these as whiskers. A claim **holds** when "
-    f"all {REPETITIONS} repetitions agree with it, **does not hold here** when none does, and is **undecided** "
-    "otherwise. The sentences below were chosen by these numbers: on another machine the report says something else."
+    f"Each number was measured {REPETITIONS_TEXT} times in one run; the variants compared took turns. Tables show the "
+    f"median and, "
+    "in parentheses, the least and the greatest value, or one value where all are equal. Pictures show the medians, "
+    "and the least and the greatest value as whiskers; where no whisker shows, it is shorter than its marker. A claim "
+    f"names its threshold, and is checked in each repetition for itself: it **holds** when all {REPETITIONS_TEXT} "
+    f"agree with it, "
+    "**does not hold here** when none does, and is **undecided** otherwise, even where the medians seem clear. The "
+    "sentences below are generated from these numbers: on another machine the report says something else."
 )
 _TERMS = (
     (
         "**Page cache**: the memory in which the operating system keeps pages (4 KiB each) of files. A write goes "
-        "there and reaches the disk later; a read that finds its page there is *warm*, one that must ask the disk is "
-        "*cold*."
+        "there and reaches the disk later (**writeback**); a page that waits for this is *dirty*. A read that finds "
+        "its page there is *warm*, one that must ask the disk is *cold*."
     ),
     (
-        "**fdatasync**: the call that returns when what was written to a file is on the disk. What was written and not "
-        "synced survives the end of the process, but not a power cut."
+        "**fdatasync**: the call that returns when what was written to a file is on the disk. What was written but not "
+        "synced survives the end of the process, but perhaps not a power cut."
     ),
-    "**Map** (`mmap`): a file shown as memory. The first touch of each page is a **page fault**.",
+    (
+        "**Map** (`mmap`): a file shown as memory. Touching a page for the first time is a **page fault**, in which "
+        "the system brings the page in, often with some of its neighbours."
+    ),
     (
         "**CommitLog**: RocketMQ's one log of all messages, cut into **segments** of equal length; a *physical offset* "
         "is a position in it."

@@ -18,12 +18,12 @@ class SmallServer:
     """One queue.
 
     Attributes:
-        requests: that came.
+        asked: gets an entry with each request.
     """
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        self.requests = 0
+        self.asked: list[int] = []
         self._held: dict[asyncio.StreamWriter, int] = {}
         self._pushed: dict[asyncio.StreamWriter, int] = {}
 
@@ -31,7 +31,7 @@ class SmallServer:
         """One connection."""
         while data := await reader.read(REQUEST.size):
             how, queue_offset = REQUEST.unpack(data)
-            self.requests += 1
+            self.asked.append(1)
             if how == PUSH:
                 self._pushed[writer] = queue_offset
             elif how == LONG and queue_offset >= self.store.max_queue_offset(TOPIC, 0):

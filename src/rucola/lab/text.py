@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from rucola.lab.lesson import Claim, Lesson, Quantity, X
-from rucola.lab.readings import REPETITIONS, Readings, Verdict, middle_and_spread
+from rucola.lab.lesson import Claim, Lesson, Quantity, Words, X
+from rucola.lab.readings import REPETITIONS, Amount, Readings, Verdict, middle_and_spread
 
 
 def claim_text(claim: Claim, readings: Readings) -> str:
     """Claim, verdict and figures, followed by what the outcome means."""
     verdict, held = readings.verdict(claim)
-    figures = claim.figures.format_map(readings.medians())
+    figures = _filled(claim.figures, readings)
     opening = f"**{verdict.value.capitalize()}.** {claim.source}: {claim.text}. Measured: {figures}."
     if verdict is Verdict.HOLDS:
-        return f"{opening} {claim.because}"
+        return f"{opening} {_filled(claim.because, readings)}"
     if verdict is Verdict.FAILS:
-        return f"{opening} {claim.instead}"
-    return f"{opening} It held in {held} of {REPETITIONS} repetitions, so this run does not tell."
+        return f"{opening} {_filled(claim.instead, readings)}"
+    return f"{opening} Compared repetition by repetition, it held in {held} of {REPETITIONS}: this run does not tell."
+
+
+def _filled(words: Words, readings: Readings) -> str:
+    """The words with the numbers of the run in them."""
+    numbers = readings.printed()
+    text = words if isinstance(words, str) else words(numbers)
+    return text.format_map(numbers)
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``; there is at least one."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ratio(number: float, unit: float) -> Amount:
+    """How many times the one is the other; a unit of 0 counts as one."""
+    return Amount(number / (unit or 1))
+
+
+def size_text(count: int) -> str:
+    """``128 bytes``, ``4 KiB``."""
+    return f"{count} bytes" if count % 1024 else f"{count >> 10} KiB"
 
 
 def paragraph(lesson: Lesson, readings: Readings) -> str:

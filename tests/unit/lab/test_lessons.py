@@ -63,7 +63,7 @@ def test_quantities_have_units_and_claims_have_sources(name: str) -> None:
         assert quantity.title and quantity.unit and quantity.rows
     for claim in lesson.claims:
         assert claim.source and claim.because and claim.instead
-        assert not claim.text.endswith(".") and "{" in claim.figures
+        assert not claim.text.endswith(".") and (callable(claim.figures) or "{" in claim.figures)
 
 
 def test_programs_call_the_engine() -> None:

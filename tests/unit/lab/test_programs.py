@@ -233,7 +233,7 @@ def test_the_small_server_answers_holds_and_pushes(
             server, reader, writer = SmallServer(store), asyncio.StreamReader(), Writer()
             served = asyncio.ensure_future(server.serve(reader, writer))  # type: ignore[arg-type]
             reader.feed_data(REQUEST.pack(how, 0))
-            while server.requests == 0:
+            while not server.asked:
                 await asyncio.sleep(0)
             assert writer.written == before
             await server.append(b"first")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rucola.lab.lesson import Claim, Lesson, Quantity, Size
 from rucola.lab.readings import REPETITIONS, Amount, Readings, Verdict, judge, middle_and_spread
-from rucola.lab.text import claim_text, paragraph, tables
+from rucola.lab.text import claim_text, listed, paragraph, ratio, size_text, tables
 from rucola.lab.workbench import Workbench
 
 CLAIM = Claim(
@@ -51,7 +53,7 @@ def test_a_conclusion_that_flips_is_called_undecided() -> None:
     """The median of the map is far better, one repetition says otherwise."""
     text = claim_text(CLAIM, readings_of([1, 1, 1, 1, 6], [5, 5, 5, 5, 5]))
     assert text.startswith("**Undecided.** A text: the map is faster. Measured: 1 µs against 5 µs.")
-    assert "4 of 5 repetitions" in text
+    assert text.endswith("Compared repetition by repetition, it held in 4 of 5: this run does not tell.")
     assert "Because" not in text and "The call is" not in text
 
 
@@ -60,6 +62,24 @@ def test_text_follows_the_numbers() -> None:
     assert holds == "**Holds.** A text: the map is faster. Measured: 3 µs against 5 µs. Because of copies."
     fails = claim_text(CLAIM, readings_of([7, 8, 9, 8, 7], [5] * 5))
     assert fails == "**Does not hold here.** A text: the map is faster. Measured: 8 µs against 5 µs. The call is."
+
+
+def test_words_are_chosen_by_the_numbers_and_may_name_the_spread() -> None:
+    claim = replace(
+        CLAIM,
+        figures=lambda n: "at most {greatest time[map][64]} µs, at least {least time[map][64]} µs",
+        because=lambda n: (
+            f"{ratio(n['time']['write'][64], n['time']['map'][64])} times as fast as {{time[write][64]}} µs."
+        ),
+    )
+    text = claim_text(claim, readings_of([1, 2, 3, 4, 4.5], [5] * 5))
+    assert text.endswith("Measured: at most 4.5 µs, at least 1 µs. 1.67 times as fast as 5 µs.")
+
+
+def test_words_of_lists_sizes_and_ratios() -> None:
+    assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
+    assert [size_text(count) for count in (128, 1024, 65_536)] == ["128 bytes", "1 KiB", "64 KiB"]
+    assert f"{ratio(10, 4)}" == "2.5" and ratio(3, 0) == 3
 
 
 def test_a_paragraph_ends_with_what_the_project_does() -> None:
@@ -80,8 +100,9 @@ def test_tables_show_median_and_spread() -> None:
         (0, "0"),
         (7, "7"),
         (999, "999"),
-        (1234, "1,230"),
-        (1_234_567, "1,230,000"),
+        (1234, "1,234"),
+        (1_234_567, "1,234,567"),
+        (1_234_567.8, "1,230,000"),
         (12.34, "12.3"),
         (0.001234, "0.00123"),
         (999.6, "1,000"),

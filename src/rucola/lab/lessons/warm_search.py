@@ -76,7 +76,7 @@ LESSON = Lesson(
         "brought into memory. Index and search are a model of Kafka's, written from its documentation and comments."
     ),
     design=(
-        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 x *n*. Only a search by time goes in "
+        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time goes in "
         "halves, over units and the records they lead to; it is rare."
     ),
     quantities=(
@@ -92,20 +92,24 @@ LESSON = Lesson(
             f"while the index of a log of 5 GiB grew by {GROWN_PAGES} pages, {{pages[{PLAIN}][5120]}} of its pages "
             f"were touched by the plain search, {{pages[{WARM}][5120]}} with the warm section",
             "The warm section is three pages at most, and moves with the end.",
-            "The pages were counted in memory: something else brought them there too.",
+            "Pages are counted in memory, and something else than the search brought some there: the system read "
+            "ahead.",
         ),
         Claim(
             "Kafka's source, comment in AbstractIndex",
-            "the more log there is, the more pages the plain search touches, while the warm section stays as it is",
+            "the more log there is, the more pages the plain search touches, while the warm section has a limit (the "
+            f"{GROWN_PAGES} pages by which the index grew, and three more)",
             lambda n: n["pages"][PLAIN][5120] > n["pages"][PLAIN][16] and n["pages"][WARM][5120] <= GROWN_PAGES + 3,
-            f"from 16 MiB to 5 GiB of log {{pages[{PLAIN}][16]}} became {{pages[{PLAIN}][5120]}} with the plain "
-            f"search, and {{pages[{WARM}][16]}} became {{pages[{WARM}][5120]}} with the warm section",
-            "Every doubling adds a step, and a page far from the end.",
-            "The index is too small for the difference to show.",
+            f"from 16 MiB to 5 GiB of log {{pages[{PLAIN}][16]}} pages became {{pages[{PLAIN}][5120]}} with the plain "
+            f"search; with the warm section {{pages[{WARM}][16]}} became {{pages[{WARM}][128]}} at 128 MiB and "
+            f"{{pages[{WARM}][5120]}} at 5 GiB",
+            "With each doubling the plain search takes a step more, to a page far from the end. The index of 16 MiB of "
+            f"log is only {GROWN_PAGES} pages long.",
+            "Something else touched pages of the index: the system read ahead, or another process reads it.",
         ),
         Claim(
             "An expectation one may have",
-            "the warm section makes the look-up faster as well (less than 0.8 of the time)",
+            "the warm section makes the look-up faster as well (less than 0.8 of the time, at 5 GiB of log)",
             lambda n: n["time"][WARM][5120] < 0.8 * n["time"][PLAIN][5120],
             f"{{time[{WARM}][5120]}} µs with it, {{time[{PLAIN}][5120]}} µs without, at 5 GiB of log",
             "There are fewer steps, and fewer pages to wait for.",
