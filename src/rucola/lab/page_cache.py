@@ -25,17 +25,6 @@ def sync(paths: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def sync_file_system(directory: Path) -> None:
-    """Nothing that was written to the file system of ``directory`` waits for the disk any more."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        if _library().syncfs(descriptor):
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), str(directory))
-    finally:
-        os.close(descriptor)
-
-
 def drop(paths: Iterable[Path]) -> None:
     """Takes the files, which are synced, out of the page cache."""
     for path in paths:

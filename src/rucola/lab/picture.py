@@ -255,8 +255,10 @@ def _legend_in_quarter(axes: Axes, groups: Sequence[tuple[list[str], list[str]]]
     axes.axis("off")
     handles: list[Line2D] = []
     for titles, names in groups:
+        if handles:
+            handles.append(Line2D([], [], linestyle="", label=""))
         if len(groups) > 1:
-            handles += [Line2D([], [], linestyle="", label=title) for title in titles]
+            handles.append(Line2D([], [], linestyle="", label="; ".join(titles)))
         handles += _handles(names, looks)
     legend = axes.legend(handles=handles, loc="center", fontsize=10)
     for text in legend.get_texts():

@@ -11,16 +11,16 @@ from rucola.lab.readings import REPETITIONS, Amount, Readings, Verdict, middle_a
 def claim_text(claim: Claim, readings: Readings) -> str:
     """Claim, verdict and figures, followed by what the outcome means."""
     verdict, held = readings.verdict(claim)
-    figures = _filled(claim.figures, readings)
+    figures = filled(claim.figures, readings)
     opening = f"**{verdict.value.capitalize()}.** {claim.source}: {claim.text}. Measured: {figures}."
     if verdict is Verdict.HOLDS:
-        return f"{opening} {_filled(claim.because, readings)}"
+        return f"{opening} {filled(claim.because, readings)}"
     if verdict is Verdict.FAILS:
-        return f"{opening} {_filled(claim.instead, readings)}"
+        return f"{opening} {filled(claim.instead, readings)}"
     return f"{opening} Compared repetition by repetition, it held in {held} of {REPETITIONS}: this run does not tell."
 
 
-def _filled(words: Words, readings: Readings) -> str:
+def filled(words: Words, readings: Readings) -> str:
     """The words with the numbers of the run in them."""
     numbers = readings.printed()
     text = words if isinstance(words, str) else words(numbers)

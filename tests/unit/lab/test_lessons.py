@@ -5,15 +5,16 @@ from __future__ import annotations
 import struct
 from inspect import getsource
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from rucola.lab.course import LESSONS, lesson_named, program_of, run_lesson
-from rucola.lab.lesson import Size
+from rucola.lab.lesson import Lesson, Size
 from rucola.lab.machine import has_no_disk
 from rucola.lab.picture import draw
-from rucola.lab.readings import REPETITIONS, Verdict
-from rucola.lab.text import claim_text, tables
+from rucola.lab.readings import REPETITIONS, Readings, Verdict
+from rucola.lab.text import claim_text, filled, tables
 
 PROGRAM_LINES_MAX = 150
 COUNTED = {"smallest-store": [2], "crash": [0, 1, 2, 3], "warm-search": [0, 1], "expiry": [1]}
@@ -41,10 +42,34 @@ def test_lesson(name: str, tmp_path: Path) -> None:
         assert rows and all(len(row) == len(header) for row in rows), title
     for place in () if name in OF_A_DISK and has_no_disk(tmp_path) else COUNTED.get(name, ()):
         assert readings.verdict(lesson.claims[place]) == (Verdict.HOLDS, REPETITIONS), lesson.claims[place].text
+    for seed in range(20):
+        check_words(lesson, varied(readings, Random(seed)))
     picture = draw(lesson, readings)
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", picture[16:24])
     assert width >= 500 and height >= 350
+
+
+def varied(readings: Readings, random: Random) -> Readings:
+    """As a run on a machine where all is different."""
+    other = Readings(readings.lesson, readings.size, listings=readings.listings)
+    for quantity, series, row, values in readings.cells():
+        factor = random.choice([0, 0.01, 0.5, 1, 2, 100])
+        for value in values:
+            other.add(quantity, series, row, value * factor)
+    return other
+
+
+def check_words(lesson: Lesson, readings: Readings) -> None:
+    """Every sentence that a claim may say under these numbers is whole."""
+    for claim in lesson.claims:
+        for words in (claim.figures, claim.because, claim.instead):
+            said = filled(words, readings)
+            assert "{" not in said and "}" not in said and "  " not in said and "nan" not in said.split(), said
+        for words in (claim.because, claim.instead):
+            said = filled(words, readings)
+            assert said[0].isupper() or said[0].isdigit(), said
+            assert said.endswith(".") and ".." not in said and ". ." not in said, said
 
 
 @pytest.mark.parametrize("name", LESSONS)

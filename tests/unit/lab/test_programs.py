@@ -22,6 +22,7 @@ from rucola.lab.lessons import (
     group_commit,
     kafka_reading,
     kafka_writing,
+    long_polling,
     sequential_random,
     stream_map,
     to_the_socket,
@@ -78,8 +79,20 @@ def test_a_layout_syncs_what_it_has_to(tmp_path: Path, syncs: list[int]) -> None
     with kafka_writing.one_log(tmp_path / "log", 5, 20) as burst:
         burst()
         assert len(syncs) == 1
-    assert (tmp_path / "log" / "log").stat().st_size == 20 * 1124
+    assert (tmp_path / "log" / "log").stat().st_size == sum(
+        kafka_writing.HEAD.size + 1024 + len(f"key{number}") for number in range(20)
+    )
     assert (tmp_path / "log" / "3").stat().st_size == 4 * 20
+
+
+def test_a_page_that_is_dirty_already_is_not_counted_again(tmp_path: Path) -> None:
+    if has_no_disk(tmp_path):
+        pytest.skip("files in memory are never dirty")
+    with kafka_writing.one_log(tmp_path, 40, 40) as burst:
+        burst()
+        page_cache.sync(page_cache.files_below(tmp_path))
+        clean, dirty = kafka_writing.counted(burst)[2], kafka_writing.counted(burst)[2]
+    assert clean >= dirty + 30 * page_cache.PAGE / 1024, "a page for each of 40 queues"
 
 
 def test_a_file_per_queue_syncs_each_file_that_a_group_touched(tmp_path: Path, syncs: list[int]) -> None:
@@ -97,16 +110,28 @@ def test_a_cold_file_is_not_in_memory_and_a_warm_one_is(tmp_path: Path, monkeypa
         pytest.skip("files in memory cannot be dropped")
     seen: list[int] = []
 
-    def look(path: Path, size: int, reads: int, random: Random | None) -> float:
+    asked: list[list[int]] = []
+    copied: list[list[int]] = []
+
+    def look(path: Path, size: int, places: list[int], in_order: bool) -> float:
         seen.append(page_cache.resident_pages([path]))
+        asked.append(places)
+        assert in_order == (places == sorted(places))
+        return 1.0
+
+    def copy(content: bytes, size: int, places: list[int]) -> float:
+        assert len(content) == 1 << 20 and all(place % size == 0 for place in places)
+        copied.append(places)
         return 1.0
 
     monkeypatch.setattr(sequential_random, "read", look)
+    monkeypatch.setattr(sequential_random, "copy", copy)
     bench: Any = Notes()
     bench.choose = lambda small, normal, large: small
     bench.directory = lambda: _Directory(tmp_path)
     sequential_random.read_back(bench, Random(1))
     assert seen == [0, 256] * 3
+    assert asked == [places for places in copied for _ in ("cold", "warm")], "memory is read as the file is"
 
 
 class _Directory:
@@ -174,6 +199,22 @@ def test_all_ways_send_the_same_bytes(
             assert receiver.recv(1 << 16, socket.MSG_WAITALL | socket.MSG_DONTWAIT) == wanted, way
         to_the_socket.look_and_send(to_the_socket.gather, log, out, slices)
         assert receiver.recv(1 << 16, socket.MSG_WAITALL | socket.MSG_DONTWAIT) == wanted
+
+
+def test_the_request_that_begins_a_reading_is_not_counted(tmp_path: Path) -> None:
+    async def play(how: bytes) -> float:
+        with open_store(tmp_path / how.decode()) as store:
+            server, took = SmallServer(store), list[float]()
+            async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+                address = listening.sockets[0].getsockname()
+                reading = long_polling.consume(address, how, 0.0, 0, took)
+                spent = long_polling.spend(reading, 20, 0.1, server.append, took, server.asked, Random(1))
+                _, requests = await spent
+            assert len(took) == 2
+            return requests
+
+    assert asyncio.run(play(PUSH)) == 0
+    assert 5 < asyncio.run(play(LONG)) <= 20, "one after each answer in 0.1 s"
 
 
 def test_disk_and_memory_are_counted_in_kib(tmp_path: Path) -> None:

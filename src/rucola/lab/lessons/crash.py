@@ -225,8 +225,8 @@ LESSON = Lesson(
             "with asynchronous flush a message is answered when it is in the page cache, which a power cut may take",
             lambda n: n["states"][CUT][ASYNC.value] > 0,
             lambda n: say_missing(n, ASYNC),
-            "Between two syncs the fewest found again may be fewer than those answered.",
-            "A longer life of the store would have shown one: `--size large`.",
+            "Between two syncs, fewer messages may be found again than were answered.",
+            "A longer life of the store might have shown one: `--size large`.",
         ),
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",

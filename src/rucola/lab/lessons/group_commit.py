@@ -147,7 +147,7 @@ def say_gap(n: Numbers) -> str:
     """How much longer the engine's senders wait, alone and with 255 others."""
     alone, together = (n["wait"][ENGINE][group] - n["wait"][PLAIN][group] for group in (1, 256))
     over = [str(g) for g in (16, 64, 256) if n["message"][ENGINE][g] >= 2 * n["message"][PLAIN][g]]
-    limit = f"It is more than twice with {listed(over)} senders. " if over else ""
+    limit = f"The engine takes at least twice as much with {listed(over)} senders. " if over else ""
     if together <= 0:
         return f"{limit}With 255 others a sender of the engine waits no longer than one of the bare calls."
     longer = f"{Amount(alone)} µs longer" if alone > 0 else "no longer"
@@ -156,11 +156,11 @@ def say_gap(n: Numbers) -> str:
         f"{Amount(together)} µs longer"
     )
     if together < 2 * alone:
-        return f"{text}: most of it is the change to the thread that syncs, which each group pays once."
+        return f"{text}. So most of it is paid once for a group, as the change to the thread that syncs is."
     return (
-        f"{text}: most of it comes with each message, about {Amount((together - alone) / 255)} µs, for a record that "
-        f"is "
-        "built, checked and stored into fresh pages of a map."
+        f"{text}. So most of it comes with each message, about {Amount((together - alone) / 255)} µs: a record is "
+        f"built, "
+        "checked and stored into fresh pages of a map."
     )
 
 

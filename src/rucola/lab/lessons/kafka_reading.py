@@ -49,7 +49,7 @@ class Ticking(SystemClock):
 
 def run(bench: Workbench) -> None:
     """Written once; every reading begins with nothing of it in memory."""
-    messages = bench.choose(800, 100_000, 400_000)
+    messages = bench.choose(200, 100_000, 400_000)
     alone, every, offset = range(7, 8), range(QUEUES), messages // QUEUES * 3 // 4
     wanted = Wanted(7, offset, FIRST_MS + offset, b"key%d" % (offset * QUEUES + 7))
     ways: list[tuple[str, Callable[[Path], int], Callable[[MessageStore], int]]] = [

@@ -32,19 +32,19 @@ def run(bench: Workbench) -> None:
     messages = bench.choose(24, 10_000, 40_000)
     many = min(bench.choose(12, 10_000, 10_000), raise_file_limit() - 4000)
     with ExitStack() as stack:
-        room = stack.enter_context(bench.directory())
-        bursts: dict[tuple[str, int], Burst] = {}
+        bursts: dict[tuple[str, int], tuple[Burst, Path]] = {}
         for queues in (1, many // 100 or 4, many // 10 or 8, many):
             for name, open_layout in ((KAFKA, partitions), (PLAIN, one_log), (ENGINE, engine)):
                 if name == ENGINE and queues == many:
                     continue  # to make so many queues would take longer than all the rest
                 directory = stack.enter_context(bench.directory())
-                burst = bursts[name, queues] = stack.enter_context(open_layout(directory, queues, messages))
+                burst = stack.enter_context(open_layout(directory, queues, messages))
+                bursts[name, queues] = burst, directory
                 burst()  # makes the files, which later ones only go on with
         for _ in bench.repetitions():
-            for (name, queues), burst in bursts.items():
+            for (name, queues), (burst, directory) in bursts.items():
                 if name == PLAIN:
-                    page_cache.sync_file_system(room)
+                    page_cache.sync(page_cache.files_below(directory))
                     _, _, kibibytes = counted(burst)
                     bench.note("pages", CLEAN, queues, kibibytes / messages)
                 written, durable, kibibytes = counted(burst)
@@ -148,23 +148,26 @@ def _space(size: Size) -> int:
 def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool]) -> str:
     """With how many queues something holds of partitions and the one log; empty = with none."""
     rows: list[X] = [row for row, one in n[quantity][PLAIN].items() if holds(n[quantity][KAFKA][row], one)]
-    return listed([f"{row:,}" for row in rows]) if rows else ""
+    return "" if not rows else "1 queue" if rows == [1] else f"{listed([f'{row:,}' for row in rows])} queues"
 
 
 def say_when(n: Numbers) -> str:
     """From how many queues on it matters."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
-    text = f"Onto the disk a log per partition takes {first} times as long as one log with one queue"
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
-    return f"{text}, {last} times with most; more than three times with {many or 'no number of'} queues."
+    return (
+        f"Partitions take {first} times as long as one log with one queue, and {last} times as long with most; it is "
+        f"more than three times with {many or 'no number of queues'}."
+    )
 
 
 def say_page_cache(n: Numbers) -> str:
     """Where the one log is the slower one as long as nothing is synced."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
-        f"With {slower} queues it is not. A burst then brings a queue only a unit or two, and the program opens and "
-        "closes the file of each queue for them, while the logs of all partitions stay open."
+        f"With {slower} it is not. The program opens and closes the file of each queue for its units, while the logs "
+        f"of "
+        "all partitions stay open: with many queues that is a file for a unit or two."
         if slower
         else "The medians agree with it all the same: the repetitions differ too much."
     )
@@ -173,11 +176,13 @@ def say_page_cache(n: Numbers) -> str:
 def say_pages(n: Numbers) -> str:
     """What it is to the one log that its queue files are seldom synced."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
+    text = f"When all queue files were written back before the burst, one log changes {clean} KiB a message"
+    if clean < 1.5 * dirty:
+        return f"{text}, hardly more than when they were not."
     return (
-        f"A burst that finds pages of queue files still dirty from the one before adds {dirty} KiB a message. After "
-        f"all of them were written back, it is {clean} KiB: with a message or two per queue, nearly each unit of 20 "
-        f"bytes "
-        "costs a page. RocketMQ syncs queue files only now and then, so that a page collects up to 204 units before."
+        f"{text}: with so few messages per queue most units of 20 bytes then make a page dirty for themselves. A page "
+        "that is dirty already costs nothing again, and RocketMQ syncs queue files only now and then, so that up to "
+        "204 units share one."
     )
 
 

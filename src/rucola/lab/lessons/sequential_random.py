@@ -157,7 +157,7 @@ LESSON = Lesson(
             "µs in a file for each of 100 queues",
             lambda n: f"One log needs one sync for them, the files need one each. {say_single(n)}",
             lambda n: (
-                f"One log needs one sync for them, the files need one each, and it costs little here. {say_single(n)}"
+                f"One log needs one sync for them, the files need one each, and those cost little here. {say_single(n)}"
             ),
         ),
         Claim(

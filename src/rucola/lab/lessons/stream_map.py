@@ -135,13 +135,13 @@ def say_winners(n: Numbers) -> str:
         parts = ["A call for each record wins at every size."]
     else:
         parts = [f"The fresh map wins with records of {listed(wins)}, a call for each with {listed(loses)}."]
-    parts.append("A map saves the calls, and pays a fault for every few pages.")
+    parts.append(f"A map saves the calls, and pays {n['faults'][MAP][128]} page faults for each MiB of fresh pages.")
     if len(warm) == len(RECORD_BYTES):
-        parts.append("Once its pages are warm, the map beats a call for each record at every size.")
+        parts.append("With warm pages, the map beats a call for each record at every size.")
     elif warm:
-        parts.append(f"Once its pages are warm, the map beats a call for each record of {listed(warm)}.")
+        parts.append(f"With warm pages, the map beats a call for each with records of {listed(warm)} only.")
     else:
-        parts.append("Even with warm pages it does not beat a call for each record.")
+        parts.append("Even with warm pages, the map beats a call for each record at no size.")
     return " ".join(parts)
 
 

@@ -147,7 +147,9 @@ def say_gathered(n: Numbers) -> str:
         for size in SIZES
         if n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
     ]
-    return f"One call takes less than half with records of {listed(half)}." if half else "One call never takes half."
+    return (
+        f"One call takes less than half with records of {listed(half)} only." if half else "One call never takes half."
+    )
 
 
 def say_large(n: Numbers) -> str:
@@ -161,7 +163,7 @@ def say_large(n: Numbers) -> str:
 def say_filter(n: Numbers) -> str:
     """What becomes of sendfile's advantage, if it has one."""
     before, after = (ratio(n[quantity][SENDFILE][1024], n[quantity][GATHER][1024]) for quantity in ("far", "filter"))
-    if before >= 1:
+    if before >= 1 and after > 1:
         return (
             f"For records that lie apart sendfile has no advantage to lose: without a filter it takes {before} times "
             f"as much as a gathered write, with it {after} times."
