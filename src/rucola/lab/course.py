@@ -97,5 +97,5 @@ def run_lesson(name: str, size: Size, below: Path, tell: Callable[[str], None], 
     finally:
         logging.disable(before)
     bench.check()
-    bench.readings.seconds = time.perf_counter() - begin
+    bench.readings.seconds = round(time.perf_counter() - begin, 1)
     return bench.readings

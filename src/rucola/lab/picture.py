@@ -258,7 +258,7 @@ def _legend_in_quarter(axes: Axes, groups: Sequence[tuple[list[str], list[str]]]
         if handles:
             handles.append(Line2D([], [], linestyle="", label=""))
         if len(groups) > 1:
-            handles.append(Line2D([], [], linestyle="", label="; ".join(titles)))
+            handles.append(Line2D([], [], linestyle="", label="\n".join(titles)))
         handles += _handles(names, looks)
     legend = axes.legend(handles=handles, loc="center", fontsize=10)
     for text in legend.get_texts():

@@ -137,7 +137,7 @@ class Readings:
         return {
             "lesson": self.lesson,
             "size": self.size,
-            "seconds": round(self.seconds, 1),
+            "seconds": self.seconds,
             "values": [[quantity, series, row, values] for quantity, series, row, values in self.cells()],
             "listings": [[one.title, one.header, one.rows] for one in self.listings],
         }

@@ -145,15 +145,11 @@ def _summary(outcome: Outcome) -> list[list[str]]:
 def counted(outcome: Outcome) -> str:
     """How many claims came to each verdict."""
     found = Counter(one.verdict(claim)[0] for one in outcome.readings for claim in lesson_named(one.lesson).claims)
-    parts = [f"{found[verdict]} {_PLURAL[verdict]}" for verdict in Verdict]
+    parts = [f"{found[verdict]} {_COUNTED[verdict]}" for verdict in Verdict]
     return f"{sum(found.values())} claims: {', '.join(parts)}."
 
 
-_PLURAL = {
-    Verdict.HOLDS: "hold",
-    Verdict.FAILS: "do not hold here",
-    Verdict.UNDECIDED: "are undecided",
-}
+_COUNTED = {Verdict.HOLDS: "held", Verdict.FAILS: "did not hold here", Verdict.UNDECIDED: "undecided"}
 
 
 def _lesson_blocks(readings: Readings) -> Iterator[Block]:

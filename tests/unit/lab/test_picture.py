@@ -84,7 +84,7 @@ def test_panels_with_other_series_are_told_apart_in_the_legend() -> None:
     readings = made_up({"near": ("a", "b"), "far": ("b", "c"), "engine": ("d",)})
     quarter = drawn(readings, quantity("near"), quantity("far"), quantity("engine")).axes[-1]
     texts = [text.get_text() for text in quarter.get_legend().get_texts()]
-    assert texts == ["Near; Far", "a", "b", "c", "", "Engine", "d"]
+    assert texts == ["Near\nFar", "a", "b", "c", "", "Engine", "d"]
 
 
 def test_without_a_free_quarter_legends_are_below_the_panels() -> None:

@@ -70,7 +70,7 @@ def test_every_claim_is_in_the_summary_with_its_verdict(outcome: Outcome) -> Non
     verdicts = [outcome.readings[0].verdict(claim)[0].value for claim in claims]
     assert [row[3] for row in summary.rows] == verdicts
     holds, fails, undecided = (verdicts.count(verdict.value) for verdict in Verdict)
-    wanted = f"{len(claims)} claims: {holds} hold, {fails} do not hold here, {undecided} are undecided."
+    wanted = f"{len(claims)} claims: {holds} held, {fails} did not hold here, {undecided} undecided."
     assert counted(outcome) == wanted
 
 
