@@ -146,6 +146,7 @@ def say_winners(n: Numbers) -> str:
 
 
 def say_records_a_fault(n: Numbers) -> str:
+    """How many records of 128 bytes lie in what one page fault brings."""
     return f"{ratio((1 << 20) / 128, n['faults'][MAP][128]):.0f}"
 
 
