@@ -9,6 +9,9 @@
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
 # make fallbacks  tests of client, broker and offline reader where a system has nothing of what only Linux has
+# make site    the pages as a site, into site/, every link checked
+# make wheels  wheels of CPython 3.11 to 3.13 and one of Python alone, into dist/, each tried in empty environments
+# make release-check  metadata, README, licence, files and size of the wheels in dist/
 # make sample  the shop in examples/ with its own 100 tests, a broker each
 # make docs    rewrites what is generated: import graph, sync face, access table, tables of options, formats, metrics, events
 
@@ -18,7 +21,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo fallbacks sample test check lint crash threads bitflips fuzz bench soak conformance lab docs clean
+.PHONY: demo site wheels release-check fallbacks sample test check lint crash threads bitflips fuzz bench soak conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -54,6 +57,10 @@ $(VENV)/.dev: $(VENV)/.built
 	$(call install,dev)
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.release: $(VENV)/.dev
+	@$(PIP) install --no-compile 'rucola[release]'
+	@touch $@
+
 demo: $(VENV)/.demo
 	@$(BIN)/python -m demo.flights
 
@@ -72,7 +79,16 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/check_citations.py --check
 	$(BIN)/python tools/check_docs.py --check
 
-check: lint test
+check: lint site test
+
+site: $(VENV)/.release
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+wheels: $(VENV)/.release
+	@$(BIN)/python tools/wheels.py
+
+release-check: $(VENV)/.release
+	@$(BIN)/python tools/release_check.py
 
 STATES ?= 100000
 KILLS ?= 12
@@ -133,5 +149,5 @@ docs: $(VENV)/.dev
 	@$(BIN)/python tools/generated_docs.py
 
 clean:
-	rm -rf $(VENV) build .demo .bench .lab .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
+	rm -rf $(VENV) build dist site .demo .bench .lab .peers .mypy_cache .ruff_cache .pytest_cache src/*.egg-info
 	find src -name '*.so' -delete
