@@ -12,10 +12,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message import Message, StoreMessage
+from rucola.errors import ConfigError
 from rucola.formats.properties import encode_properties
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.spark.options import parse_options
+from rucola.spark.pruning import prune
 from rucola.spark.schema import all_columns
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
@@ -192,3 +194,43 @@ def test_through_a_broker(spark: SparkSession, shared_broker: BrokerProcess) -> 
     # The same messages in place, under the running broker.
     in_place = load(spark, storePath=str(shared_broker.store), topic="batch")
     assert in_place.exceptAll(rows).count() == 0
+
+
+def test_filters_make_less_to_read_and_the_same_result(spark: SparkSession, directory: Path) -> None:
+    given = {"storePath": str(directory), "subscribePattern": ".*", "scanOrder": "queue"}
+    conditions = {
+        "topic = 'flights' AND queueId IN (1, 2) AND queueOffset >= 1000 AND queueOffset < 1100 AND tags = 'T1'": 2,
+        "storeTimestamp > timestamp'2100-01-01'": 1,
+    }
+    reused = load(spark, **given)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for condition, partitions in conditions.items():
+            whole, cut = reused.where(condition), load(spark, **given, pushFilters="true").where(condition)
+            assert (whole.count(), whole.rdd.getNumPartitions()) == (cut.count(), 8)
+            assert cut.rdd.getNumPartitions() == partitions
+        assert reused.count() == COUNT + 100
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_query_reads_the_columns_it_uses(spark: SparkSession, directory: Path) -> None:
+    given = {"storePath": str(directory), "topic": "flights"}
+    cases = {
+        "SELECT tags, count(*) AS n FROM rows WHERE queueId < 2 GROUP BY tags": {"tags", "queueId"},
+        "SELECT count(*) AS n FROM rows": {"topic"},
+        "SELECT a.keys FROM rows a JOIN rows b USING (msgId)": {"keys", "msgId"},
+    }
+    for text, columns in cases.items():
+        loaded: list[DataFrame] = []
+
+        def query(rows: DataFrame, text: str = text, loaded: list[DataFrame] = loaded) -> DataFrame:
+            loaded.append(rows)
+            return spark.sql(text.replace("rows", "{rows}"), rows=rows)
+
+        found = prune(spark, query, **given)
+        assert set(loaded[1].columns) == columns
+        if "tags" in columns:
+            assert sorted(found.collect()) == sorted(query(load(spark, **given)).collect())
+    with pytest.raises(ConfigError, match="says which columns"):
+        prune(spark, lambda rows: rows, **given, columns="topic")

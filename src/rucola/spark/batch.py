@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rucola.spark.catalog import checked_ranges, ending_offsets, starting_offsets
 from rucola.spark.options import SourceOptions
+from rucola.spark.pushdown import Wanted, cut_ranges, narrowed, wanted_by
+from rucola.spark.ranges import QueueRange
 from rucola.spark.reading import open_catalog, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rucola.spark.catalog import Catalog
 
 
 class RocketMQReader(DataSourceReader):
@@ -31,12 +35,35 @@ class RocketMQReader(DataSourceReader):
             start = starting_offsets(self.options, catalog, queues, "earliest")
             end = ending_offsets(self.options, catalog, queues)
             ranges = checked_ranges(start, end, catalog.bounds(queues), self.options.fail_on_data_loss)
-            return [InputPartition(piece) for piece in catalog.plan(ranges)]
+            return [InputPartition(piece) for piece in catalog.plan(self._chosen(ranges, catalog))]
         finally:
             catalog.close()
+
+    def _chosen(self, ranges: list[QueueRange], catalog: Catalog) -> list[QueueRange]:
+        """The parts of the ranges that the query has a use for."""
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Spark turns an empty plan into one partition without a value."""
         if partition.value is None:
             return iter(())
         return read_range(self.options, self.schema, partition.value)
+
+
+class FilteringReader(RocketMQReader):
+    """Leaves out what the query's filters drop. Spark must not be given it unless it pushes filters down: it refuses
+    readers that could take filters while it does not.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Remembers what the filters say; all of them are Spark's to apply."""
+        self._wanted = wanted_by(filters)
+        self.options = narrowed(self.options, self._wanted)
+        return filters
+
+    def _chosen(self, ranges: list[QueueRange], catalog: Catalog) -> list[QueueRange]:
+        return cut_ranges(self._wanted, ranges, catalog)

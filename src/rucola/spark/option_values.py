@@ -97,6 +97,17 @@ def number(values: Mapping[str, str], name: str, least: int, most: int) -> int:
     return int(text)
 
 
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+
+
+def milliseconds(values: Mapping[str, str], name: str) -> int:
+    """A time as Spark's options have it: a whole number and a unit, milliseconds without one."""
+    found = re.fullmatch(r"([0-9]{1,12}) ?(ms|s|m|min|h|d|)", values[name].lower())
+    if found is None:
+        raise ConfigError(name, values[name], "a whole number and ms, s, m, h or d, as 15m")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
 def optional_number(values: Mapping[str, str], name: str) -> int | None:
     """A number from 1, or None when the option is not given."""
     return number(values, name, 1, 1 << 62) if values[name] else None

@@ -27,6 +27,7 @@ from rucola.spark.option_values import (
     choice,
     flag,
     known_values,
+    milliseconds,
     number,
     optional_number,
 )
@@ -86,6 +87,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("endingOffsetsByTimestamp", "", "batch only: the same per queue"),
     Option("failOnDataLoss", "true", "fail when wanted messages are gone; `false` reads what is left"),
     Option("maxOffsetsPerTrigger", "", "stream only: messages per micro-batch, shared out by backlog"),
+    Option("minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are so many messages"),
+    Option("maxTriggerDelay", "15m", "stream only: how long it waits for them at most; a number with ms, s, m, h or d"),
     Option("maxBytesPerTrigger", "", "stream only: bytes per micro-batch, by the mean record size of each queue"),
     Option("minPartitions", "", "split ranges until there are about this many tasks"),
     Option("maxRecordsPerPartition", "", "messages per task"),
@@ -101,6 +104,12 @@ OPTIONS: tuple[Option, ...] = (
         "`decompressed`: what was sent, also when the client compressed it; `stored`: the bytes in the log",
     ),
     Option("columns", "", "columns separated by commas; what is not named is not decoded"),
+    Option(
+        "pushFilters",
+        "false",
+        "batch only, where `spark.sql.python.filterPushdown.enabled` is set: read less for the filters of the query; "
+        "load a DataFrame of its own for each query then",
+    ),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
     Option("includeHeaders", "false", "with `schemaStyle=kafka`: add `headers`"),
@@ -211,12 +220,15 @@ class SourceOptions:
     fail_on_data_loss: bool
     offsets_per_trigger_max: int | None
     bytes_per_trigger_max: int | None
+    offsets_per_trigger_min: int | None
+    trigger_delay_max_ms: int
     partitions_min: int | None
     records_per_partition_max: int | None
     bytes_per_partition_max: int
     scan_order: ScanOrder
     body: BodyForm
     columns: tuple[str, ...]
+    push_filters: bool
     properties_as_map: bool
     schema_style: SchemaStyle
     include_headers: bool
@@ -238,6 +250,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         both = values["nameServer"] and values["storePath"]
         raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of the two")
     values["storePath"] = _local_path(values["storePath"])
+    least, most = (optional_number(values, f"{side}OffsetsPerTrigger") for side in ("min", "max"))
+    if least and most and least > most:
+        raise ConfigError("minOffsetsPerTrigger", str(least), f"up to maxOffsetsPerTrigger, which is {most}")
     subscription = _subscription(values)
     style = choice(values, "schemaStyle", SchemaStyle)
     if flag(values, "includeHeaders") and style is not SchemaStyle.KAFKA:
@@ -254,12 +269,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=flag(values, "failOnDataLoss"),
         offsets_per_trigger_max=optional_number(values, "maxOffsetsPerTrigger"),
         bytes_per_trigger_max=optional_number(values, "maxBytesPerTrigger"),
+        offsets_per_trigger_min=optional_number(values, "minOffsetsPerTrigger"),
+        trigger_delay_max_ms=milliseconds(values, "maxTriggerDelay"),
         partitions_min=optional_number(values, "minPartitions"),
         records_per_partition_max=optional_number(values, "maxRecordsPerPartition"),
         bytes_per_partition_max=number(values, "maxBytesPerPartition", 1, 1 << 62),
         scan_order=choice(values, "scanOrder", ScanOrder),
         body=choice(values, "body", BodyForm),
         columns=tuple(name.strip() for name in values["columns"].split(",") if name.strip()),
+        push_filters=flag(values, "pushFilters"),
         properties_as_map=flag(values, "propertiesAsMap"),
         schema_style=style,
         include_headers=flag(values, "includeHeaders"),

@@ -7,6 +7,8 @@ with this class does the same for one session.
 
 from __future__ import annotations
 
+import sys
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -17,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rucola.errors import ConfigError
-from rucola.spark.batch import RocketMQReader
+from rucola.spark.batch import FilteringReader, RocketMQReader
 from rucola.spark.options import parse_options
 from rucola.spark.schema import check_schema, chosen_columns, to_ddl
 from rucola.spark.sink import RocketMQStreamWriter, RocketMQWriter
@@ -41,7 +43,9 @@ class RocketMQDataSource(DataSource):
         """The batch face."""
         options = parse_options(self.options)
         check_schema(options, schema)
-        return RocketMQReader(options, schema)
+        # Spark plans in a worker of this name when it pushes filters down, and in another when it does not.
+        pushes = options.push_filters and "pyspark.sql.worker.data_source_pushdown_filters" in sys.argv
+        return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The stream face."""

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError
+from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.admission import admit_bytes, admit_rows
 from rucola.spark.catalog import Catalog, Look, checked_ranges, starting_offsets
 from rucola.spark.offsets import (
@@ -44,7 +45,9 @@ log = logging.getLogger(__name__)
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the queues of a subscription. Queues that appear later are read from their first message."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, catalog: Catalog | None = None) -> None:
+    def __init__(
+        self, options: SourceOptions, schema: StructType, catalog: Catalog | None = None, clock: Clock | None = None
+    ) -> None:
         if options.ending != Position(name="latest"):
             raise ConfigError("endingOffsets, endingTimestamp", "given", "nothing: a stream has no end")
         self.options = options
@@ -54,6 +57,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: QueueOffsets | None = None
         self._newest: QueueOffsets | None = None
         self._told: set[tuple[object, ...]] = set()
+        self._clock = clock or SystemClock()
+        self._admitted_s: float | None = None
+        """When the latest micro-batch was admitted; the first of a run waits for nothing."""
 
     # The methods below have Spark's names.
 
@@ -90,9 +96,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = look.bounds[queue].max
             reachable = most if self._target is None else min(most, self._target.get(queue, position[queue]))
             available[queue] = max(position[queue], reachable)
+        if self._waits_for_more(sum(available[queue] - position[queue] for queue in available)):
+            return start
         end = self._admit(position, available, limit)
         if not starts and end == own:
             return start
+        self._admitted_s = self._clock.monotonic()
         moved = {queue: end[queue] - 1 for queue in end if queue in starts or end[queue] != own[queue]}
         marks = catalog.marks({queue: at for queue, at in moved.items() if at >= look.bounds[queue].min})
         kept = {queue: mark for queue, mark in begin.marks.items() if queue not in moved}
@@ -192,6 +201,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = {queue.topic for queue in seen}
         if not topics.issuperset(subscription.named_topics) or not seen.issuperset(subscription.queues):
             catalog.queues(all_needed=True)
+
+    def _waits_for_more(self, backlog: int) -> bool:
+        """Whether ``minOffsetsPerTrigger`` holds a backlog of so many messages back; never in a run that ends."""
+        least = self.options.offsets_per_trigger_min
+        if least is None or backlog >= least or self._target is not None or self._admitted_s is None:
+            return False
+        return (self._clock.monotonic() - self._admitted_s) * 1000 < self.options.trigger_delay_max_ms
 
     def _admit(self, begin: QueueOffsets, available: QueueOffsets, limit: ReadLimit) -> QueueOffsets:
         end = available

@@ -204,3 +204,25 @@ def test_a_directory_may_be_a_file_uri(given: str, path: str) -> None:
 def test_names_of_other_sources_are_translated(name: str, ours: str) -> None:
     with pytest.raises(ConfigError, match=f"here it is {ours}"):
         parse_options({**BASE, name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("15m", 900_000),
+        ("30 s", 30_000),
+        ("250ms", 250),
+        ("7", 7),
+        ("2MIN", 120_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+    ],
+)
+def test_times_with_a_unit(text: str, expected: int) -> None:
+    given = {"storePath": "d", "topic": "t", "maxTriggerDelay": text}
+    assert parse_options(given).trigger_delay_max_ms == expected
+    for wrong in ("1y", "-1s", "1.5m", "m"):
+        with pytest.raises(ConfigError, match="maxTriggerDelay"):
+            parse_options({**given, "maxTriggerDelay": wrong})
+    with pytest.raises(ConfigError, match="up to maxOffsetsPerTrigger"):
+        parse_options({**given, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"})

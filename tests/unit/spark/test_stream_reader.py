@@ -18,6 +18,7 @@ from rucola.spark.offsets import OffsetDocument, StreamDocument, StreamOffsets, 
 from rucola.spark.options import parse_options
 from rucola.spark.ranges import QueueRange
 from rucola.spark.stream import RocketMQStreamReader
+from rucola.testing.clock import ManualClock
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
@@ -252,3 +253,38 @@ def test_stop_closes_and_the_reader_can_be_pickled() -> None:
     assert catalog.closed
     copy = pickle.loads(pickle.dumps(stream))
     assert copy.options == stream.options
+
+
+def test_a_micro_batch_waits_for_enough_messages() -> None:
+    clock = ManualClock()
+    options = parse_options(
+        {
+            "storePath": "d",
+            "topic": "t",
+            "startingOffsets": "earliest",
+            "minOffsetsPerTrigger": "10",
+            "maxTriggerDelay": "2m",
+        }
+    )
+    catalog = DictCatalog(options, {Q0: Bounds(0, 3)})
+    stream = RocketMQStreamReader(options, StructType(), catalog, clock)
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert ends(first) == document(3)
+    catalog.table[Q0], catalog.table[Q1] = Bounds(0, 8), Bounds(0, 4)
+    assert stream.latestOffset(first, ReadAllAvailable()) is first
+    catalog.table[Q1] = Bounds(0, 5)
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert ends(second) == document(8, 5)
+    catalog.table[Q0] = Bounds(0, 9)
+    clock.advance(119_999)
+    assert stream.latestOffset(second, ReadAllAvailable()) is second
+    clock.advance(1)
+    assert ends(stream.latestOffset(second, ReadAllAvailable())) == document(9, 5)
+
+
+def test_a_run_that_ends_waits_for_no_messages() -> None:
+    stream, catalog = reader({Q0: Bounds(0, 3)}, startingOffsets="earliest", minOffsetsPerTrigger="10")
+    first = stream.latestOffset({}, ReadAllAvailable())
+    catalog.table[Q0] = Bounds(0, 5)
+    stream.prepareForTriggerAvailableNow()
+    assert ends(stream.latestOffset(first, ReadAllAvailable())) == document(5)

@@ -1,0 +1,174 @@
+"""Filters of a batch query turned into less to read: topics, queues and offsets are left out, and tags chosen.
+
+Only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. PySpark 4.3 keeps what was planned
+with filters for the next query over the same DataFrame, if that has none to push: so each query loads its own. Every
+filter is handed back, so Spark applies all of them to whatever is read: what is cut here may be too little, and never
+too much. Store times of a queue are taken to increase, but for steps back of its broker's clock of up to
+``CLOCK_STEP_MS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from rucola.filter.tag import parse_tag_expression
+from rucola.spark.offsets import OFFSET_MAX
+from rucola.spark.options import SourceOptions
+from rucola.spark.ranges import QueueRange
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+    from rucola.spark.catalog import Catalog
+
+CLOCK_STEP_MS = 60_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_KAFKA_NAMES = {"partition": "queueid", "offset": "queueoffset", "timestamp": "storetimestamp"}
+_TAG = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What filters leave over; None is everything. Offsets and times are from ``_min`` to before ``_end``."""
+
+    topics: frozenset[object] | None = None
+    broker_names: frozenset[object] | None = None
+    queue_ids: frozenset[object] | None = None
+    tags: frozenset[object] | None = None
+    offset_min: int = 0
+    offset_end: int = OFFSET_MAX
+    time_min_ms: int | None = None
+    time_end_ms: int | None = None
+
+
+def wanted_by(filters: Iterable[Filter]) -> Wanted:
+    """What all of the filters let through, as far as they are understood."""
+    wanted = Wanted()
+    for one in filters:
+        if isinstance(
+            one, EqualTo | EqualNullSafe | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+        ):
+            name = one.attribute[0].lower() if len(one.attribute) == 1 else ""
+            name = _KAFKA_NAMES.get(name, name)
+            if name in _SETS:
+                wanted = _with_values(wanted, _SETS[name], one)
+            elif name == "queueoffset":
+                wanted = _with_offsets(wanted, one)
+            elif name == "storetimestamp":
+                wanted = _with_times(wanted, one)
+    return wanted
+
+
+def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -> list[QueueRange]:
+    """The parts of the ranges that may hold what is wanted."""
+    kept = []
+    for one in ranges:
+        queue = one.queue
+        if not (
+            _has(wanted.topics, queue.topic)
+            and _has(wanted.broker_names, queue.broker_name)
+            and _has(wanted.queue_ids, queue.queue_id)
+        ):
+            continue
+        start, end = max(one.start, wanted.offset_min), min(one.end, wanted.offset_end)
+        if start < end and wanted.time_min_ms is not None:
+            start = max(start, catalog.offset_at(queue, max(0, wanted.time_min_ms - CLOCK_STEP_MS)))
+        if start < end and wanted.time_end_ms is not None:
+            end = min(end, catalog.offset_at(queue, max(0, wanted.time_end_ms + CLOCK_STEP_MS)))
+        if start < end:
+            kept.append(QueueRange(queue, start, end))
+    return kept
+
+
+def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
+    """The options of a reader that asks for the wanted tags only, where nothing else chooses messages."""
+    tags = wanted.tags
+    if tags is None or not options.expression.matches_all:
+        return options
+    names = sorted(tag for tag in tags if isinstance(tag, str))
+    if len(names) < len(tags) or not names or not all(map(_TAG.fullmatch, names)):
+        return options
+    return replace(options, expression=parse_tag_expression("||".join(names)))
+
+
+_SETS = {"topic": "topics", "brokername": "broker_names", "queueid": "queue_ids", "tags": "tags"}
+
+
+def _with_values(wanted: Wanted, field: str, one: Filter) -> Wanted:
+    values: frozenset[object]
+    if isinstance(one, In):
+        values = frozenset(one.value)
+    elif isinstance(one, EqualTo | EqualNullSafe):
+        values = frozenset([one.value])
+    else:
+        return wanted
+    values -= {None}
+    before: frozenset[object] | None = getattr(wanted, field)
+    if not values:  # nothing but nulls: left to Spark
+        return wanted
+    chosen: Any = {field: values if before is None else values & before}
+    return replace(wanted, **chosen)
+
+
+def _with_offsets(wanted: Wanted, one: Filter) -> Wanted:
+    bounds = _bounds(one, [value for value in _values(one) if type(value) is int])
+    least, end = (bounds[0], bounds[1]) if bounds else (None, None)
+    return replace(
+        wanted,
+        offset_min=max(wanted.offset_min, least) if least is not None else wanted.offset_min,
+        offset_end=min(wanted.offset_end, end) if end is not None else wanted.offset_end,
+    )
+
+
+def _with_times(wanted: Wanted, one: Filter) -> Wanted:
+    times = [value for value in _values(one) if isinstance(value, datetime) and value.utcoffset() is not None]
+    bounds = _bounds(one, [(time - _EPOCH) // timedelta(milliseconds=1) for time in times])
+    least, end = (bounds[0], bounds[1]) if bounds else (None, None)
+    if least is not None and wanted.time_min_ms is not None:
+        least = max(least, wanted.time_min_ms)
+    if end is not None and wanted.time_end_ms is not None:
+        end = min(end, wanted.time_end_ms)
+    return replace(
+        wanted,
+        time_min_ms=least if least is not None else wanted.time_min_ms,
+        time_end_ms=end if end is not None else wanted.time_end_ms,
+    )
+
+
+def _values(one: Filter) -> list[object]:
+    """The values that a filter compares with."""
+    if isinstance(one, In):
+        return list(one.value)
+    return [getattr(one, "value", None)]
+
+
+def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None] | None:
+    """Least value and that behind the greatest which a filter can let through; None when that is not known.
+
+    A value of time has lost its microseconds: bounds are a millisecond wider than the operators say.
+    """
+    if not values or len(values) < len([value for value in _values(one) if value is not None]):
+        return None
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        return values[0], None
+    if isinstance(one, LessThan | LessThanOrEqual):
+        return None, values[0] + 1
+    return min(values), max(values) + 1
+
+
+def _has(values: frozenset[object] | None, value: object) -> bool:
+    return values is None or value in values
