@@ -1,1 +1,1 @@
-"""Value types and constants that every layer speaks. Imports ``rucola.errors`` only."""
+"""Value types and constants used by every layer. Imports only ``rucola.errors``."""

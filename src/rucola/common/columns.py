@@ -1,11 +1,11 @@
-"""Columns of the two row tables in which messages travel between the layers.
+"""Columns of the two row tables that carry messages between the layers.
 
-A read of a socket yields many frames, a piece of the log many records. Neither becomes Python objects on the fast path:
-a kernel writes one row of integers per frame or record into an ``array('q')``, next to the buffer that holds the bytes,
-and the layers hand both on. Positions are byte positions in that buffer; a length of -1 means that the field was
-absent.
+One socket read contains many frames, and one part of the log many records. On the fast path neither become Python
+objects: a kernel writes one row of integers per frame or record into an ``array('q')``, and the layers pass on this
+table with the buffer that holds the bytes. Positions are byte positions in that buffer; a length of -1 means that the
+field is absent.
 
-Kernels restate the columns they use as C constants; ``tests/unit/test_kernels.py`` holds them against this module.
+Kernels repeat the columns they use as C constants; ``tests/unit/test_kernels.py`` compares them with this module.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ ROW_WIDTH = 40
 
 
 class FrameKind(IntEnum):
-    """What the frame scanner made of a frame."""
+    """The result of the frame scanner for a frame."""
 
     PLAIN = 0
-    """Any frame that takes the plain road: decode the header into a ``RemotingCommand``."""
+    """Any frame for the general path: its header is decoded into a ``RemotingCommand``."""
     SEND = 1
     """SEND_MESSAGE_V2 (310) of a single message: all send columns are filled."""
     BATCH = 2
@@ -68,9 +68,9 @@ class FrameColumn(IntEnum):
     PHYSICAL_OFFSET = 28
     QUEUE_OFFSET = 29
     RECORD_SIZE = 30
-    # taken by formats.encode_rows as it stands; only the plain road of the store sets it, the frame scanner leaves 0
+    # used by formats.encode_rows unchanged; only the store's general path sets it, the frame scanner leaves 0
     PREPARED_TRANSACTION_OFFSET = 31
-    # pull: these share places with the send columns above
+    # pull: these share columns with the send columns above
     PULL_QUEUE_OFFSET = 17
     PULL_MAX_MESSAGES = 18
     PULL_EXPRESSION_POS = 19  # subscription text

@@ -1,4 +1,4 @@
-"""What names a message that waits for its time, for whoever wants to withdraw it."""
+"""The handle of a message that waits for its delivery time. It allows a producer to withdraw the message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HANDLE_VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """Names a waiting message (RocketMQ 5.3.3, ``RecallMessageHandle``)."""
+    """Identifies a waiting message (RocketMQ 5.3.3, ``RecallMessageHandle``)."""
 
     topic: str
     broker_name: str
@@ -26,10 +26,10 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> RecallHandle:
-        """From the text.
+        """Parses the text.
 
         Raises:
-            FormatError: it is no handle.
+            FormatError: it is not a handle.
         """
         try:
             words = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)).decode().split(" ")

@@ -41,7 +41,7 @@ class SubscriptionGroupConfig:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As RocketMQ's JSON has it, fields in the order of their names."""
+        """The form of RocketMQ's JSON, with fields in the order of their names."""
         result: dict[str, Any] = {
             "attributes": dict(self.attributes),
             "brokerId": self.broker_id,
@@ -64,10 +64,10 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubscriptionGroupConfig:
-        """From RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
+        """Reads RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
 
         Raises:
-            ValueError: for a number that is none.
+            ValueError: a number is invalid.
         """
         subscriptions = data.get("subscriptionDataSet")
         return cls(

@@ -44,7 +44,7 @@ class TopicConfig:
         return self.attributes.get("queue.type") == "BatchCQ"
 
     def to_dict(self) -> dict[str, Any]:
-        """As RocketMQ's JSON has it, fields in the order of their names."""
+        """The form of RocketMQ's JSON, with fields in the order of their names."""
         return {
             "attributes": dict(self.attributes),
             "order": self.order,
@@ -58,10 +58,10 @@ class TopicConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TopicConfig:
-        """From RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
+        """Reads RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
 
         Raises:
-            ValueError: for an unknown ``topicFilterType`` or a number that is none.
+            ValueError: ``topicFilterType`` is unknown, or a number is invalid.
         """
         return cls(
             topic_name=str(data.get("topicName") or ""),

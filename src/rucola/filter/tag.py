@@ -1,6 +1,6 @@
 """Tag expressions: ``*``, or tags joined by ``||`` (RocketMQ 5.3.3, ``FilterAPI``; ``protocol.md`` 5.1).
 
-A broker compares hash codes, which a consume queue holds; a consumer then compares the tags themselves.
+A broker compares hash codes, which are in the consume queue. A consumer then compares the tags themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TagExpression:
     Attributes:
         sub_string: the expression; ``*`` also when it was empty.
         tags: its tags, sorted, each once; none for ``*``.
-        codes: Java hash codes of the tags, signed 32 bits; none for ``*``.
+        codes: Java hash codes of the tags, signed 32 bits; empty for ``*``.
     """
 
     sub_string: str
@@ -34,12 +34,12 @@ class TagExpression:
         return not self.tags
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag (None: without one) matches; exact, unlike a comparison of codes."""
+        """Whether a message with this tag (None: without one) matches. This is exact, unlike comparing codes."""
         return not self.tags or tag in self.tags
 
 
 def parse_tag_expression(expression: str | None) -> TagExpression:
-    """Parse a subscription of type TAG. A single ``|`` is part of a tag; there is no and, no not.
+    """Parses a subscription of type TAG. A single ``|`` is part of a tag; there is neither AND nor NOT.
 
     Raises:
         FormatError: the expression consists of separators only.
@@ -53,7 +53,7 @@ def parse_tag_expression(expression: str | None) -> TagExpression:
 
 
 def parse_tags(expression: str | None) -> frozenset[int] | None:
-    """The hash codes a broker filters by; None for every message.
+    """The hash codes that a broker filters by; None for every message.
 
     Raises:
         FormatError: see ``parse_tag_expression``.

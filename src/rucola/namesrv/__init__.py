@@ -1,4 +1,4 @@
-"""The name server: brokers register here, clients ask for routes."""
+"""The name server: brokers register with it, and clients ask it for routes."""
 
 from rucola.namesrv.namesrv import NameServer, NamesrvConfig
 

@@ -1,4 +1,4 @@
-"""What administrators ask of the name server: permissions of brokers, lists of topics, the key-value configuration
+"""The name server's administrative requests: write permission of brokers, lists of topics, key-value configuration
 (RocketMQ 5.3.3, ``DefaultRequestProcessor``).
 """
 
@@ -27,7 +27,7 @@ class NamesrvAdminProcessor:
     """The processors.
 
     Args:
-        routes: the state.
+        routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
         persist: called after every change of ``kv_config``; raises ``DiskError``.
     """
@@ -40,51 +40,51 @@ class NamesrvAdminProcessor:
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def wipe_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """205."""
+        """Request 205: removes a broker's write permission."""
         header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
         return success(command, headers.WipeWritePermResponseHeader(self._routes.wipe_write_perm(header.broker_name)))
 
     def add_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """327."""
+        """Request 327: restores a broker's write permission."""
         header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
         return success(command, headers.AddWritePermResponseHeader(self._routes.add_write_perm(header.broker_name)))
 
     # -- topics -----------------------------------------------------------------------------------------------------
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """206."""
+        """Request 206: all topics."""
         return success(command, None, TopicList(self._routes.topics()))
 
     def topics_by_cluster(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """224."""
+        """Request 224: the topics of a cluster."""
         header = headers.GetTopicsByClusterRequestHeader.from_ext_fields(command.ext_fields)
         return success(command, None, TopicList(self._routes.topics_of_cluster(header.cluster)))
 
     def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """304."""
+        """Request 304: names of clusters and brokers, which are system topics."""
         names, address = self._routes.system_topics()
         return success(command, None, TopicList(names, address or None))
 
     def unit_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """311."""
+        """Request 311: unit topics."""
         return success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT)))
 
     def unit_sub_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """312."""
+        """Request 312: unit subscription topics."""
         return success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT_SUB)))
 
     def unit_sub_not_unit_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """313."""
+        """Request 313: unit subscription topics that are not unit topics."""
         return success(command, None, TopicList(self._routes.unit_topics(FLAG_UNIT_SUB, FLAG_UNIT)))
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """216."""
+        """Request 216: deletes a topic."""
         header = headers.DeleteTopicFromNamesrvRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.delete_topic(header.topic, header.cluster_name or "")
         return success(command)
 
     def register_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """217."""
+        """Request 217: registers a topic."""
         header = headers.RegisterTopicRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.register_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
         return success(command)
@@ -92,7 +92,7 @@ class NamesrvAdminProcessor:
     # -- key-value configuration ------------------------------------------------------------------------------------
 
     def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """100."""
+        """Request 100: sets a value."""
         namespace, key, value = _kv_header(command)
         if value is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "value is null")
@@ -104,7 +104,7 @@ class NamesrvAdminProcessor:
         return success(command)
 
     def get_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """101."""
+        """Request 101: a value."""
         namespace, key, _ = _kv_header(command)
         value = self._kv_config.get(namespace, key)
         if value is None:
@@ -112,14 +112,14 @@ class NamesrvAdminProcessor:
         return success(command, headers.GetKVConfigResponseHeader(value))
 
     def delete_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """102."""
+        """Request 102: deletes a value."""
         namespace, key, _ = _kv_header(command)
         self._kv_config.delete(namespace, key)
         self._persist()
         return success(command)
 
     def get_kv_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """219."""
+        """Request 219: all pairs of a namespace."""
         namespace = headers.GetKVListRequestHeader.from_ext_fields(command.ext_fields).namespace
         table = self._kv_config.namespace(namespace)
         if table is None:

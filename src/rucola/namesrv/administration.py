@@ -1,6 +1,6 @@
-"""Which requests are administrators': the table, and the processor, imported in a thread with the first of them.
+"""The table of administrative requests. Their processor is imported on a thread, with the first of them.
 
-A name server may never be asked for any of it.
+Many name servers never get one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REQUESTS: Mapping[int, Callable[[NamesrvAdminProcessor], Processor]] = {
 def register_administration(
     table: ProcessorTable, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], None]
 ) -> None:
-    """Let ``table`` serve these requests.
+    """Registers these requests in ``table``.
 
     Args:
         persist: called after every change of ``kv_config``; raises ``DiskError``.

@@ -1,6 +1,7 @@
-"""The name server's own options by request (RocketMQ 5.3.3, ``DefaultRequestProcessor``; requests 318 and 319).
+"""Shows and changes the name server's options by request (RocketMQ 5.3.3, ``DefaultRequestProcessor``; requests 318 and
+319).
 
-Whoever reaches the port may ask, so a request changes only what is in ``REMOTE_KEYS``.
+Anyone who reaches the port may send these requests, so they change only the options in ``REMOTE_KEYS``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
-"""Options that a request may change; each is looked up whenever it is used."""
+"""Options that a request may change. Each is read every time it is used."""
 CONFIG_BYTES_MAX = 64 * 1024
 
 
@@ -31,12 +32,12 @@ class NamesrvConfigProcessor:
         self._config = config
 
     def register_to(self, table: ProcessorTable) -> None:
-        """Put both processors into ``table``."""
+        """Registers both processors in ``table``."""
         table.register(RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config)
         table.register(RequestCode.GET_NAMESRV_CONFIG, self.config)
 
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """318: all of the options or none; until the next start."""
+        """Request 318: changes all given options or none, until the next start."""
         if len(command.body) > CONFIG_BYTES_MAX:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
         try:
@@ -61,6 +62,6 @@ class NamesrvConfigProcessor:
         return command.answer(ResponseCode.SUCCESS)
 
     def config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """319: all options, sorted by key."""
+        """Request 319: all options, sorted by key."""
         lines = [f"{key}={value}\n" for key, value in sorted(show_options(self._config).items())]
         return command.answer(ResponseCode.SUCCESS, body="".join(lines).encode("utf-8", "surrogateescape"))

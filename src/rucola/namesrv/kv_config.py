@@ -1,7 +1,7 @@
 """Key-value configuration of the name server: namespace → key → value, kept in one JSON file.
 
-Pure: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The one namespace the server itself
-reads is ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
+It does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself reads only
+the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rucola.errors import FormatError
 
 NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
 CHARACTERS_MAX = 4 << 20
-"""Of names and values together: all of them are written with each change."""
+"""Limit for all names and values together, because each change writes all of them."""
 
 
 class KVConfigManager:
@@ -23,10 +23,10 @@ class KVConfigManager:
         self._characters = 0
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value; the namespace appears with its first key.
+        """Sets one value; creates the namespace if necessary.
 
         Raises:
-            ValueError: all texts together would be longer than ``CHARACTERS_MAX``; nothing was set.
+            ValueError: all texts together would exceed ``CHARACTERS_MAX``; nothing was set.
         """
         table = self._tables.get(namespace)
         known = None if table is None else table.get(key)
@@ -38,18 +38,18 @@ class KVConfigManager:
         self._tables.setdefault(namespace, {})[key] = value
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value, None when namespace or key is unknown."""
+        """One value; None if namespace or key is unknown."""
         return self._tables.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Remove one key; nothing happens when it is not there."""
+        """Removes one key; does nothing if it does not exist."""
         table = self._tables.get(namespace, {})
         value = table.pop(key, None)
         if value is not None:
             self._characters -= len(key) + len(value)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All pairs of a namespace, None when it never existed."""
+        """All pairs of a namespace; None if it never existed."""
         table = self._tables.get(namespace)
         return None if table is None else dict(table)
 
@@ -58,10 +58,10 @@ class KVConfigManager:
         return orjson.dumps({"configTable": self._tables}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
     def load(self, text: bytes, source: str) -> None:
-        """Replace everything by what ``encode`` wrote.
+        """Replaces the whole content by a text of ``encode``.
 
         Raises:
-            FormatError: the text is not such a table; ``source`` names the file.
+            FormatError: the text is not a key-value table; ``source`` names the file.
         """
         try:
             tables = orjson.loads(text)["configTable"]

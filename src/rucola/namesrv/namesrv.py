@@ -1,4 +1,4 @@
-"""The name server's life: listen, look for brokers that fell silent, stop (RocketMQ 5.3.3, ``NamesrvController``)."""
+"""The name server's life: listen, remove brokers that fell silent, stop (RocketMQ 5.3.3, ``NamesrvController``)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _READING = frozenset(
         RequestCode.GET_KVLIST_BY_NAMESPACE,
     }
 )
-"""Requests of everybody. All others, and codes yet unknown, come from brokers and administrators (S-46)."""
+"""Requests that everybody may send. All others, including unknown codes, are for brokers and administrators (S-46)."""
 _TRUSTED = "namesrv-trusted"
 
 
@@ -85,18 +85,18 @@ class NamesrvConfig(TlsConfig):
 
 
 Judge = Callable[[Channel, RemotingCommand], str]
-"""Says why a request that changes something is refused; no text when it is not."""
+"""Returns why a request that changes something is refused; an empty text allows it."""
 
 
 class NameServer:
     """One name server. Started and stopped on an event loop, once each.
 
     Args:
-        judge: of requests that are not for everybody; None trusts this machine and peers with a certificate.
+        judge: decides about requests that are not for everybody; None trusts this machine and peers with a certificate.
 
     Attributes:
-        routes: which brokers there are, and their topics.
-        supervisor: of all that runs by itself.
+        routes: the registered brokers and their topics.
+        supervisor: supervises all periodic work.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """Where the name server listens, ``host:port``."""
+        """The address of the name server, ``host:port``."""
         return self._server.address
 
     async def start(self) -> None:
-        """Load the key-value configuration and listen.
+        """Loads the key-value configuration and starts to listen.
 
         Raises:
             AddressInUseError: the port is taken.
@@ -146,18 +146,18 @@ class NameServer:
         )
 
     async def shutdown(self) -> None:
-        """Stop listening and close every connection."""
+        """Stops listening and closes every connection."""
         if self._scan is not None:
             await self._scan.stop()
         await self._server.close()
         await self._processors.close()
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serve all frames of one read."""
+        """Serves all frames of one read."""
         self.rest_received(channel, batch, 0)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serve the frames from row ``first`` on, as many as one turn of the loop has time for."""
+        """Serves the frames from row ``first`` on, as many as fit into one turn of the loop."""
         table = batch.table
         for row in range(first, batch.count):
             if (row > first or channel.costly) and channel.turn_is_over():
@@ -176,7 +176,7 @@ class NameServer:
                 channel.send(command.answer(ResponseCode.NO_PERMISSION, refusal).encode())
 
     def channel_closed(self, channel: Channel) -> None:
-        """Brokers registered over ``channel`` are gone."""
+        """Removes the brokers that registered over ``channel``."""
         for address in self.routes.channel_closed(channel):
             event(_log, logging.WARNING, "broker lost, its connection closed", address=address)
 
@@ -195,7 +195,7 @@ class NameServer:
 
 
 def _trusted(channel: Channel) -> bool:
-    """Whether whoever is at the other end may be a broker: this machine, or who showed a certificate we trust."""
+    """Whether the peer may be a broker: it is on this machine, or has shown a trusted certificate."""
     trusted = channel.attributes.get(_TRUSTED)
     if trusted is None:
         trusted = channel.verified or is_loopback(channel.remote_address)

@@ -1,7 +1,7 @@
 """Requests to the name server (RocketMQ 5.3.3, ``DefaultRequestProcessor`` and ``ClientRequestProcessor``).
 
-Bodies have quoted numeric keys whatever the client's version: every client reads them, old Java and C++ too
-(protocol.md 1.9).
+Numeric keys in bodies are quoted, whatever the client's version: every client reads them, including old Java and C++
+clients (protocol.md 1.9).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ZONE_NAME = "__ZONE_NAME"
 
 
 class NamesrvProcessor:
-    """The processors of the name server; those for administrators are ``admin_processor``'s.
+    """The name server's processors; those for administrators are in ``admin_processor``.
 
     Args:
-        routes: the state.
+        routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
     """
 
@@ -44,7 +44,7 @@ class NamesrvProcessor:
         self._kv_config = kv_config
 
     def register_to(self, table: ProcessorTable) -> None:
-        """Put every processor into ``table``."""
+        """Registers every processor in ``table``."""
         for code, processor in (
             (RequestCode.REGISTER_BROKER, self.register_broker),
             (RequestCode.UNREGISTER_BROKER, self.unregister_broker),
@@ -59,7 +59,7 @@ class NamesrvProcessor:
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def register_broker(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """103."""
+        """Request 103: a broker registers."""
         header = headers.RegisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         body = bytes(command.body)
         if header.body_crc32 and header.body_crc32 != body_crc32(body):
@@ -91,14 +91,14 @@ class NamesrvProcessor:
         return success(command, answer, KVTable(ordered) if ordered is not None else None)
 
     def unregister_broker(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """104."""
+        """Request 104: a broker unregisters."""
         header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
         event(_log, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
         return success(command)
 
     def query_data_version(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """322."""
+        """Request 322: whether a broker's topics have changed."""
         header = headers.QueryDataVersionRequestHeader.from_ext_fields(command.ext_fields)
         theirs = DataVersion.from_dict(fastjson.load_object(command.body, "DataVersion"))
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
@@ -110,13 +110,13 @@ class NamesrvProcessor:
         return answer
 
     def broker_heartbeat(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """904."""
+        """Request 904: a sign of life of a broker."""
         header = headers.BrokerHeartbeatRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.refresh(header.cluster_name, header.broker_addr)
         return success(command)
 
     def broker_member_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """901."""
+        """Request 901: the members of a broker group."""
         header = headers.BrokerMemberGroupRequestHeader.from_ext_fields(command.ext_fields)
         data = self._routes.members(header.broker_name)
         group = BrokerMemberGroup(header.cluster_name, header.broker_name, data.broker_addrs if data else {})
@@ -125,7 +125,7 @@ class NamesrvProcessor:
     # -- routes -----------------------------------------------------------------------------------------------------
 
     def route_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """105."""
+        """Request 105: the route of a topic."""
         fields = command.ext_fields
         topic = headers.GetRouteInfoRequestHeader.from_ext_fields(fields).topic
         zone = fields.get(_ZONE_NAME, "") if fields.get(_ZONE_MODE, "").lower() == "true" else ""
@@ -137,12 +137,12 @@ class NamesrvProcessor:
         return success(command, None, route)
 
     def cluster_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """106."""
+        """Request 106: clusters and brokers."""
         return success(command, None, ClusterInfo(self._routes.brokers(), self._routes.clusters()))
 
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
-    """The answer to a request that was carried out."""
+    """The answer to a request that succeeded."""
     return command.answer(
         ResponseCode.SUCCESS,
         ext_fields=header.to_ext_fields() if header is not None else None,

@@ -1,9 +1,8 @@
-"""Which brokers there are and which topics they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
+"""The registered brokers and the topics that they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
 
-Pure state: registrations go in, routes come out; the time is an argument, a connection is any value.
-Used from one task.
+It does no I/O: registrations are stored and routes are read; the time is an argument. Used from one task.
 
-Invariants: a broker name is in ``cluster_addr_table`` and ``broker_addr_table`` or in neither; a topic has queue
+Invariants: a broker name is in both ``cluster_addr_table`` and ``broker_addr_table``, or in neither. A topic has queue
 data of a broker name only while that name has an address.
 """
 
@@ -20,14 +19,14 @@ from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 
 MASTER_ID = 0
 BROKER_TIMEOUT_MS = 120_000
-"""How long a registration lasts without a renewal, unless it says otherwise."""
+"""Lifetime of a registration that states none, in ms."""
 
 _WRITE = int(PermName.WRITE)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
 
 class BrokerRegistration(NamedTuple):
-    """Who registers."""
+    """The registering broker."""
 
     cluster: str
     broker_name: str
@@ -36,12 +35,12 @@ class BrokerRegistration(NamedTuple):
     ha_address: str = ""
     timeout_ms: int | None = None
     enable_acting_master: bool | None = None
-    """None from brokers before 5.0, which say nothing about it."""
+    """None for brokers before 5.0, which do not send it."""
     zone_name: str | None = None
 
 
 class RegistrationResult(NamedTuple):
-    """What a slave is told about its master; empty for a master."""
+    """What a slave learns about its master; empty for a master."""
 
     master_address: str = ""
     ha_address: str = ""
@@ -49,7 +48,7 @@ class RegistrationResult(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerLive:
-    """One address that is alive."""
+    """One live address."""
 
     broker_name: str
     broker_id: int
@@ -72,7 +71,7 @@ class RouteInfoManager:
     """The tables of the name server.
 
     Args:
-        monotonic: seconds.
+        monotonic: returns monotonic seconds.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -82,18 +81,18 @@ class RouteInfoManager:
         self._live: dict[tuple[str, str], BrokerLive] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}
-        """Topics of each broker name: what ends with a broker is found without a look at all others' topics."""
+        """Topics of each broker name, so that removing a broker does not search all topics."""
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def register(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: Any
     ) -> RegistrationResult | None:
-        """A broker says that it lives and what it serves.
+        """Registers a broker and its topics, or renews the registration.
 
         Returns:
-            None when the registration is refused: an address that does not hold the id, with exactly one topic, which
-            is what a change of one topic looks like that overtook the first full registration.
+            None if the registration is refused: an unknown address with exactly one topic. A change of one topic that
+            overtook the first full registration looks like this.
         """
         key = (broker.cluster, broker.address)
         known = self._live.get(key)
@@ -105,7 +104,7 @@ class RouteInfoManager:
         if self._is_taken(addresses, broker, version):
             for broker_id in former_ids:
                 self.unregister(broker.cluster, broker.address, broker.broker_name, broker_id)
-            self._live.pop(key, None)  # it is to register in full again
+            self._live.pop(key, None)  # the broker must register completely again
             return RegistrationResult()
         new_id = broker.broker_id not in addresses
         if new_id and len(topics) == 1:
@@ -135,7 +134,7 @@ class RouteInfoManager:
         return self._master_of(group, broker)
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
-        """A broker says goodbye."""
+        """Unregisters a broker."""
         self._live.pop((cluster, address), None)
         group = self._groups.get(broker_name)
         if group is None or group.addresses.get(broker_id) != address:
@@ -154,32 +153,32 @@ class RouteInfoManager:
             self._drop(topic, broker_name)
 
     def channel_closed(self, channel: Any) -> list[str]:
-        """A connection is gone; brokers registered over it are removed. Returns their addresses."""
+        """Removes the brokers that registered over a closed connection; returns their addresses."""
         return self._remove([key for key, live in self._live.items() if live.channel is channel])
 
     def scan(self) -> list[str]:
-        """Remove brokers whose registration ran out; returns their addresses."""
+        """Removes brokers whose registration has expired; returns their addresses."""
         now = self._monotonic()
         return self._remove([key for key, live in self._live.items() if live.last_update_s + live.timeout_s < now])
 
     def refresh(self, cluster: str, address: str) -> None:
-        """A sign of life without topics (904, 322)."""
+        """Renews a registration without topics (requests 904, 322)."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.last_update_s = self._monotonic()
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """Version of the topics that the broker registered last, None for an unknown one."""
+        """Version of the topics in the broker's last registration; None for an unknown broker."""
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
     # -- routes and lists -------------------------------------------------------------------------------------------
 
     def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:
-        """Queues and brokers of a topic, None when nobody serves it.
+        """Queues and brokers of a topic; None if no broker serves it.
 
         Args:
-            zone_name: leave out brokers of other zones that have a master; empty = all.
+            zone_name: leave out brokers of other zones that have a master; empty includes all.
         """
         queues = self._topics.get(topic)
         if not queues:
@@ -208,7 +207,9 @@ class RouteInfoManager:
         return list(self._topics)
 
     def unit_topics(self, with_flags: int, without_flags: int = 0) -> list[str]:
-        """Topics that have one of some system flags, on the first broker that serves them, and none of others."""
+        """Topics that have one of the wanted system flags on the first broker that serves them, and none of the
+        unwanted ones.
+        """
         flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self._topics.items() if queues}
         return [topic for topic, flag in flags.items() if flag & with_flags and not flag & without_flags]
 
@@ -218,7 +219,7 @@ class RouteInfoManager:
         return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
 
     def system_topics(self) -> tuple[list[str], str]:
-        """Names of clusters and of brokers, which are topics too, and the address of any broker."""
+        """Names of clusters and brokers, which are topics too, and the address of any broker."""
         names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
         address = next((a for group in self._groups.values() for a in group.addresses.values()), "")
         return list(dict.fromkeys(names)), address
@@ -226,7 +227,7 @@ class RouteInfoManager:
     # -- administration ---------------------------------------------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
-        """Forget a topic, everywhere or in one cluster."""
+        """Removes a topic everywhere, or in one cluster."""
         queues = self._topics.get(topic)
         if queues is None:
             return
@@ -234,23 +235,23 @@ class RouteInfoManager:
             self._drop(topic, name)
 
     def register_topic(self, topic: str, queue_datas: list[QueueData]) -> None:
-        """Put queue data of known brokers in by hand."""
+        """Adds queue data of known brokers, as an administrator requests."""
         known = {data.broker_name: data for data in queue_datas if data.broker_name in self._groups}
         for name, data in known.items():
             self._put(topic, name, data)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody send to the broker any more; returns how many topics that concerns."""
+        """Forbids sends to the broker; returns the number of topics concerned."""
         return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Undo ``wipe_write_perm``."""
+        """Reverses ``wipe_write_perm``."""
         return self._set_perm(broker_name, lambda _: _READ_WRITE)
 
     # -- internals --------------------------------------------------------------------------------------------------
 
     def _is_taken(self, addresses: Mapping[int, str], broker: BrokerRegistration, version: DataVersion) -> bool:
-        """Whether another live address holds this id with a newer state."""
+        """Whether another live address holds this id with a newer version."""
         holder = addresses.get(broker.broker_id)
         if holder is None or holder == broker.address:
             return False
@@ -259,7 +260,9 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """Topics are the master's word, or without a master that of the smallest slave from 5.0 on."""
+        """Whether the broker decides about topics: the master does, or without a master the slave from 5.0 on with the
+        smallest id.
+        """
         if broker.broker_id == MASTER_ID:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)
@@ -278,7 +281,7 @@ class RouteInfoManager:
         self._topics_of.setdefault(broker_name, set()).add(topic)
 
     def _drop(self, topic: str, broker_name: str) -> None:
-        """The broker serves the topic no more; a topic that nobody serves is none."""
+        """Removes a broker from a topic. A topic without brokers is removed."""
         queues = self._topics.get(topic, {})
         if queues.pop(broker_name, None) is None:
             return

@@ -1,1 +1,1 @@
-"""Sockets around ``protocol``: a server and a client on asyncio. They move bytes; others decide what the bytes mean."""
+"""Sockets for ``protocol``: a server and a client on asyncio. They transfer bytes and do not interpret requests."""

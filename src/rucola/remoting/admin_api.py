@@ -1,4 +1,4 @@
-"""Typed calls of the administration, one per request code; rules as in ``api``."""
+"""Typed calls for administration, one per request code; same conventions as in ``api``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ABSENT = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
 
 
 class AdminApi(RemotingApi):
-    """The calls; holds nothing but the client."""
+    """The calls. The object holds only the client."""
 
     # topics
 

@@ -1,8 +1,8 @@
 """Typed calls, one per request code, over a ``RemotingClient``.
 
-Each takes the server's address first and its timeout in milliseconds last, raises ``BrokerError`` for a code that is no
-ordinary outcome of the call, ``FormatError`` for an answer that does not follow protocol.md 2, and what
-``RemotingClient.invoke`` raises.
+Each call takes the server's address first and its timeout in milliseconds last. It raises ``BrokerError`` for a code
+that is no ordinary outcome of the call, ``FormatError`` for an answer that does not follow protocol.md 2, and the
+errors of ``RemotingClient.invoke``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SendAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """Answer to 11 and 361: one of ``PULL_CODES``, where to go on, and the stored records as they are."""
+    """Answer to 11 and 361: one of ``PULL_CODES``, the offset of the next pull, and the stored records unchanged."""
 
     code: int
     header: PullMessageResponseHeader
@@ -75,7 +75,7 @@ class PullAnswer:
 
 
 class RemotingApi(NameServerApi):
-    """The calls, those of ``NameServerApi`` among them."""
+    """The calls, including those of ``NameServerApi``."""
 
     # name server
 
@@ -92,7 +92,7 @@ class RemotingApi(NameServerApi):
     # client management
 
     async def heartbeat(self, address: str, data: HeartbeatData, timeout_ms: int = TIMEOUT_MS) -> int:
-        """HEART_BEAT (34); gives the broker's version ordinal."""
+        """HEART_BEAT (34); returns the ordinal of the broker's version."""
         answer = await self._call(address, RequestCode.HEART_BEAT, body=data.encode(), timeout_ms=timeout_ms)
         return answer.version
 
@@ -149,7 +149,7 @@ class RemotingApi(NameServerApi):
     async def recall_message(
         self, address: str, header: RecallMessageRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> str:
-        """RECALL_MESSAGE (370); gives the unique key of the message."""
+        """RECALL_MESSAGE (370); returns the unique key of the message."""
         answer = await self._call(address, RequestCode.RECALL_MESSAGE, header, timeout_ms=timeout_ms)
         return RecallMessageResponseHeader.from_ext_fields(answer.ext_fields).msg_id
 
@@ -169,7 +169,7 @@ class RemotingApi(NameServerApi):
         set_zero_if_not_found: bool | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> int | None:
-        """QUERY_CONSUMER_OFFSET (14); None when the group has no progress there (code 22)."""
+        """QUERY_CONSUMER_OFFSET (14); None if the group has no progress there (code 22)."""
         header = QueryConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, set_zero_if_not_found, queue.broker_name
         )

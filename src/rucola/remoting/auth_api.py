@@ -1,6 +1,6 @@
-"""Typed calls about accounts (access control of RocketMQ 4.x), users and rules (of 5.x); conventions as in ``api``.
+"""Typed calls for accounts (access control of RocketMQ 4.x), users and rules (5.x); same conventions as in ``api``.
 
-Users and rules are the JSON objects of the wire, ``UserInfo`` and ``AclInfo``, with their members' names.
+Users and rules are the JSON objects ``UserInfo`` and ``AclInfo`` of the protocol, with their member names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rucola.remoting.api import RemotingApi
 
 
 class AuthApi(RemotingApi):
-    """The calls; holds nothing but the client."""
+    """The calls. The object holds only the client."""
 
     # accounts
 
@@ -52,7 +52,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.AUTH_CREATE_USER, header, fastjson.dumps(dict(user)))
 
     async def update_user(self, address: str, user: Mapping[str, str]) -> None:
-        """AUTH_UPDATE_USER (3002): the members that are given."""
+        """AUTH_UPDATE_USER (3002): changes the given members."""
         header = headers.UserRequestHeader(user["username"])
         await self._call(address, RequestCode.AUTH_UPDATE_USER, header, fastjson.dumps(dict(user)))
 

@@ -1,7 +1,7 @@
-"""One accepted connection: reads frames into a reused buffer, gathers what is sent, writes it in one go.
+"""One accepted connection: reads frames into a reused buffer, collects answers, and sends them with one write.
 
-Per read the loop asks for the buffer, the kernel of ``protocol`` finds the frames in it, the handler answers them all,
-and the gathered answers leave with one write. When the peer does not take them, its next requests are not read.
+For each read the loop asks for the buffer, the kernel of ``protocol`` finds the frames, the handler answers all of
+them, and one write sends the collected answers. If the peer does not accept them, no more requests are read from it.
 
 Task rule: everything here runs on the server's event loop.
 """
@@ -27,31 +27,32 @@ if TYPE_CHECKING:
 Part = bytes | bytearray | memoryview
 
 _REQUEST_BYTES = 512
-"""What a request that waits costs, beside the bytes that are kept of it."""
+"""The memory that a waiting request costs, in addition to the bytes kept of it."""
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 
 
 class Channel(asyncio.BufferedProtocol):
-    """A client's connection, as the broker sees it.
+    """A client's connection, from the server's view.
 
-    Life cycle: made by ``RemotingServer`` for every accepted connection, ended by ``close``, by the peer, by an
-    undecodable frame or by silence; ``handler.channel_closed`` is called exactly once then.
+    Life: ``RemotingServer`` creates one for every accepted connection. It ends by ``close``, by the peer, by an
+    undecodable frame or by silence. ``handler.channel_closed`` is then called exactly once.
 
     Attributes:
-        host: the peer's address as the store writes it: 4 or 16 address bytes, then the port as int32.
+        host: the peer's address in the store's format: 4 or 16 address bytes, then the port as int32.
         remote_address: the peer as ``ip:port``.
         secure: whether the connection is encrypted.
-        verified: whether the peer showed a certificate, and it was good.
-        attributes: what the handler wants to remember about this connection.
+        verified: whether the peer has shown a valid certificate.
+        attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request took so long that its next one waits for a turn that has time left.
-        held_back: whether it is not read because of requests that wait for something of ours; see ``owe``.
-        framed: whether a frame was completed since ``ConnectionWatch`` looked; the next four are its notes, too.
-        active: whether a byte came or went since then; ``idle_since``: when none had.
-        begun_since: since when the same frame is incomplete, in seconds.
-        stalled_since: since when no waiting answer was taken, in seconds; ``unsent_before``: how many bytes waited,
-            at the last look; more than can be when the peer caught up since.
+        costly: whether its last request took so long that the next one waits for a turn with time left.
+        held_back: whether reading is paused because its requests wait for the server; see ``owe``.
+        framed: whether a frame was completed since the last look of ``ConnectionWatch``. The next four attributes are
+            its notes as well.
+        active: whether a byte was received or sent since that look. ``idle_since``: time of the last look without one.
+        begun_since: time in seconds since which the same frame is incomplete.
+        stalled_since: time in seconds since which no unsent answer was accepted. ``unsent_before``: number of unsent
+            bytes at the last look; larger than possible if the peer has caught up since.
     """
 
     __slots__ = (
@@ -95,7 +96,7 @@ class Channel(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._parts: list[Part] = []
         self._gathering = False
-        self._counted = self._gathered_bytes = 0  # parts whose lengths are known, and their sum
+        self._counted = self._gathered_bytes = 0  # parts of known length, and their total length
         self._reading = True
         self._paused = False
         self._put_off: tuple[FrameBatch, int] | None = None
@@ -117,23 +118,23 @@ class Channel(asyncio.BufferedProtocol):
         self.attributes: dict[Any, Any] = {}
 
     def send(self, data: Part) -> None:
-        """Send a whole frame. The bytes must not change until they have left: hand over ``bytes`` or a fresh buffer."""
+        """Sends a whole frame. The bytes must not change until they are sent: pass ``bytes`` or a fresh buffer."""
         self._parts.append(data)
         if not self._gathering:
             self._gathering = True
             self._loop.call_soon(self._flush)
 
     def send_parts(self, parts: Iterable[Part]) -> None:
-        """Send frames given in pieces, without joining them; same rule as ``send``."""
+        """Sends frames given in pieces, without joining them. The rule of ``send`` applies."""
         self._parts.extend(parts)
         if not self._gathering:
             self._gathering = True
             self._loop.call_soon(self._flush)
 
     def owe(self, size: int) -> None:
-        """A request waits whose answer comes by itself soon, and ``size`` bytes are kept of it or of its answer.
+        """Notes a request that waits on the server side; ``size`` bytes are kept of it or of its answer.
 
-        Above the same bound as for answers that the peer does not take, it is not read on until they have left.
+        Above the limit for unsent answers, reading pauses until enough of them are released.
         """
         self._owed += size + _REQUEST_BYTES
         if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
@@ -141,7 +142,7 @@ class Channel(asyncio.BufferedProtocol):
             self._stop_reading()
 
     def settle(self, size: int) -> None:
-        """A request for which ``owe`` was called with the same ``size`` was answered, or never will be."""
+        """Releases a request noted by ``owe`` with the same ``size``: it was answered, or never will be."""
         self._owed -= size + _REQUEST_BYTES
         if self.held_back and self._owed <= self._server.options.outbound_bytes_high // 4:
             self.held_back = False
@@ -154,23 +155,23 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
-        """Hand the rows from ``row`` on to ``handler.rest_received`` with the next turn of the loop.
+        """Passes the rows from ``row`` on to ``handler.rest_received`` in the next turn of the loop.
 
-        Nothing more is read before they were served; with answers that the peer does not take they wait for that too.
+        Reading pauses until they are served. While the peer does not accept its answers, they wait for that too.
         """
         self._put_off = batch, row
         self._stop_reading()
         self._serve_rest_soon()
 
     def room_found(self) -> None:
-        """There is room again for a large frame that this connection has begun."""
+        """There is room again for the large frame that this connection has begun."""
         self._waits_for_room = False
         self._read_on()
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Ask the client and wait for its answer.
+        """Sends a request to the client and waits for its answer.
 
-        Clients drop requests they do not know, so a timeout is an ordinary outcome (protocol.md 2.6).
+        Clients drop unknown requests, so a timeout is an ordinary outcome (protocol.md 2.6).
 
         Args:
             command: the request; its opaque is set here.
@@ -191,7 +192,7 @@ class Channel(asyncio.BufferedProtocol):
         return await future
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
-        """Tell the client something it does not answer; nothing happens when the connection is gone."""
+        """Sends the client a oneway request; does nothing if the connection is closed."""
         if self.closed:
             return
         command.opaque = self._server.next_opaque()
@@ -200,23 +201,23 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def begun_bytes(self) -> int:
-        """Bytes that arrived of a frame that is not complete."""
+        """Number of received bytes of an incomplete frame."""
         return self._reader.begun_bytes
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of answers that wait for a peer that is slow to take them; 0 while it is not read for that."""
+        """Number of unsent answer bytes for a peer that is slow; 0 while reading is paused because of them."""
         return self._transport.get_write_buffer_size() if self._paused and self._transport is not None else 0
 
     def close(self) -> None:
-        """Send what was gathered, then close."""
+        """Sends what was collected, then closes."""
         if self._parts:
             self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close without sending what is still unsent."""
+        """Closes without sending what is still unsent."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -235,7 +236,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: where the next bytes go."""
-        while self._put_off is not None:  # a transport that reads once more although it was told not to
+        while self._put_off is not None:  # some transports read once more after they were told to pause
             self.costly = False
             self._serve_rows(*self._put_off)
         return self._reader.buffer()
@@ -261,7 +262,7 @@ class Channel(asyncio.BufferedProtocol):
             self._flush_gathered()
 
     def pause_writing(self) -> None:
-        """Called by the event loop: the peer does not take its answers, so it may not ask for more."""
+        """Called by the event loop: the peer does not accept its answers, so no more requests are read."""
         self._paused = True
         self._stop_reading()
 
@@ -280,8 +281,8 @@ class Channel(asyncio.BufferedProtocol):
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)
-        # What was kept here may lead back to this channel, and the collector of cycles comes seldom: nothing in the way
-        # of messages makes work for it.
+        # References kept here may form a cycle with this channel, and the cycle collector rarely runs, because messages
+        # create no work for it.
         self.attributes.clear()
 
     def _flush(self) -> None:
@@ -311,13 +312,13 @@ class Channel(asyncio.BufferedProtocol):
         self.close()
 
     def _serve_rest_soon(self) -> None:
-        """Go on with what was put off in the next turn; however often it is called, once in each."""
+        """Continues with the postponed rows in the next turn; several calls in one turn count once."""
         if not self._rest_is_due:
             self._rest_is_due = True
             self._loop.call_soon(self._serve_rest)
 
     def _serve_rest(self) -> None:
-        """Go on with what was put off, unless there is a reason not to; ``_read_on`` comes back to it then."""
+        """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls it again."""
         self._rest_is_due = False
         transport = self._transport
         if self._put_off is None or self._paused or self.held_back or transport is None or transport.is_closing():
@@ -336,7 +337,7 @@ class Channel(asyncio.BufferedProtocol):
             self._flush_gathered()
 
     def _large_frame(self) -> None:
-        """Account for a frame that needs more than the ordinary buffer, or did until now."""
+        """Accounts for a frame that needs more than the ordinary buffer, or did so until now."""
         if not self._reader.wants_more:
             self._server.large_frames.ended(self)
         elif not self._server.has_room(self, self._reader.begun_bytes):
@@ -349,7 +350,7 @@ class Channel(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _read_on(self) -> None:
-        """Read again, unless one of several reasons not to is left."""
+        """Resumes reading, unless one of several reasons to pause remains."""
         if self._paused or self.held_back or self._transport is None or self._transport.is_closing():
             return
         if self._put_off is not None:

@@ -1,8 +1,7 @@
-"""The remoting client: one connection per address, opened when first used, opened again after a loss.
+"""The remoting client: one connection per address, opened on first use and reopened after a loss.
 
-Requests are pipelined: what is sent within one turn of the event loop is gathered and leaves with few writes, and
-answers are matched by ``opaque`` in whatever order they come. Sources: protocol.md 1.7, 1.8; RocketMQ 5.3.3,
-NettyRemotingClient.
+Requests are pipelined: everything sent within one turn of the event loop is collected and leaves with few writes.
+Answers are matched by ``opaque`` in any order. Sources: protocol.md 1.7, 1.8; RocketMQ 5.3.3, NettyRemotingClient.
 
 Task rule: a client belongs to the event loop it was first used on.
 """
@@ -34,17 +33,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Processor = Callable[[str, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
-"""Handles a server's request: gets the server's address and the request; a result is sent unless it was oneway."""
+"""Handles a server's request: takes the server's address and the request. The result is sent unless the request was
+oneway.
+"""
 
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
-"""What was gathered leaves at once when it is so much, or has so many parts; a send has two, its header and its body.
-So a long turn of the loop keeps the server busy, which else would have nothing to do until the turn ends. Fewer parts
-cost both sides CPU for writes and reads."""
+"""At this number of bytes or parts the collected frames leave at once; a send has two parts, its header and its body. A
+long turn of the loop then keeps the server busy, which would otherwise be idle until the turn ends. Smaller values cost
+both sides CPU time for writes and reads.
+"""
 _LOOP_LATE_S = 0.5
-"""A timer that comes so late was held up by the application."""
+"""A timer that is later than this was delayed by the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,12 @@ class ClientOptions:
     """Limits of one client.
 
     Attributes:
-        connect_timeout_ms: how long a connection attempt may take (connectTimeoutMillis, 3 s).
+        connect_timeout_ms: longest time for a connection attempt (connectTimeoutMillis, 3 s).
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
-        silence_ms: a connection is given up when requests expire on it and for so long nothing at all has arrived.
-        closing_ms: how long ``close`` waits for a peer to take what is still unsent.
-        signer: signs every request, None for none.
-        tls: encrypts every connection and verifies who answers there, None for plain connections.
+        silence_ms: if requests expire on a connection and nothing at all has arrived for this long, it is closed.
+        closing_ms: how long ``close`` waits for a peer to accept what is still unsent.
+        signer: signs every request; None sends unsigned requests.
+        tls: encrypts every connection and verifies the server; None uses plain connections.
     """
 
     connect_timeout_ms: int = 3_000
@@ -78,20 +80,21 @@ class RemotingClient:
     def __init__(self, options: ClientOptions | None = None) -> None:
         self.options = options or ClientOptions()
         self.processors: dict[int, Processor] = {}
-        self.on_connected: Callable[[str], None] | None = None  # called with the address of every connection opened
+        self.on_connected: Callable[[str], None] | None = None  # called with the address of every opened connection
         self._connections: dict[str, Connection] = {}
-        # Gives a correlation id not used by any waiting request: a function of C, as it is called for every message.
+        # Returns a correlation id that no waiting request uses. It is a C function, because it is called for every
+        # message.
         self.next_opaque: Callable[[], int] = chain.from_iterable(repeat(range(1, 1 << 31))).__next__
         self._closed = False
         self._signer = self.options.signer
         self.tasks: set[asyncio.Future[None]] = set()
 
     def register_processor(self, code: int, processor: Processor) -> None:
-        """Let ``processor`` handle the servers' requests with ``code``."""
+        """Registers ``processor`` for the servers' requests with ``code``."""
         self.processors[code] = processor
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int = 3_000) -> RemotingCommand:
-        """Send a request and wait for its answer, whatever its code.
+        """Sends a request and waits for its answer, whatever its code.
 
         Args:
             address: the server as ``host:port``.
@@ -107,7 +110,7 @@ class RemotingClient:
         return await self.submit(address, command.encode(), command.opaque, timeout_ms)
 
     def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request without an answer. A lost connection loses it silently."""
+        """Sends a request without an answer. It is lost silently if the connection is lost."""
         command.opaque = self.next_opaque()
         command.flag |= FLAG_ONEWAY
         self.send_oneway(address, command.encode())
@@ -121,7 +124,7 @@ class RemotingClient:
     def submit(
         self, address: str, frame: bytes, opaque: int, timeout_ms: int = 3_000
     ) -> asyncio.Future[RemotingCommand]:
-        """Send an encoded request; the future gives its answer or one of the errors of ``invoke``.
+        """Sends an encoded request; the future receives its answer or one of the errors of ``invoke``.
 
         Args:
             address: the server as ``host:port``.
@@ -137,7 +140,7 @@ class RemotingClient:
         return future
 
     def request(self, address: str, opaque: int, waiter: Waiter, frame: bytes, body: bytes = b"") -> None:
-        """``submit`` with a waiter of the caller's own that knows until when it waits: no future is made.
+        """``submit`` with the caller's own waiter, which has its own deadline; no future is created.
 
         Args:
             address: the server as ``host:port``.
@@ -159,17 +162,17 @@ class RemotingClient:
 
     @property
     def addresses(self) -> list[str]:
-        """Servers with a connection, or one being opened."""
+        """Servers with a connection that is open or being opened."""
         return list(self._connections)
 
     def disconnect(self, address: str) -> None:
-        """Close the connection to ``address``; what waits there fails with ``RemotingClosedError``."""
+        """Closes the connection to ``address``; requests waiting there fail with ``RemotingClosedError``."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             connection.close()
 
     async def close(self) -> None:
-        """Close all connections; what still waits fails with ``RemotingClosedError``."""
+        """Closes all connections; waiting requests fail with ``RemotingClosedError``."""
         self._closed = True
         connections = list(self._connections.values())
         self._connections.clear()
@@ -182,11 +185,11 @@ class RemotingClient:
             gone = [asyncio.ensure_future(connection.gone.wait()) for connection in connections]
             await asyncio.wait(gone, timeout=self.options.closing_ms / 1000)
             for connection in connections:
-                connection.abort()  # a peer that takes nothing would keep us for as long as the system tries
+                connection.abort()  # a peer that accepts nothing would delay us for as long as the system retries
             await asyncio.gather(*gone)
 
     def lost(self, connection: Connection) -> None:
-        """Called by a connection that ended: the next request to its address opens another."""
+        """Called by a connection that ended: the next request to its address opens a new one."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
 
@@ -201,7 +204,7 @@ class RemotingClient:
         return connection
 
     def run(self, work: Awaitable[None]) -> None:
-        """Keep ``work`` going until it ends or the client closes."""
+        """Keeps a reference to ``work`` until it ends or the client closes."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -234,17 +237,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._closing = False
         self._parts: list[bytes] = []
-        self._gathered = -1  # bytes in _parts; -1: no flush is scheduled
+        self._gathered = -1  # number of bytes in _parts; -1: no flush is scheduled
         self.address = address
         self.gone = asyncio.Event()
         self.table = ResponseTable(loop, address, self._expired)
         self._connected_at = math.inf
         self._heard_at = -math.inf
         self._in_doubt = False
-        self._silent_since = math.inf  # when the first of the latest requests was sent that all had no answer in time
+        self._silent_since = math.inf  # when the first of the current series of expired requests was sent
 
     async def open(self) -> None:
-        """Connect; on failure everything that waits here fails with ``RemotingConnectError``."""
+        """Connects. On failure every request that waits here fails with ``RemotingConnectError``."""
         timeout_ms = self._client.options.connect_timeout_ms
         try:
             host, port = split_address(self.address)
@@ -264,7 +267,9 @@ class Connection(asyncio.BufferedProtocol):
         self._ended(reason)
 
     def send(self, frame: bytes, body: bytes = b"") -> None:
-        """Send a frame, or all of it before ``body`` and then that, with the others of this turn of the loop."""
+        """Sends a frame, or the part before ``body`` and then ``body``, together with the others of this turn of the
+        loop.
+        """
         parts = self._parts
         parts.append(frame)
         if body:
@@ -279,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             self._gathered = 0
 
     def close(self) -> None:
-        """Send what was gathered and close; a connection still being opened closes as soon as it is open."""
+        """Sends what was collected and closes. A connection that is being opened closes as soon as it is open."""
         self._closing = True
         if self._transport is None:
             self._ended()
@@ -288,22 +293,23 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close without sending what is still unsent; nothing happens when it is closed."""
+        """Closes without sending what is still unsent; does nothing if it is closed."""
         if self._transport is not None:
             self._transport.abort()
 
     def _expired(self, late: list[Waiter]) -> None:
-        """Leave a connection that swallows everything: the next request opens another, also one that is made again.
+        """Gives up a connection that swallows everything, so that the next request, including retries, opens a new one.
 
-        A short timeout tells little, and a connection that answers others is only slow. So it is given up when nothing
-        at all has arrived for ``silence_ms`` since a request was sent that expired, the first of several in a row.
-        Silence before that counts for nothing: nobody waited, or pulls were held as they had asked for.
+        A single short timeout proves little, and a connection that answers other requests is only slow. It is given up
+        if several requests in a row have expired and nothing at all has arrived for ``silence_ms`` since the first of
+        them was sent. Silence before that does not count: either no request waited, or pulls were held as they had
+        asked.
 
-        When the application has kept the loop from running, answers may lie unread; that is found out first.
+        If the application has blocked the loop, unread answers may be waiting; they are read first.
         """
         transport = self._transport
         if transport is None:
-            return  # still being opened, or gone already
+            return  # it is still being opened, or already gone
         if self._silent_since < self._heard_at:
             self._silent_since, self._in_doubt = math.inf, False
         for waiter in late:
@@ -390,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             result = processor(self.address, command)
             answer = await result if inspect.isawaitable(result) else result
-        except Exception as error:  # a defect of the application must not cost the connection
+        except Exception as error:  # a defect of the application must not close the connection
             logger.exception("request from %s with code %d failed", self.address, command.code)
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         self._answer(command, answer)

@@ -1,7 +1,8 @@
-"""Who may stay connected: bounds on connections, silence, frames that never end and answers that nobody takes.
+"""Decides which connections to close: limits their number, their silence, incomplete frames and unsent answers.
 
-A hostile peer costs a connection and the bytes it sent, for a time; others do not notice (security.md S-02, S-07 to
-S-09). Nothing here runs per message: channels note what they see, ``overdue`` looks at each of them every few seconds.
+A hostile peer costs a connection and the bytes that it sent, for a limited time; other peers do not notice (security.md
+S-02, S-07 to S-09). Nothing here runs per message: channels note what happens, and ``overdue`` checks each of them
+every few seconds.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ class ConnectionWatch:
 
     @property
     def period_s(self) -> float:
-        """How often every connection should be looked at."""
+        """Seconds between two checks of each connection."""
         options = self._options
         shortest = min(options.idle_timeout_ms / 8, options.frame_timeout_ms / 3, options.stalled_timeout_ms / 3)
         return shortest / 1000
 
     def opened(self, channel: Channel) -> str:
-        """Count ``channel``; why it must go, empty when it may stay."""
+        """Counts ``channel``; returns why it must be closed, or an empty text."""
         address = channel.host[:-_PORT_BYTES]
         self._count += 1
         self._by_address[address] = self._by_address.get(address, 0) + 1
@@ -46,7 +47,7 @@ class ConnectionWatch:
         return ""
 
     def closed(self, channel: Channel) -> None:
-        """``channel`` is gone; called once for each that was opened."""
+        """``channel`` has ended; called once for each opened channel."""
         address = channel.host[:-_PORT_BYTES]
         self._count -= 1
         self._by_address[address] -= 1
@@ -54,7 +55,7 @@ class ConnectionWatch:
             del self._by_address[address]
 
     def overdue(self, channel: Channel, now: float) -> str:
-        """Why ``channel`` must go at the time ``now`` (seconds), empty when it may stay."""
+        """Why ``channel`` must be closed at the time ``now`` (seconds); empty if it may stay."""
         options = self._options
         unsent = channel.unsent_bytes
         if not unsent or unsent < channel.unsent_before:
@@ -63,7 +64,8 @@ class ConnectionWatch:
         if now - channel.stalled_since > options.stalled_timeout_ms / 1000:
             return f"no answer taken for {options.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
-        if not begun or channel.framed or unsent or channel.held_back:  # nothing begun, begun lately, not read by us
+        # nothing begun, begun recently, or reading is paused
+        if not begun or channel.framed or unsent or channel.held_back:
             channel.framed = False
             channel.begun_since = now
         elif now - channel.begun_since > options.frame_timeout_ms / 1000 + begun / options.frame_bytes_per_s_min:

@@ -1,4 +1,4 @@
-"""Typed calls of consumers: locks, messages sent back, POP. An unexpected code is ``BrokerError``."""
+"""Typed calls of consumers: locks, returned messages, POP. An unexpected code raises ``BrokerError``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _POPPED = frozenset({ResponseCode.SUCCESS, ResponseCode.POLLING_TIMEOUT, Respons
 
 
 class ConsumerApi(RemotingApi):
-    """The calls, those of ``RemotingApi`` among them."""
+    """The calls, including those of ``RemotingApi``."""
 
     async def check_client(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """CHECK_CLIENT_CONFIG (46): ``BrokerError`` when the broker cannot filter like this."""
+        """CHECK_CLIENT_CONFIG (46): raises ``BrokerError`` if the broker does not support the filter."""
         body = CheckClientRequestBody(client_id, group, subscription)
         await self._call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body.encode(), timeout_ms=timeout_ms)
 
@@ -41,7 +41,7 @@ class ConsumerApi(RemotingApi):
         queues: Collection[MessageQueue],
         timeout_ms: int = TIMEOUT_MS,
     ) -> set[MessageQueue]:
-        """LOCK_BATCH_MQ (41): those of ``queues`` that are the client's alone for the next minute."""
+        """LOCK_BATCH_MQ (41): returns the ``queues`` that are locked for this client for the next minute."""
         body = LockBatchRequestBody(group, client_id, mq_set=list(queues))
         answer = await self._call(address, RequestCode.LOCK_BATCH_MQ, body=body.encode(), timeout_ms=timeout_ms)
         return set(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
@@ -61,15 +61,17 @@ class ConsumerApi(RemotingApi):
     async def send_back(
         self, address: str, header: ConsumerSendMsgBackRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """CONSUMER_SEND_MSG_BACK (36): the broker delivers the message again later, or makes it a dead letter."""
+        """CONSUMER_SEND_MSG_BACK (36): the broker delivers the message again later, or moves it to the dead-letter
+        topic.
+        """
         await self._call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=timeout_ms)
 
     async def pop(
         self, address: str, header: PopMessageRequestHeader, timeout_ms: int
     ) -> tuple[PopMessageResponseHeader | None, bytes]:
-        """POP_MESSAGE (200050): what goes into the receipts, and the stored records; none when none came in time.
+        """POP_MESSAGE (200050): the data for the receipts, and the stored records; none if no message came in time.
 
-        No header: the broker takes the request for one that nobody waits for any more, by its born time.
+        No header if the broker considers the request outdated by its born time.
         """
         answer = await self._call(address, RequestCode.POP_MESSAGE, header, timeout_ms=timeout_ms, expected=_POPPED)
         if answer.code == ResponseCode.POLLING_TIMEOUT and _TOO_OLD in (answer.remark or ""):
@@ -84,6 +86,6 @@ class ConsumerApi(RemotingApi):
     async def change_invisible_time(
         self, address: str, header: ChangeInvisibleTimeRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> ChangeInvisibleTimeResponseHeader:
-        """CHANGE_MESSAGE_INVISIBLETIME (200053): what goes into the message's next receipt."""
+        """CHANGE_MESSAGE_INVISIBLETIME (200053): the data for the message's next receipt."""
         answer = await self._call(address, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header, timeout_ms=timeout_ms)
         return ChangeInvisibleTimeResponseHeader.from_ext_fields(answer.ext_fields)

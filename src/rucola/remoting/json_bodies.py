@@ -1,7 +1,7 @@
-"""Long JSON bodies are read in a thread: 256 KiB of the slowest kind take most of a second.
+"""Parses long JSON bodies on a thread: 256 KiB of the slowest kind take most of a second.
 
-One thread for all connections: the interpreter runs one thread at a time, and each one more takes its part from the
-event loop's. Event loop only.
+One thread serves all connections: the interpreter runs only one thread at a time, and each further thread would take
+time from the event loop. Event loop only.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 SHORT_BYTES = 8 * 1024
-"""Of a body that is read at once: 20 ms of the slowest kind."""
+"""Longest body that is parsed at once: 20 ms of the slowest kind."""
 WAITING_BYTES_MAX = 32 * 1024 * 1024
-"""Of all bodies that wait to be read; a request beyond it is refused."""
+"""Limit for all bodies that wait to be parsed; requests beyond it are refused."""
 JSON_CODES = frozenset(
     {
         RequestCode.HEART_BEAT,
@@ -41,27 +41,27 @@ JSON_CODES = frozenset(
         RequestCode.QUERY_DATA_VERSION,
     }
 )
-"""Requests whose body is JSON. A registration of a broker is read by the name server's own way."""
+"""Requests with JSON bodies. The name server parses registrations of brokers in its own way."""
 
 
 def is_long(command: RemotingCommand) -> bool:
-    """Whether the body of ``command`` is JSON that has to be read in a thread first."""
+    """Whether the body of ``command`` is JSON that must be parsed on a thread first."""
     return len(command.body) > SHORT_BYTES and command.code in JSON_CODES and type(command.body) is not ReadBody
 
 
 class JsonBodies:
-    """The thread and what waits for it."""
+    """The thread, and the bodies that wait for it."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._waiting_bytes = 0
 
     async def read(self, command: RemotingCommand) -> None:
-        """Put what was read in place of the body of ``command``.
+        """Replaces the body of ``command`` by its parsed form.
 
         Raises:
             BrokerError: SYSTEM_BUSY, too many bodies wait.
-            FormatError: it is no JSON.
+            FormatError: the body is not JSON.
         """
         size = len(command.body)
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
@@ -69,7 +69,7 @@ class JsonBodies:
                 ResponseCode.SYSTEM_BUSY, f"more than {WAITING_BYTES_MAX} bytes of bodies wait to be read"
             )
         if self._thread is None:
-            # Imported with the first one: many servers never get a long body.
+            # Imported with the first long body, because many servers never get one.
             from concurrent.futures import ThreadPoolExecutor
 
             self._thread = ThreadPoolExecutor(1, "rucola-json")
@@ -80,6 +80,6 @@ class JsonBodies:
             self._waiting_bytes -= size
 
     def close(self) -> None:
-        """End the thread; bodies that wait are not read."""
+        """Ends the thread. Waiting bodies are not parsed."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,8 @@
-"""Room for frames that are larger than the receive buffers of their connections, of all connections together.
+"""Limits the memory of all frames that are larger than the receive buffers of their connections.
 
-Who finds no room is not read for a while. Meanwhile frames that arrive slowly lose theirs with their connections: a
-peer that begins large frames and does not go on keeps nobody waiting for longer than a few seconds.
+If there is no room for a frame, reading from its connection pauses. Meanwhile, frames that arrive slowly lose their
+room, and their connections are closed. A peer that begins large frames and does not continue therefore delays others by
+a few seconds at most.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ if TYPE_CHECKING:
     from rucola.remoting.channel import Channel
 
 GRACE_S = 2.0
-"""How long a large frame may take at any rate, even while others wait for room."""
+"""Time that a large frame always gets, even while others wait for room."""
 RATE_MIN = 1024 * 1024
-"""Bytes a second that keep the room of a frame that takes longer."""
+"""Minimum rate in bytes per second for a frame that takes longer."""
 RETRY_S = 0.25
-"""How often those who wait try again."""
+"""Interval in seconds at which waiting connections try again."""
 
 
 class LargeFrames:
-    """See the module. Event loop only.
+    """The room for large frames. Event loop only.
 
     Args:
-        bytes_max: of all large frames that are not complete.
+        bytes_max: maximum number of bytes of all incomplete large frames.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -34,7 +35,7 @@ class LargeFrames:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that are here of large frames."""
+        """Number of bytes received of incomplete large frames."""
         return self._total
 
     @property
@@ -43,24 +44,28 @@ class LargeFrames:
         return len(self._waiting)
 
     def grew(self, channel: Channel, size: int, now_s: float) -> bool:
-        """``size`` bytes are here of a large frame of ``channel``; whether there is room for more."""
+        """Notes that ``size`` bytes of a large frame of ``channel`` have arrived; returns whether there is room for
+        more.
+        """
         before, since_s = self._held.get(channel, (0, now_s))
         self._held[channel] = size, since_s
         self._total += size - before
-        # Whoever holds all there is must be able to come to an end.
+        # The holder of all room must be able to finish.
         if self._total <= self._bytes_max or len(self._held) == 1:
             return True
         self._waiting.add(channel)
         return False
 
     def ended(self, channel: Channel) -> None:
-        """The frame is complete, or the connection gone."""
+        """Releases the room: the frame is complete, or the connection closed."""
         size, _ = self._held.pop(channel, (0, 0.0))
         self._total -= size
         self._waiting.discard(channel)
 
     def slow(self, now_s: float) -> list[Channel]:
-        """Connections that must give up their room: others wait for it and their frames do not come on."""
+        """Connections that must give up their room, because others wait for it and their own frames make no
+        progress.
+        """
         if not self._waiting or self._total <= self._bytes_max:
             return []
         return [
@@ -70,10 +75,10 @@ class LargeFrames:
         ]
 
     def admit(self) -> list[Channel]:
-        """Those who waited and may be read on, longest-waiting frames first, as far as there is room."""
+        """The waiting connections that may be read again, longest waiting first, as far as there is room."""
         room = self._bytes_max - self._total
         by_age = sorted(self._waiting, key=lambda channel: self._held[channel][1])
-        # All that hold room wait: the oldest goes on, else none would ever end.
+        # All holders of room are waiting: the oldest continues, otherwise none would ever finish.
         admitted = by_age if room > 0 else by_age[:1] if len(self._waiting) == len(self._held) else []
         self._waiting.difference_update(admitted)
         return admitted

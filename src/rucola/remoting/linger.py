@@ -1,9 +1,10 @@
-"""Before the event loop goes to sleep: a few more looks at the sockets while requests follow each other closely.
+"""Keeps the event loop awake for a moment when requests follow each other closely.
 
-Going to sleep and being woken costs a broker more CPU than serving several sends: on a virtual machine about 17 µs, of
-which a look takes one or two. So after a read that brought more than one request the loop looks again some times
-before it waits. What arrives meanwhile is served at once, and more of it shares the cost of a read, an append and a
-write. A connection with one request at a time is not concerned: its next one is a round trip away.
+Sleeping and waking costs a broker more CPU time than serving several sends: about 17 µs on a virtual machine, whereas
+checking the sockets takes one or two. After a read with more than one request the loop therefore checks the sockets
+several more times before it sleeps. Requests that arrive meanwhile are served at once, and share the cost of a read, an
+append and a write. A connection with one request at a time does not benefit, because its next request is a round trip
+away.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 __all__ = ["Linger"]
 
 _LOOKS = 4
-"""About half of what a sleep costs; with 12 the gain was gone."""
+"""About half of the cost of a sleep. With 12 there was no gain."""
 
 
 class Linger:
@@ -26,14 +27,14 @@ class Linger:
         self._left = 0
 
     def expect_more(self, loop: asyncio.AbstractEventLoop) -> None:
-        """More requests are likely on their way: ``loop`` does not sleep in its next few turns."""
+        """Announces that more requests are likely: ``loop`` does not sleep in its next few turns."""
         if not self._left:
             self._loop = loop
             loop.call_soon(self._look)
         self._left = _LOOKS
 
     def _look(self) -> None:
-        """A callback that is due keeps the loop from sleeping; its turn asks the system what has arrived."""
+        """A due callback keeps the loop from sleeping; its turn asks the system for new events."""
         self._left -= 1
         if self._left and self._loop is not None:
             self._loop.call_soon(self._look)

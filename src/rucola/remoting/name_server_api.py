@@ -1,4 +1,4 @@
-"""What a broker asks of name servers, typed: the part of ``api`` that every broker carries."""
+"""Typed calls from brokers to name servers: the part of ``api`` that every broker loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_MS = 3_000
 
 
 class NameServerApi:
-    """The calls; holds nothing but the client.
+    """The calls. The object holds only the client.
 
     Args:
         client: carries the requests.
@@ -31,7 +31,7 @@ class NameServerApi:
         self.client = client
 
     async def route_info(self, address: str, topic: str, timeout_ms: int = TIMEOUT_MS) -> TopicRouteData:
-        """GET_ROUTEINFO_BY_TOPIC (105); a topic nobody has is ``BrokerError`` 17."""
+        """GET_ROUTEINFO_BY_TOPIC (105); a topic that no broker serves raises ``BrokerError`` 17."""
         header = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
         answer = await self._call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms)
         return TopicRouteData.decode(answer.body)

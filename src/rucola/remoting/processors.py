@@ -1,7 +1,8 @@
-"""Request processors by code: decodes a plain request, calls its processor, and always answers (protocol.md 1.10).
+"""Request processors by code: decodes a plain request, calls its processor, and always sends an answer (protocol.md
+1.10).
 
-A processor takes the channel and the request and returns the answer, None when it answers later by itself, or an
-awaitable of either. It refuses by raising ``BrokerError``. Whatever else it raises fails that request only.
+A processor takes the channel and the request. It returns the answer, or None if it will answer later, or an awaitable
+of either. It refuses by raising ``BrokerError``. Any other exception fails only that request.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rucola.remoting.json_bodies import SHORT_BYTES, JsonBodies, is_long
 logger = logging.getLogger(__name__)
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
-"""Remark of a SYSTEM_BUSY for a request that would have to wait behind too many others."""
+"""Remark of the SYSTEM_BUSY answer to a request that would have to wait behind too many others."""
 
 _BORN_TIME = "bornTime"
 Answer = RemotingCommand | None
@@ -32,41 +33,41 @@ class ProcessorTable:
     """The processors of one server. Event loop only.
 
     Args:
-        waiting_max: requests served at a time; further ones are refused. Only those count that wait for something.
+        waiting_max: maximum number of requests that wait for something at a time; further ones are refused.
 
     Attributes:
-        json_bodies: reads long bodies.
+        json_bodies: parses long bodies.
     """
 
     def __init__(self, waiting_max: int = 10_000) -> None:
         self._waiting_max = waiting_max
         self._processors: dict[int, Processor] = {}
         self._makers: dict[int, Callable[[], Processor | Awaitable[Processor]]] = {}
-        """Of processors that nobody has asked for yet."""
+        """Makers of processors that no request has needed yet."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.json_bodies = JsonBodies()
 
     def register(self, code: int, processor: Processor) -> None:
-        """Let ``processor`` serve requests with ``code``."""
+        """Registers ``processor`` for requests with ``code``."""
         self._processors[code] = processor
 
     def register_later(self, code: int, make: Callable[[], Processor | Awaitable[Processor]]) -> None:
-        """Let the processor that ``make`` gives serve requests with ``code``; it is made with the first of them.
+        """Registers the processor that ``make`` returns for requests with ``code``. The first request calls ``make``.
 
-        When it gives an awaitable, requests wait for it, and the time does not count against them.
+        If ``make`` returns an awaitable, requests wait for it, and this time does not count against them.
         """
         self._makers[code] = make
 
     @property
     def codes(self) -> frozenset[int]:
-        """All codes that are served."""
+        """All registered codes."""
         return frozenset(self._processors) | frozenset(self._makers)
 
     def process_row(self, channel: Channel, batch: FrameBatch, row: int) -> None:
-        """Serve frame ``row``; its bytes are copied, so a processor may keep the request.
+        """Serves frame ``row``. Its bytes are copied, so a processor may keep the request.
 
         Raises:
-            FormatError: the header cannot be decoded; the connection is of no more use.
+            FormatError: the header cannot be decoded, so the connection is useless.
         """
         self.process(channel, batch.command(row))
 
@@ -116,7 +117,7 @@ class ProcessorTable:
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
     def _begin(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Serve the first request of its code; when its processor cannot be made, the next request tries again."""
+        """Serves the first request of its code. If its processor cannot be made, the next request tries again."""
         made = self._makers[command.code]()
         if isinstance(made, Awaitable):
             return self._when_made(made, channel, command)
@@ -138,7 +139,7 @@ class ProcessorTable:
         self._makers.pop(code, None)
 
     async def close(self) -> None:
-        """End requests that are still being served; their clients are told."""
+        """Ends requests that are being served, and tells their clients."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -146,14 +147,16 @@ class ProcessorTable:
 
 
 def _forgive(command: RemotingCommand, waited_ms: int) -> None:
-    """Some requests say when they were made, and are refused when that was too long ago: that is not their fault."""
+    """Updates the creation time in requests that state one: otherwise they would be refused as too old through no fault
+    of their own.
+    """
     born_time = command.ext_fields.get(_BORN_TIME, "0")
     if born_time.isascii() and born_time.isdigit() and born_time != "0":
         command.ext_fields[_BORN_TIME] = str(int(born_time) + waited_ms)
 
 
 def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
-    """The answer to a request whose processor raised; a defect is logged here, a refusal is not."""
+    """The answer to a request whose processor raised. A defect is logged here; a refusal is not."""
     if isinstance(error, BrokerError):
         return command.answer(error.code, error.remark)
     if not isinstance(error, FormatError):
@@ -166,7 +169,7 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
 def serve_again(
     channel: Channel, command: RemotingCommand, processor: Callable[[Channel, RemotingCommand], Answer]
 ) -> None:
-    """Let ``processor`` look once more at a request that waited for something; its answer, if any, is sent."""
+    """Lets ``processor`` process a request again that waited for something; sends its answer, if any."""
     try:
         answer = processor(channel, command)
     except Exception as error:  # noqa: BLE001 - see ProcessorTable.process

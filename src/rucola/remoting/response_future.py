@@ -1,10 +1,10 @@
-"""Requests that wait for their answer, matched by ``opaque``, on one connection.
+"""Requests that wait for their answers on one connection, matched by ``opaque``.
 
-Answers may come in any order (protocol.md 1.1). One timer per connection expires whatever is late: it is armed for the
-earliest deadline and looks at all waiting requests only when it fires, so a request that is answered in time costs one
-dictionary entry and no timer of its own.
+Answers may come in any order (protocol.md 1.1). One timer per connection expires late requests. It is set for the
+earliest deadline, and examines all waiting requests only when it fires. A request that is answered in time therefore
+costs one dictionary entry and no timer.
 
-All of this runs on the connection's event loop and takes its time from ``loop.time()``.
+Everything here runs on the connection's event loop and uses ``loop.time()``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rucola.protocol.frame import FrameBatch
 
 
 class Waiter:
-    """Who waits for one answer. Exactly one of ``answered`` and ``failed`` is called, once, on the event loop."""
+    """Waits for one answer. Either ``answered`` or ``failed`` is called, exactly once, on the event loop."""
 
     __slots__ = ("deadline", "timeout_ms")
 
@@ -28,12 +28,12 @@ class Waiter:
         self.timeout_ms = 0
 
     def wait_for(self, timeout_ms: int, now: float) -> None:
-        """Wait at most ``timeout_ms`` from ``now``, the loop's time."""
+        """Sets the deadline to ``timeout_ms`` from ``now``, the loop's time."""
         self.deadline = now + timeout_ms / 1000
         self.timeout_ms = timeout_ms
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """Take the answer in frame ``row`` of ``batch``; the batch is valid during this call only."""
+        """Takes the answer in frame ``row`` of ``batch``. The batch is valid only during this call."""
         raise AssertionError("a waiter takes answers")
 
     def failed(self, error: RemotingError) -> None:
@@ -71,12 +71,12 @@ class ResponseTable:
     Args:
         loop: the connection's event loop.
         address: the peer as ``host:port``, for the errors.
-        on_expired: called with those that had no answer in time, before they are told.
+        on_expired: called with requests that got no answer in time, before their waiters are told.
 
     Attributes:
-        waiting: who waits, by ``opaque``; one dictionary for the whole life. Who enters a waiter there calls
-            ``expire_at`` with its deadline when that lies before ``timer_at``.
-        timer_at: when late ones are looked for next.
+        waiting: the waiters by ``opaque``; the same dictionary for the whole life. Code that adds a waiter directly
+            calls ``expire_at`` if its deadline lies before ``timer_at``.
+        timer_at: time of the next search for late requests.
     """
 
     __slots__ = ("_address", "_loop", "_on_expired", "_timer", "timer_at", "waiting")
@@ -98,31 +98,31 @@ class ResponseTable:
         return len(self.waiting)
 
     def add(self, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
-        """Wait for the answer ``opaque`` for at most ``timeout_ms``."""
+        """Waits for the answer ``opaque`` for at most ``timeout_ms``."""
         waiter.wait_for(timeout_ms, self._loop.time())
         self.waiting[opaque] = waiter
         if waiter.deadline < self.timer_at:
             self.expire_at(waiter.deadline)
 
     def take(self, opaque: int) -> Waiter | None:
-        """Who waits for the answer ``opaque``, None when nobody does (any more)."""
+        """The waiter for the answer ``opaque``; None if there is none (any more)."""
         return self.waiting.pop(opaque, None)
 
     def close(self, connect_error: str | None = None) -> None:
-        """Fail everything that waits: the connection is gone, or never came to be for the reason given."""
+        """Fails all waiting requests: the connection is closed, or could not be opened for the given reason."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self.timer_at = None, math.inf
         waiting = list(self.waiting.values())
         self.waiting.clear()
-        for waiter in waiting:  # an error of its own for each: whoever gets it may raise it and add notes
+        for waiter in waiting:  # a separate error for each, since a receiver may raise it and add notes
             if connect_error is None:
                 waiter.failed(RemotingClosedError(self._address))
             else:
                 waiter.failed(RemotingConnectError(self._address, connect_error))
 
     def expire_at(self, deadline: float) -> None:
-        """Look for late ones at ``deadline``, the loop's time."""
+        """Searches for late requests at ``deadline``, the loop's time."""
         if self._timer is not None:
             self._timer.cancel()
         self.timer_at = deadline

@@ -1,4 +1,4 @@
-"""The remoting server: accepts connections, hands their frames to one handler, closes what is silent or damaged.
+"""The remoting server: accepts connections, passes their frames to one handler, and closes silent or damaged ones.
 
 Sources: protocol.md 1.7-1.10; RocketMQ 5.3.3, NettyRemotingServer and NettyServerConfig for the limits.
 """
@@ -32,11 +32,11 @@ __all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions"
 logger = logging.getLogger(__name__)
 
 _LOG_INTERVAL_S = 10.0
-"""Peers that send rubbish can do so thousands of times a second; one line in this time tells it."""
+"""Seconds between two log lines about invalid data, which peers can send thousands of times per second."""
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:
-    """What the options of a port say about TLS.
+    """The TLS options of a port.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -50,19 +50,19 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
 
 
 class FramesHandler(Protocol):
-    """What a server does with frames."""
+    """The handler of a server's frames."""
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handle all complete frames of one read; ``batch`` is valid during this call, and while rows are put off.
+        """Handles all complete frames of one read. ``batch`` is valid during this call, and while rows are postponed.
 
-        Rows with bit 0 of FLAG set are answers to ``Channel.invoke``, already delivered: skip them.
+        Rows with bit 0 of FLAG are answers to ``Channel.invoke`` that were already delivered: skip them.
         """
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Go on at row ``first``, which was given to ``channel.put_off``."""
+        """Continues at row ``first``, which was given to ``channel.put_off``."""
 
     def channel_closed(self, channel: Channel) -> None:
-        """``channel`` is gone; called once per channel."""
+        """``channel`` has ended; called once per channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,19 @@ class ServerOptions:
 
     Attributes:
         idle_timeout_ms: a connection without a byte in either direction for this long is closed
-            (serverChannelMaxIdleTimeSeconds, 120 s). Looked at every eighth of it or sooner, so it lasts that longer.
-        frame_timeout_ms: a frame that was begun must be complete by then, plus the time that its bytes take at
-        frame_bytes_per_s_min: the slowest rate of a peer that counts as sending.
-        stalled_timeout_ms: a peer that is not read because of its unsent answers, and takes none so long, is closed.
-        connections_max: connections at a time; connections_per_address_max: of them from one address.
+            (serverChannelMaxIdleTimeSeconds, 120 s). The check runs at an eighth of this interval or more often, which
+            adds to the time.
+        frame_timeout_ms: time in which a frame must be completed, plus the time that its bytes take at
+        frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
+        stalled_timeout_ms: a peer that has accepted none of its unsent answers for this long is closed.
+        connections_max: maximum number of connections; connections_per_address_max: of one address.
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
-        begun_bytes_max: of all connections together, of frames larger than that which are not complete.
-        outbound_bytes_high: unsent answers above which the connection is not read.
-        outbound_bytes_max: unsent answers above which the connection is dropped.
+        begun_bytes_max: maximum number of bytes of all incomplete frames that are larger than that.
+        outbound_bytes_high: amount of unsent answers at which reading from the connection pauses.
+        outbound_bytes_max: amount of unsent answers at which the connection is dropped.
         close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
-        backlog: connections the system may hold before they are accepted (serverSocketBacklog, 1024).
-        tls: encryption, None for plain connections only.
+        backlog: number of connections that the system holds before they are accepted (serverSocketBacklog, 1024).
+        tls: encryption; None accepts plain connections only.
     """
 
     idle_timeout_ms: int = 120_000
@@ -104,11 +105,11 @@ class RemotingServer:
     """Listens on one address.
 
     Args:
-        handler: takes the frames of all connections, on the event loop.
+        handler: handles the frames of all connections, on the event loop.
         host: address to listen on.
-        port: port to listen on; 0 takes a free one, see ``port`` after ``start``.
+        port: port to listen on; 0 chooses a free one, which ``port`` shows after ``start``.
         options: limits.
-        supervisor: of what runs by itself.
+        supervisor: supervises the periodic work.
     """
 
     def __init__(
@@ -139,11 +140,11 @@ class RemotingServer:
 
     @property
     def address(self) -> str:
-        """Where this server listens, as ``host:port``."""
+        """The address of this server, as ``host:port``."""
         return join_address(self.host, self.port)
 
     async def start(self) -> None:
-        """Listen.
+        """Starts to listen.
 
         Raises:
             AddressInUseError: another process listens there.
@@ -179,7 +180,7 @@ class RemotingServer:
         self._looking = self._supervisor.every("look at connections", lambda: self._watch.period_s, self._look, loop)
 
     async def close(self) -> None:
-        """Stop accepting, send what is gathered, close every connection; returns when all are closed."""
+        """Stops accepting, sends what is collected, and closes every connection; returns when all are closed."""
         if self._looking is not None:
             await self._looking.stop()
         if self._room_timer is not None:
@@ -200,7 +201,7 @@ class RemotingServer:
             await self._all_closed.wait()
 
     def drop(self) -> None:
-        """Stop accepting and cut every connection with what is unsent. ``close`` follows."""
+        """Stops accepting and cuts every connection, dropping what is unsent. Call ``close`` next."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -216,7 +217,7 @@ class RemotingServer:
     def opened(self, channel: Channel) -> None:
         """``channel`` was accepted."""
         if self._server is None:
-            channel.abort()  # accepted by the system before close(), reported after it
+            channel.abort()  # the system accepted it before close() and reports it afterwards
         self.channels.add(channel)
         too_many = self._watch.opened(channel)
         if too_many:
@@ -224,7 +225,7 @@ class RemotingServer:
             channel.abort()
 
     def closed(self, channel: Channel) -> None:
-        """``channel`` is gone."""
+        """``channel`` has ended."""
         self.channels.discard(channel)
         self._watch.closed(channel)
         self.large_frames.ended(channel)
@@ -233,7 +234,9 @@ class RemotingServer:
             self._all_closed.set()
 
     def has_room(self, channel: Channel, size: int) -> bool:
-        """Whether ``channel``, which has ``size`` bytes of a large frame, may be read on; else it is told later."""
+        """Whether ``channel``, which has ``size`` bytes of a large frame, may be read further; if not, it is told when
+        it may.
+        """
         loop = asyncio.get_running_loop()
         if self.large_frames.grew(channel, size, loop.time()):
             return True
@@ -252,11 +255,11 @@ class RemotingServer:
         self._room_timer = loop.call_later(RETRY_S, self._look_for_room) if self.large_frames.waiting else None
 
     def refused(self, channel: Channel, error: FormatError) -> None:
-        """``channel`` sent something that is no frame."""
+        """``channel`` sent something that is not a frame."""
         self._log(channel.remote_address, str(error))
 
     def overrun(self, channel: Channel) -> None:
-        """``channel`` takes its answers too slowly."""
+        """``channel`` accepts its answers too slowly."""
         self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of answers not taken")
 
     def _log(self, peer: str, reason: str) -> None:

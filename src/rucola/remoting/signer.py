@@ -1,6 +1,6 @@
-"""Signs what a client sends (RocketMQ 5.3.3, ``AclClientRPCHook``), the last step before the bytes leave.
+"""Signs a client's requests (RocketMQ 5.3.3, ``AclClientRPCHook``), as the last step before they are sent.
 
-Every request passes here, also those whose bytes were made elsewhere: none can go out unsigned.
+Every request passes here, including those encoded elsewhere, so none is sent unsigned.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class RequestSigner:
 
     Args:
         access_key: name of the account.
-        secret_key: its secret; never leaves this object.
-        security_token: sent, and signed, when not empty.
-        version: 1 for the signature that every broker knows, 2 for ours, which cannot be replayed.
-        wall_ms: time in version 2.
+        secret_key: its secret, which never leaves this object.
+        security_token: sent and signed if it is not empty.
+        version: 1 for the signature that every broker knows; 2 for Rucola's own, which cannot be replayed.
+        wall_ms: returns the time for version 2.
 
     Raises:
         ConfigError: one of the two keys is empty.

@@ -1,7 +1,7 @@
-"""Listens with TLS, or with both on one port: a connection whose first byte is 0x16 begins with a TLS hello
+"""Listens with TLS, or with and without TLS on one port: a connection whose first byte is 0x16 begins with a TLS hello
 (RocketMQ 5.3.3, ``NettyRemotingServer.TlsModeHandler``; protocol.md 1.8).
 
-The byte is looked at without being taken, so both kinds of connection start from their first byte.
+The first byte is read without being consumed, so both kinds of connection start from their first byte.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rucola.runtime.supervision import Supervisor
 _TLS_HANDSHAKE = 0x16
 HANDSHAKE_TIMEOUT_S = 10.0
 HANDSHAKES_MAX = 32
-"""Of one address at a time; whoever opens more does not want to finish them."""
+"""Maximum number of unfinished handshakes of one address; a peer with more does not intend to finish them."""
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """TLS of a server. ``permissive``: plain connections are taken, too."""
+    """The TLS settings of a server. ``permissive``: plain connections are accepted, too."""
 
     context: ssl.SSLContext
     permissive: bool = False
@@ -36,11 +36,11 @@ class TlsListener:
     """Accepts connections until ``close``. Event loop only.
 
     Args:
-        listening: a listening socket; closed with this object.
-        protocol: makes the protocol of a connection.
+        listening: a listening socket, which this object closes.
+        protocol: creates the protocol of a connection.
         tls: certificate and mode.
-        supervisor: hears of defects, which do not end it.
-        failed: called with peer and reason for connections that ended in the handshake.
+        supervisor: is told of defects, which do not stop the listener.
+        failed: called with peer and reason if a handshake fails.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class TlsListener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """As of ``asyncio.Server``."""
+        """As in ``asyncio.Server``."""
         return (self._listening,)
 
     def close(self) -> None:
-        """Accept nothing more; connections in their handshake end."""
+        """Accepts no more connections; those in their handshake are closed."""
         self._accepting.cancel()
         for task in list(self._tasks):
             task.cancel()
@@ -78,7 +78,7 @@ class TlsListener:
         while True:
             try:
                 await self._accept_one()
-            except OSError as error:  # else the peer was gone before it was accepted
+            except OSError as error:  # otherwise the peer left before it was accepted
                 if error.errno in _OUT_OF_FILES:
                     await asyncio.sleep(_PAUSE_S)
             except Exception as error:  # noqa: BLE001 - a defect costs one connection, not all to come
@@ -111,7 +111,7 @@ class TlsListener:
             opened = True
         except TimeoutError:
             self._failed(host, f"no handshake within {HANDSHAKE_TIMEOUT_S:.0f} s")
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # ssl.SSLError is an OSError
             self._failed(host, f"handshake failed: {getattr(error, 'reason', None) or error}")
         finally:
             self._shaking[host] -= 1
@@ -121,7 +121,7 @@ class TlsListener:
                 accepted.close()
 
     async def _first_byte(self, accepted: socket.socket) -> int:
-        """The first byte that waits in ``accepted``, which stays there; -1 at its end."""
+        """The first byte waiting in ``accepted``, which is not consumed; -1 at its end."""
         accepted.setblocking(False)
         ready = asyncio.Event()
         self._loop.add_reader(accepted.fileno(), ready.set)

@@ -1,7 +1,8 @@
-"""How much of one turn of the event loop the requests of a server may take.
+"""Limits the time that a server's requests may take in one turn of the event loop.
 
-Sends are kernels over whole reads and need no bound. Other requests are looked at one by one, and one read can bring
-thousands of them: when their time is up, or a connection's answers are many bytes, the rest waits for the next turn.
+Sends are processed by kernels over whole reads and need no limit. Other requests are processed one by one, and one read
+can contain thousands of them. When their time is up, or a connection's answers become large, the rest waits for the
+next turn.
 """
 
 from __future__ import annotations
@@ -9,26 +10,28 @@ from __future__ import annotations
 import asyncio
 
 TURN_S = 0.01
-"""Of all connections together; what was begun is finished."""
+"""Time for all connections together; a request that was begun is finished."""
 ANSWER_BYTES = 1024 * 1024
-"""Of one connection."""
+"""Limit for one connection."""
 COSTLY_S = 0.002
-"""A request that takes longer makes its connection wait for turns that have time left: those of others are few, or many
-of its kind come over many connections.
+"""A connection whose request took longer waits for turns with time left. Such requests are rare, or many come over many
+connections.
 """
 _UNSEEN_S = 0.001
-"""Turns that end sooner are not told apart: to be called when one is over costs the loop a round of its own."""
+"""Turns that end sooner are not measured exactly: a callback at the end of each turn would cost the loop an extra
+round.
+"""
 
 
 class Turn:
-    """The turn of the loop that runs now. Event loop only."""
+    """The current turn of the loop. Event loop only."""
 
     def __init__(self) -> None:
         self._began_s = float("-inf")
         self._is_seen = False
 
     def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether the requests of this turn have had their time; a question begins it."""
+        """Whether the requests of this turn have used up their time; the first call of a turn starts it."""
         now_s = loop.time()
         if self._is_seen:
             return now_s - self._began_s > TURN_S

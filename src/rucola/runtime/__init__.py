@@ -1,1 +1,3 @@
-"""The only door to the outside: files, clock, threads, start and stop order, logs. All of it thin and injectable."""
+"""Access to the operating system: files, clock, threads, start and stop order, logs. Every part is small and can be
+replaced in tests.
+"""

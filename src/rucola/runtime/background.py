@@ -1,4 +1,4 @@
-"""Threads for work that waits for the operating system (sync, allocation) while the event loop goes on."""
+"""Threads for work that waits for the operating system (sync, allocation) while the event loop runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _log = logging.getLogger(__name__)
 
 
 class Worker:
-    """A thread that does one piece of work when it is woken, and also at an interval when one is given.
+    """A thread that runs one piece of work when it is woken, and also at an interval if one is given.
 
-    A wake-up during the work is not lost: the work runs once more. The work must not raise for expected failures; one
-    that raises anyhow is logged and called again at the next wake-up, so that the thread outlives a defect.
+    A wake-up during the work is not lost: the work then runs once more. The work should not raise for expected
+    failures. If it raises, the error is logged and the work runs again at the next wake-up, so that the thread survives
+    a defect.
 
     Args:
-        name: of the thread.
-        work: called without arguments in the thread.
-        interval_s: longest pause between two calls in seconds; None = only when woken.
+        name: name of the thread.
+        work: called without arguments on the thread.
+        interval_s: longest pause between two calls in seconds; None runs only when woken.
     """
 
     def __init__(self, name: str, work: Callable[[], None], interval_s: float | None = None) -> None:
@@ -35,12 +36,12 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """Asks for one more call of the work; cheap when one is asked for already. Any thread may call it."""
+        """Requests one more call of the work; cheap if one is already requested. Any thread may call it."""
         if not self._wanted.is_set():
             self._wanted.set()
 
     def stop(self) -> None:
-        """Waits until the running call of the work has ended; no call follows."""
+        """Waits until the running call of the work has ended; no further call follows."""
         self._stopping = True
         self._wanted.set()
         if self._thread.is_alive():

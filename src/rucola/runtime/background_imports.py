@@ -1,7 +1,7 @@
-"""Modules that a server needs later, imported in a thread while its event loop serves.
+"""Imports modules that a server needs later, on a thread, while its event loop serves requests.
 
-A module that is being imported must not be imported on the loop, too: it would wait for the thread, and everybody with
-it. Whoever needs one asks ``is_imported`` and awaits ``get`` when it is not.
+The loop must not import a module that the thread is importing: the loop, and with it every client, would wait for the
+thread. Callers check ``is_imported`` first, and await ``get`` if it returns False.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Iterable
 
 
 def is_imported(module: str) -> bool:
-    """Whether importing ``module`` is no more than a look into a table."""
+    """Whether importing ``module`` is only a table look-up."""
     loaded = sys.modules.get(module)
-    # As importlib itself asks: a module stands in the table before it was executed.
+    # As in importlib: a module is in the table before it has been executed.
     return loaded is not None and not getattr(loaded.__spec__, "_initializing", False)
 
 
 class BackgroundImports:
-    """Imports one module after the other, in a thread that lives as long as there are some. Event loop only."""
+    """Imports modules one after the other, on a thread that exists while there are some. Event loop only."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class BackgroundImports:
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
     def begin(self, modules: Iterable[str]) -> None:
-        """Import them, in this order, for whoever needs them later."""
+        """Imports the modules in this order, for later use."""
         for module in modules:
             if not is_imported(module):
                 self._future(module, first=False)
@@ -41,7 +41,7 @@ class BackgroundImports:
         """Returns when ``module`` is imported.
 
         Raises:
-            Exception: what the import raised; the next call tries again.
+            Exception: the error of the import; the next call tries again.
         """
         if not is_imported(module):
             await asyncio.shield(self._future(module, first=True))
@@ -51,7 +51,7 @@ class BackgroundImports:
         future = self._waiting.get(module)
         if future is not None:
             with self._lock:
-                if first and module in self._wanted:  # else it is being imported
+                if first and module in self._wanted:  # otherwise it is being imported
                     self._wanted.remove(module)
                     self._wanted.appendleft(module)
             return future
@@ -93,6 +93,6 @@ class BackgroundImports:
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Perhaps nobody waits."""
+    """Retrieves the exception, because possibly nobody awaits the future."""
     if not future.cancelled():
         future.exception()

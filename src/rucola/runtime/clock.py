@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a service gets its time from. ``testing.clock.ManualClock`` is the other implementation."""
+    """The source of time for a service. ``testing.clock.ManualClock`` is the other implementation."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch; may step in either direction."""
@@ -31,5 +31,5 @@ class SystemClock:
 
 
 def local_time_digits(wall_ms: int) -> str:
-    """``wall_ms`` as 17 digits ``yyyyMMddHHmmssSSS`` in the local time zone, the name RocketMQ gives to index files."""
+    """``wall_ms`` as 17 digits ``yyyyMMddHHmmssSSS`` in local time. RocketMQ names index files this way."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000)) + f"{wall_ms % 1000:03d}"

@@ -1,4 +1,4 @@
-"""The parts of the package that need other packages than the clients, and the extras that install them."""
+"""The extras: packages that parts other than the clients need, and the check that they are installed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from rucola.errors import MissingExtraError
 
 SERVER = "server", ("lark", "prometheus_client", "rich", "starlette", "uvicorn", "yaml")
-"""Broker and name server."""
+"""Needed by broker and name server."""
 CLI = "cli", ("rich", "typer", "yaml")
-"""The tools: ``rucola store``, ``rucola mqadmin`` and ``rucola lab``."""
+"""Needed by the tools ``rucola store``, ``rucola mqadmin`` and ``rucola lab``."""
 
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:
-    """Check that the modules of an extra are installed, without importing them.
+    """Checks that the modules of an extra are installed, without importing them.
 
     Args:
         extra: ``SERVER`` or ``CLI``.

@@ -1,16 +1,17 @@
 """Files: the only module that opens, maps, syncs, renames or locks one.
 
-Rules that hold for every caller, each from a measurement:
+Three rules hold for every caller. Each follows from a measurement:
 
 * A mapped file is synced through its descriptor, never through the map: ``mmap.flush`` keeps the interpreter lock for
   as long as the disk takes.
-* Blocks are allocated before anything is stored through a map; a store to a hole on a full disk ends the process.
-* Every failure is a ``DiskError`` with path, operation and reason; ``DiskFullError`` when space or quota is missing.
+* Blocks are allocated before anything is stored through a map, because a store to a hole on a full disk ends the
+  process.
+* Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``.
 
-What only Linux has is replaced elsewhere: without ``posix_fallocate`` zeros are written, without ``fdatasync``
-``fsync`` is used, without ``fcntl`` the lock is that of ``msvcrt``, and a directory that cannot be opened is not
-synced; without ``pread`` and ``pwrite`` the descriptor is moved first. ``Files.fallocate`` and ``Files.data_sync`` name
-replacements, so that tests can force them; ``tests/fallbacks`` takes all of it away.
+Features that only Linux has are replaced elsewhere. Without ``posix_fallocate`` zeros are written; without
+``fdatasync`` ``fsync`` is used; without ``fcntl`` the lock is that of ``msvcrt``; a directory that cannot be opened is
+not synced; without ``pread`` and ``pwrite`` the descriptor is moved first. Tests can force replacements through
+``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these features.
 """
 
 from __future__ import annotations
@@ -38,23 +39,27 @@ else:
     _LOCKS_OF = "fcntl"
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
-"""What kernels read records from."""
+"""Buffers from which kernels read records."""
 
 _ZEROS = bytes(1 << 20)
 _MADV_POPULATE_WRITE = 23
 _READ_STEP = 256 * 1024
-"""Stays in the processor's cache."""
+"""This size stays in the processor's cache."""
 _PAGE = 4096
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _PRIVATE_MODE = 0o600
 _locked_here: set[tuple[int, int]] = set()
-"""Locked files of this process by device and inode: a POSIX record lock never conflicts with its own process."""
+"""Locked files of this process by device and inode, because a POSIX record lock never conflicts with its own
+process.
+"""
 
 
 class Files:
-    """The operating system's files. Tests derive from it to record, to refuse, or to force a replacement."""
+    """The files of the operating system. Tests derive from this class to record or refuse calls, or to force a
+    replacement.
+    """
 
     fallocate: Callable[[int, int, int], None] | None = staticmethod(getattr(os, "posix_fallocate", None))  # type: ignore[arg-type]
     populate_write = sys.platform == "linux"
@@ -85,15 +90,15 @@ class Files:
             raise _disk_error(path, "stat", error) from error
 
     def modified_ms(self, path: str) -> int:
-        """When the file was written last, in milliseconds since the epoch."""
+        """Time of the last write to the file, in milliseconds since the epoch."""
         with _disk(path, "stat"):
             return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
 
     def disk_usage(self, path: str) -> tuple[int, int]:
-        """Bytes used on the file system that holds ``path``, and bytes that this process may still use there."""
+        """Used bytes on the file system that holds ``path``, and bytes that this process may still use there."""
         with _disk(path, "ask for the space"):
             if not hasattr(os, "statvfs"):
-                import shutil  # only here: a start would wait for it
+                import shutil  # imported here, because a start would wait for it
 
                 usage = shutil.disk_usage(path)
                 return usage.used, usage.free
@@ -105,13 +110,15 @@ class Files:
         return self._names(path, directories=False)
 
     def list_sizes(self, path: str) -> dict[str, int]:
-        """Lengths in bytes of the plain files in ``path`` by name, sorted; one that goes meanwhile is left out."""
+        """Lengths in bytes of the plain files in ``path``, by sorted name. A file that is removed meanwhile is left
+        out.
+        """
         sizes: dict[str, int] = {}
         for name in self.list_files(path):
             try:
                 sizes[name] = self.size(f"{path}/{name}")
             except DiskError as error:
-                # The store of a running broker: a segment expired, or was made ahead and not needed.
+                # In the store of a running broker a segment may expire, or an unneeded one may be removed.
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
         return sizes
@@ -142,11 +149,12 @@ class Files:
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
     def replace_file(self, path: str, content: bytes, spare: str = "", private: bool = False) -> None:
-        """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one.
+        """Replaces the content of ``path``: after a crash the file has either the old content or the new one.
 
         Args:
-            spare: where the old content goes; a crash may leave it there alone. Empty = it is given up.
-            private: nobody else may read the file.
+            spare: path that receives the old content; after a crash only this one may exist. Empty discards the old
+                content.
+            private: no other user may read the file.
         """
         temporary = path + ".tmp"
         with _disk(path, "replace"):
@@ -173,7 +181,7 @@ class Files:
             os.remove(path)  # noqa: PTH107
 
     def remove_tree(self, path: str) -> None:
-        """Removes a directory and everything in it, or nothing when it is not there; the caller syncs its parent."""
+        """Removes a directory and everything in it; does nothing if it does not exist. The caller syncs its parent."""
         for name in self.list_directories(path):
             self.remove_tree(f"{path}/{name}")
         for name in self.list_files(path):
@@ -197,16 +205,16 @@ class Files:
         try:
             self.sync_directory(parent)
         except DiskError:
-            with suppress(OSError):  # else the next call would take it for synced
+            with suppress(OSError):  # otherwise the next call would assume that it was synced
                 os.rmdir(path)  # noqa: PTH106
             raise
 
     def sync_parent(self, path: str) -> None:
-        """Makes the directory ``path`` itself durable: a process that was killed may have made it in memory only."""
+        """Syncs the directory ``path`` into its parent, because a killed process may have created it in memory only."""
         try:
             self.sync_directory(os.path.dirname(path))  # noqa: PTH120
         except DiskError as error:
-            # Whoever may not open the parent did not make the directory.
+            # A user who may not open the parent did not create the directory.
             if not isinstance(error.__cause__, PermissionError):
                 raise
 
@@ -242,15 +250,15 @@ class Files:
                 os.close(descriptor)
 
     def create_segment(self, path: str, temporary: str, size: int, allocated: int | None = None) -> None:
-        """Creates a zero-filled file of ``size`` bytes, its blocks allocated, synced together with its directory.
+        """Creates a zero-filled file of ``size`` bytes with allocated blocks, and syncs it and its directory.
 
         Args:
             path: of the new file; it appears there only when it is complete.
-            temporary: where it is made, in another directory of the same file system: a half-made file must not be
-                taken for a segment.
+            temporary: path at which it is built, in another directory of the same file system, so that a partial file
+                is never mistaken for a segment.
             size: length in bytes.
-            allocated: allocate only so many bytes from the start; the owner allocates the rest piece by piece before
-                it stores there (``MappedSegment.allocate``). None = all.
+            allocated: number of bytes to allocate from the start; the owner allocates the rest step by step before
+                storing there (``MappedSegment.allocate``). None allocates all.
 
         Raises:
             DiskFullError: there is not enough space; nothing is left behind.
@@ -266,7 +274,7 @@ class Files:
                     os.close(descriptor)
                 os.replace(temporary, path)  # noqa: PTH105
         except DiskError:
-            with suppress(OSError):  # the first failure is the one to tell; the next try overwrites the file
+            with suppress(OSError):  # the first failure is reported; the next attempt overwrites the file
                 os.remove(temporary)  # noqa: PTH107
             raise
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
@@ -276,7 +284,7 @@ class Files:
 
         Args:
             path: of the file.
-            size: bytes to map; None = its length. The caller has compared lengths before.
+            size: bytes to map; None maps the whole file. The caller has compared lengths before.
             writable: False maps it for reading only.
         """
         with _disk(path, "map"):
@@ -289,10 +297,10 @@ class Files:
                 raise
 
     def allocate(self, descriptor: int, position: int, length: int) -> None:
-        """Gives blocks to ``length`` bytes from ``position``; raises the operating system's error.
+        """Allocates blocks for ``length`` bytes from ``position``; raises the operating system's error.
 
-        Where ``posix_fallocate`` is missing or not supported by the file system, zeros are written: the range must not
-        hold data yet.
+        Where ``posix_fallocate`` does not exist or the file system does not support it, zeros are written. The range
+        must therefore hold no data.
         """
         if length <= 0:
             return
@@ -308,8 +316,8 @@ class Files:
             _write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
 
     def foreign_entry(self, path: str) -> str:
-        """What lets others put data into directory ``path``: a directory that is not ours or that others may write to,
-        or a link, within two levels. Empty when there is nothing, or no such directory.
+        """Describes what lets other users put data into directory ``path``: within two levels, a directory of another
+        owner, one that others may write to, or a link. Empty if there is none, or no such directory.
         """
         if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
             return ""
@@ -329,16 +337,16 @@ class Files:
         return ""
 
     def lock_directory(self, path: str) -> DirectoryLock:
-        """Takes the store lock: an exclusive record lock on byte 0 of ``path``/lock, as RocketMQ takes it.
+        """Locks the store: an exclusive record lock on byte 0 of ``path``/lock, compatible with RocketMQ.
 
-        The content ``lock`` is written once the lock is held; no other file has been touched by then.
+        The content ``lock`` is written after the lock is held. No other file was touched before.
 
         Raises:
             StoreLockedError: another process, or another store in this one, holds it.
         """
         name = f"{path}/lock"
         if self._identity(name) in _locked_here:
-            # Not even opened: closing a descriptor of the file would drop the record lock this process has on it.
+            # The file is not even opened: closing any descriptor of it would drop this process's record lock.
             raise StoreLockedError(path)
         with _disk(name, "lock"):
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | _BINARY | _NO_FOLLOW, _FILE_MODE)
@@ -355,16 +363,16 @@ class Files:
                     _write_all(descriptor, b"lock", 0)
                     os.fsync(descriptor)
             except OSError:
-                os.close(descriptor)  # and the lock with it
+                os.close(descriptor)  # and with it the lock
                 raise
             _locked_here.add(identity)
         return DirectoryLock(path, descriptor, identity)
 
     def lock_held(self, path: str) -> bool:
-        """Whether a process, perhaps this one, holds the lock of the store in ``path``; takes and changes nothing."""
+        """Whether a process, possibly this one, holds the lock of the store in ``path``. Changes nothing."""
         name = f"{path}/lock"
         if self._identity(name) in _locked_here:
-            # As above: not even opened.
+            # As above, it is not even opened.
             return True
         try:
             with _disk(name, "look at the lock"):
@@ -396,10 +404,10 @@ class Files:
 
 
 class MappedSegment:
-    """One mapped file. Stores and reads go through ``buffer`` or ``view``, on the thread that maps, unmaps and closes.
+    """One mapped file. ``buffer`` and ``view`` give access to it, on the thread that maps, unmaps and closes.
 
-    Any thread may call ``sync``. It syncs the file that was opened, wherever its path leads by then; a descriptor that
-    is closed meanwhile is closed when the sync is over.
+    Any thread may call ``sync``. It syncs the opened file, even if its path now leads to another one. A descriptor that
+    is closed during a sync is closed when the sync ends.
 
     Attributes:
         buffer: the map itself, for kernels.
@@ -420,10 +428,10 @@ class MappedSegment:
         self._closed = False
 
     def map(self) -> bool:
-        """Maps once more what ``unmap`` left; False when it was closed meanwhile.
+        """Maps the file again after ``unmap``; returns False if it was closed meanwhile.
 
         Raises:
-            DiskError: it cannot be mapped; it stays as it was.
+            DiskError: it cannot be mapped; its state is unchanged.
         """
         with self._guard:
             if self._closed:
@@ -435,13 +443,13 @@ class MappedSegment:
         return True
 
     def unmap(self) -> None:
-        """Gives up the map, not the file; slices that somebody holds keep it in memory."""
+        """Unmaps the file without closing it. Existing slices keep the memory valid."""
         with self._guard:
             self._mapped = False
         self._release()
 
     def close_unmapped(self) -> bool:
-        """Closes the file unless it is mapped; whether it is closed now."""
+        """Closes the file unless it is mapped; returns whether it is closed."""
         with self._guard:
             if not self._mapped:
                 self._close()
@@ -449,56 +457,58 @@ class MappedSegment:
 
     def _release(self) -> None:
         self.view.release()
-        with suppress(BufferError):  # slices are alive; the garbage collector unmaps it after them
+        with suppress(BufferError):  # slices exist; the garbage collector unmaps it after them
             self.buffer.close()
 
     def _close(self) -> None:
-        """The guard is taken."""
+        """Closes the descriptor. The caller holds the guard."""
         self._closed = True
         if not self._syncs and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def allocate(self, position: int, length: int) -> None:
-        """Gives blocks to a part of the file that holds no data yet; see ``Files.allocate``."""
+        """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``."""
         with _disk(self.path, "allocate"):
             self._files.allocate(self._descriptor, position, length)
 
     def populate(self, position: int, length: int) -> None:
-        """Takes the page faults of coming stores to ``length`` bytes from ``position`` in one go (from Linux 5.14 on).
+        """Triggers the page faults of coming stores to ``length`` bytes from ``position`` at once (Linux 5.14 or
+        newer).
 
-        A store to a page of a fresh file costs a fault of several microseconds; taken together they cost a tenth. The
-        content does not change. ``position`` is a multiple of the page size.
+        The first store to a page of a fresh file costs a fault of several microseconds. Batched, a fault costs a tenth.
+        The content does not change. ``position`` is a multiple of the page size.
         """
         if self._files.populate_write:
             try:
                 self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
             except (AttributeError, OSError):
-                # Not known to this system, or refused: the stores take their faults one by one.
+                # Unknown to this system, or refused: each store then takes its own fault.
                 self._files.populate_write = False
 
     def expect_scattered(self) -> None:
-        """Touched here and there: a fault brings its own page only.
+        """Announces random access: a fault loads only its own page.
 
-        Else the system reads ahead around it, as far as the disk's setting says; some have several megabytes, which a
-        store with very many queues pays at the first touch of each.
+        Otherwise the system reads ahead as far as the disk's setting says, which may be several megabytes. A store with
+        very many queues would pay that at the first access to each.
         """
         with suppress(AttributeError, OSError):
             self.buffer.madvise(mmap.MADV_RANDOM)
 
     def read_ahead(self, ahead: bool) -> None:
-        """Whether a fault, or a read by a call, brings what lies behind it along."""
-        with suppress(AttributeError, OSError, ValueError):  # advice; the map may be given up at this moment
+        """Sets whether a fault, or a read by system call, also loads the bytes behind it."""
+        # only advice; another thread may be unmapping the file at this moment
+        with suppress(AttributeError, OSError, ValueError):
             self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
 
     def write(self, position: int, content: bytes | memoryview) -> None:
-        """Writes at ``position`` by a call instead of through the map, which shows it as well. Other threads go on."""
+        """Writes at ``position`` by a system call. The map shows the bytes as well. Other threads run meanwhile."""
         with _disk(self.path, "write"):
             _write_all(self._descriptor, content, position)
 
     def lock(self, position: int, length: int) -> str:
-        """Keeps a part in memory until the map is closed; why the system refused, empty when it did not."""
+        """Locks a part in memory until the map is closed; returns why the system refused, or an empty text."""
         return lock_memory(self.buffer, position, length)
 
     def will_need(self) -> None:
@@ -507,13 +517,13 @@ class MappedSegment:
             self.buffer.madvise(mmap.MADV_WILLNEED)
 
     def rewrite(self, position: int, content: bytes | bytearray) -> None:
-        """Stores what may be there already: the next sync writes it, also after one that failed."""
+        """Stores bytes again that may already be there, so that the next sync writes them, even after a failed one."""
         self.view[position : position + len(content)] = content
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """The parts from ``position`` on that may hold something else than zeros, as (start, end).
+        """The ranges from ``position`` on that may hold nonzero bytes, as (start, end).
 
-        Holes and blocks that were allocated but never written are left out where the file system tells them.
+        Holes, and allocated blocks that were never written, are left out if the file system reports them.
         """
         ranges: list[tuple[int, int]] = []
         at = position
@@ -529,10 +539,10 @@ class MappedSegment:
         return ranges
 
     def read(self, position: int, length: int) -> bytes:
-        """A copy of ``length`` bytes; waits for the disk, other threads go on meanwhile.
+        """A copy of ``length`` bytes. Waits for the disk while other threads run.
 
         Raises:
-            DiskError: the disk cannot read them; the map would end the process there.
+            DiskError: the disk cannot read them; an access through the map would end the process.
         """
         content = b""
         try:
@@ -547,9 +557,9 @@ class MappedSegment:
         return content
 
     def readable_end(self, position: int, end: int) -> int:
-        """Position of the first byte from ``position`` on that the disk cannot read; ``end`` when it can read them all.
+        """Position of the first unreadable byte from ``position`` on; ``end`` if all bytes can be read.
 
-        What it could read is in memory then, and can be looked at through the map.
+        The readable bytes are in memory afterwards, and may be accessed through the map.
         """
         buffer = memoryview(bytearray(min(_READ_STEP, max(end - position, 0))))
         while position < end:
@@ -566,17 +576,17 @@ class MappedSegment:
         return end
 
     def read_resident(self, position: int, into: memoryview) -> bool:
-        """Copies bytes that the system has in memory; False when it does not have them all or cannot tell."""
+        """Copies bytes that are in memory; returns False if some are not, or if the system cannot tell."""
         if _NO_WAIT is None:
             return False
         try:
             return os.preadv(self._descriptor, [into], position, _NO_WAIT) == len(into)
         except OSError:
-            # Not in memory, not told by this file system, or unreadable: ``read`` finds out.
+            # Not in memory, not reported by this file system, or unreadable: ``read`` finds out.
             return False
 
     def is_resident(self, position: int, length: int) -> bool:
-        """Whether the system has the bytes in memory; also where it cannot tell, and there is no use in waiting."""
+        """Whether the bytes are in memory. Also True where the system cannot tell, because waiting would be useless."""
         if _NO_WAIT is None:
             return True
         length = min(length, self.size - position)
@@ -588,12 +598,13 @@ class MappedSegment:
             return error.errno != errno.EIO
 
     def sync(self) -> None:
-        """Returns when everything stored so far is on the disk; other threads go on meanwhile.
+        """Returns when everything stored so far is on the disk. Other threads run meanwhile.
 
-        Does nothing after ``close``: whoever gives up a file that is not synced has no use for it any more.
+        Does nothing after ``close``: the owner of an unsynced file that closes it no longer needs it.
 
         Raises:
-            DiskError: it may not be there, and a later success says nothing about it (fsync reports an error once).
+            DiskError: it may not be on the disk, and a later success proves nothing about it (fsync reports an error
+                once).
         """
         with self._guard:
             if self._closed:
@@ -613,7 +624,7 @@ class MappedSegment:
                 self._close()
 
     def close(self) -> None:
-        """Gives up file and map. While somebody still holds a slice, the map stays until the last slice is gone."""
+        """Closes the file and unmaps it. The map stays until the last slice is released."""
         with self._guard:
             closed, mapped = self._closed, self._mapped
             self._mapped = False
@@ -623,7 +634,7 @@ class MappedSegment:
 
 
 class DirectoryLock:
-    """The held lock of a store directory; gone with the process, or with ``release``."""
+    """The held lock of a store directory. It ends with the process, or with ``release``."""
 
     def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
         self.path = path
@@ -631,7 +642,7 @@ class DirectoryLock:
         self._identity = identity
 
     def release(self) -> None:
-        """Gives the directory free; calling it again does nothing."""
+        """Unlocks the directory; further calls do nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -651,14 +662,16 @@ def _lock_first_byte(descriptor: int) -> None:
 
 
 def _first_byte_locked(descriptor: int) -> bool:
-    """Whether another process holds the lock; asked for, not tried, so that nobody is kept from taking it."""
+    """Whether another process holds the lock. It is queried, not tried, so that no other process is refused
+    meanwhile.
+    """
     if _LOCKS_OF == "msvcrt":
         try:
             os.read(descriptor, 1)
         except PermissionError:
             return True
         return False
-    # struct flock: the system's types in the system's order; only the first field, the type, is read back.
+    # struct flock, with the system's types in the system's order; only the type, its first field, is read back.
     order = "hhqqi" if sys.platform == "linux" else "qqihh"
     values = (fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0) if order[0] == "h" else (0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
     answer = struct.unpack(order, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(order, *values)))
@@ -666,7 +679,7 @@ def _first_byte_locked(descriptor: int) -> bool:
 
 
 _moving = threading.Lock()
-"""Of the position of a descriptor, where a call cannot name one (Windows)."""
+"""Guards the position of a descriptor where calls cannot name one (Windows)."""
 
 
 def _read_at(descriptor: int, length: int, position: int) -> bytes:
@@ -694,7 +707,7 @@ def _write_at(descriptor: int, content: memoryview, position: int) -> int:
 
 
 def _write_all(descriptor: int, content: bytes | memoryview, position: int) -> None:
-    """Writes the whole content; a short write is continued, as the call allows them."""
+    """Writes the whole content; repeats after short writes."""
     rest = memoryview(content)
     while rest:
         written = _write_at(descriptor, rest, position)

@@ -20,7 +20,7 @@ def event(logger: logging.Logger, level: int, text: str, /, **fields: object) ->
     Args:
         logger: the module's logger.
         level: ``logging.INFO`` and so on.
-        text: what happened, a constant: things that vary are fields.
+        text: what happened, as a constant; values that vary belong in fields.
         fields: ids, positions, errors.
     """
     if logger.isEnabledFor(level):
@@ -42,13 +42,13 @@ class KeyValueFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: ``time``, ``level``, ``logger``, ``event``, the fields, and ``trace`` after an exception.
 
-    Numbers and booleans stay what they are; other values become text. A field with one of the names above gets an
-    underscore behind its name.
+    Numbers and booleans keep their types; other values become text. A field with one of the names above gets an
+    underscore appended to its name.
     """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line for ``record``."""
-        import json  # only here, so that a start with the text form does not wait for it
+        import json  # imported here, so that a start with the text form does not wait for it
 
         table: dict[str, object] = {
             "time": _time(record),
@@ -94,7 +94,9 @@ def _cut(text: str) -> str:
 
 
 def _quote(value: object) -> str:
-    """``value`` as one token: cut at a length, control characters escaped (no line can be forged), quoted if needed."""
+    """``value`` as one token: truncated, with control characters escaped (so that no line can be forged), and quoted if
+    necessary.
+    """
     text = _cut(str(value))
     if text.isprintable() and text and not any(mark in text for mark in ' "='):
         return text

@@ -13,7 +13,7 @@ else:
 
 
 def memory_bytes() -> int:
-    """Physical memory in bytes; 4 GiB where the system does not tell."""
+    """Physical memory in bytes; 4 GiB if the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -21,12 +21,12 @@ def memory_bytes() -> int:
 
 
 def process_id() -> int:
-    """Id of this process."""
+    """The id of this process."""
     return os.getpid()
 
 
 def raise_file_limit() -> int:
-    """Lifts the soft limit of open files to the hard one; returns the limit, 0 where there is none to ask for."""
+    """Raises the soft limit of open files to the hard one; returns the limit, or 0 if the system has none."""
     if not _HAS_LIMITS:
         return 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

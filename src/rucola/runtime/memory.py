@@ -1,4 +1,4 @@
-"""Memory of this process beside its objects: large buffers, and pages that must not leave the memory (``mlock``)."""
+"""Memory of this process outside of its objects: large buffers, and pages locked in memory (``mlock``)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 import sys
 
 PrivateMemory = mmap.mmap
-"""What ``private_memory`` gives."""
+"""The result of ``private_memory``."""
 
 
 def private_memory(size: int) -> PrivateMemory:
-    """Zeros of ``size`` bytes that belong to no file. Memory is taken page by page when it is stored to, or locked.
+    """``size`` zero bytes that belong to no file. Pages are allocated when they are stored to or locked.
 
     Raises:
-        MemoryError: there is not so much.
+        MemoryError: there is not enough memory.
     """
     try:
         return mmap.mmap(-1, size)
@@ -24,30 +24,31 @@ def private_memory(size: int) -> PrivateMemory:
 
 
 def lock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Keeps pages of ``buffer`` in memory until it is closed or ``unlock_memory`` is called; waits until they are.
+    """Locks pages of ``buffer`` in memory until it is closed or ``unlock_memory`` is called. Returns when they are
+    locked.
 
-    Other threads go on meanwhile.
+    Other threads run meanwhile.
 
     Returns:
-        Why the system refused, mostly because of a limit (``ulimit -l``); empty when it did not.
+        Why the system refused, mostly because of a limit (``ulimit -l``); empty if it did not.
     """
     return _call("mlock", buffer, position, length)
 
 
 def unlock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Takes ``lock_memory`` back."""
+    """Unlocks what ``lock_memory`` locked."""
     return _call("munlock", buffer, position, length)
 
 
 def _call(name: str, buffer: mmap.mmap, position: int, length: int) -> str:
-    # Imported by who locks memory: few do, and every start would wait for it.
+    # Imported only when memory is locked, which is rare; every start would wait for it.
     import ctypes
 
     library = None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)
     function = getattr(library, name, None)
     if function is None:
         return os.strerror(errno.ENOSYS)
-    # Holds the map open for as long as the call takes.
+    # Keeps the map open during the call.
     first = ctypes.c_char.from_buffer(buffer, position)
     refused = function(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(length))
     return os.strerror(ctypes.get_errno()) if refused else ""

@@ -1,7 +1,7 @@
-"""The service manager that started this process, when it wants to hear how the process is (systemd, sd_notify(3)).
+"""Reports the state of this process to the service manager that started it (systemd, sd_notify(3)).
 
-Each message is one datagram to the socket that ``NOTIFY_SOCKET`` names. Without it nothing is sent; a manager that does
-not take a message is no reason to stop serving.
+Each message is one datagram to the socket named by ``NOTIFY_SOCKET``. Without that variable nothing is sent. If a
+message cannot be sent, the server keeps running.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ _PATH_BYTES_MAX = 107
 
 
 class ServiceManager:
-    """Tells the service manager; may be used from any thread.
+    """Sends messages to the service manager. Any thread may use it.
 
     Args:
-        environment: of this process; the variable is taken out, so that processes it starts do not speak for it.
+        environment: the environment of this process; the variable is removed, so that child processes do not send
+            messages.
     """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self._address = environment.pop(_VARIABLE, "")
-        # A leading @ stands for the abstract namespace; other kinds of sockets (vsock) are for virtual machines.
+        # A leading @ means the abstract namespace. Other kinds of sockets (vsock) are for virtual machines.
         known = self._address[:1] in ("/", "@") and len(self._address.encode()) <= _PATH_BYTES_MAX
         if self._address and not (known and hasattr(socket, "AF_UNIX")):
             event(_log, logging.WARNING, "service manager cannot be reached", address=self._address)
             self._address = ""
 
     def ready(self) -> None:
-        """The start is over: what depends on this service may begin."""
+        """The service is ready: units that depend on it may start."""
         self._send("READY=1")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """The service is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, message: str) -> None:
@@ -46,7 +47,7 @@ class ServiceManager:
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)  # a manager that hangs must not hang us
+                sender.setblocking(False)  # a manager that hangs must not block the process
                 sender.sendto(message.encode(), address)
         except OSError as error:
             event(_log, logging.WARNING, "service manager not told", state=message, error=error)

@@ -18,7 +18,7 @@ class Service(Protocol):
         ...
 
     def stop(self) -> None:
-        """Ends the work; afterwards no thread of it is left."""
+        """Stops the work; none of its threads is left afterwards."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Work that runs by itself on the event loop: whatever one turn of it raises, it is logged, counted and goes on.
+"""Periodic work on the event loop. If one run raises, the error is logged and counted, and the work continues.
 
-Every loop of a server that nobody waits for is one of these, under its name.
+Every loop of a server that nobody awaits is one of these, with a name.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from rucola.errors import RucolaError
 _log = logging.getLogger(__name__)
 
 Pause = float | None
-"""Seconds until the next turn; None: as always."""
+"""Seconds until the next run; None means the usual pause."""
 
 
 class Supervisor:
-    """Counts and logs what failed. One for each server. Event loop only.
+    """Counts and logs failures. One object per server. Event loop only.
 
     Attributes:
-        failures: by the name of the work. A name stands there, with 0, before anything failed.
+        failures: number of failures by name of the work. Each name is listed with 0 before its first failure.
     """
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
         self._failing: dict[str, str] = {}
-        """What the last turn of a work failed with."""
+        """The error of the last run."""
 
     def failed(self, name: str, error: BaseException) -> None:
-        """A turn of ``name`` raised. The same failure is logged when it begins, not each time."""
+        """Records that a run of ``name`` raised. A repeated error is logged only the first time."""
         self.failures[name] += 1
         text = repr(error)
         if self._failing.get(name) != text:
@@ -41,12 +41,12 @@ class Supervisor:
             _log.error("%s failed, goes on: %s", name, text, exc_info=trace)
 
     def succeeded(self, name: str) -> None:
-        """A turn of ``name`` came through."""
+        """Records that a run of ``name`` succeeded."""
         if self._failing.pop(name, None) is not None:
             _log.info("%s works again", name)
 
     def call(self, name: str, work: Callable[..., object], *arguments: Any) -> None:
-        """Call ``work``; what it raises concerns nobody else."""
+        """Calls ``work``; an error does not affect the caller."""
         try:
             work(*arguments)
         except Exception as error:  # noqa: BLE001 - that is the point
@@ -64,21 +64,21 @@ class Supervisor:
         after_error_s: Pause = None,
         interruptible: bool = True,
     ) -> PeriodicWork:
-        """Do ``work`` again and again until it is stopped; see ``PeriodicWork``."""
+        """Runs ``work`` again and again until it is stopped; see ``PeriodicWork``."""
         return PeriodicWork(self, name, pause_s, work, loop, first_s, after_error_s, interruptible)
 
 
 class PeriodicWork:
-    """One work. Its first turn comes after the first pause.
+    """One piece of work. It first runs after the first pause.
 
     Args:
-        supervisor: hears of failures.
-        name: for log and metrics.
-        pause_s: asked for each time, since options may change.
+        supervisor: records failures.
+        name: name for log and metrics.
+        pause_s: called before each pause, since options may change.
         work: plain or asynchronous; may return another pause.
         first_s: the first pause.
         after_error_s: the pause after a failure.
-        interruptible: whether a stop may cancel an asynchronous turn in the middle, or waits for its end.
+        interruptible: whether a stop may cancel an asynchronous run, or waits for its end.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class PeriodicWork:
         self._schedule(first_s)
 
     async def catch_up(self) -> None:
-        """Turns without a pause until one asks for a pause; returns when it has ended."""
+        """Runs without pauses until a run asks for one; returns when it has ended."""
         self._busy = True
         while self._busy and not self._stopped:
             if self._task is None:
@@ -119,7 +119,7 @@ class PeriodicWork:
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """No turn comes any more; returns when the one under way has ended."""
+        """Stops the work; returns when the current run has ended."""
         self._stopped = True
         if self._call is not None:
             self._call.cancel()

@@ -1,4 +1,4 @@
-"""TLS contexts of the standard library: TLS 1.2 and later, the library's ciphers, peers always verified.
+"""Creates TLS contexts: TLS 1.2 and later, the library's ciphers, peers always verified.
 
 There is no test mode, no generated certificate and no way to switch verification off (security.md S-47).
 """
@@ -11,12 +11,12 @@ from rucola.errors import ConfigError
 
 
 def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: str) -> ssl.SSLContext:
-    """For a listening port.
+    """The context of a listening port.
 
     Args:
-        cert_path: PEM file with the certificate and those above it.
+        cert_path: PEM file with the certificate and its chain.
         key_path: PEM file with its key.
-        trust_path: PEM file with who may sign clients' certificates; empty with ``client_auth="none"``.
+        trust_path: PEM file with the authorities for clients' certificates; empty with ``client_auth="none"``.
         client_auth: ``none``, ``optional`` or ``require``.
 
     Raises:
@@ -33,11 +33,12 @@ def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: 
 
 
 def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> ssl.SSLContext:
-    """For connections to servers, whose certificate must be signed by one of ``trust_path`` and name their host.
+    """The context for connections to servers. Their certificates must be signed by an authority in ``trust_path`` and
+    name their host.
 
     Args:
-        trust_path: PEM file with who may sign servers' certificates; empty for those the system trusts.
-        cert_path: PEM file with a certificate to show, empty for none.
+        trust_path: PEM file with the authorities for servers' certificates; empty trusts those of the system.
+        cert_path: PEM file with the client's own certificate; empty for none.
         key_path: its key.
 
     Raises:
@@ -55,14 +56,14 @@ def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> 
 
 
 def pinned_context(cert_path: str) -> ssl.SSLContext:
-    """For connections to servers that have the very certificate of ``cert_path``, under whatever name they are reached.
+    """The context for connections to servers with exactly the certificate in ``cert_path``, under any host name.
 
     Raises:
         ConfigError: the file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False  # the certificate itself is compared, which says more than a name in it
+    context.check_hostname = False  # comparing the certificate itself is stricter than comparing a name in it
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _load_trust(context, cert_path, "tlsCertPath")
     return context
@@ -83,7 +84,7 @@ def _load_trust(context: ssl.SSLContext, path: str, key: str) -> None:
 
 
 def _no_password() -> str:
-    """A server must not stop at a prompt."""
+    """Refuses an encrypted key, because a server must not wait at a prompt."""
     raise ValueError("the key is encrypted")
 
 

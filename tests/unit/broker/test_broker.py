@@ -132,7 +132,7 @@ def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
         ({"body": b""}, 1, ""),
         ({"body": b"x" * 1001}, 13, "the message is illegal"),
         ({"properties": properties_text(UNIQ_KEY="U", big="v" * 32_760)}, 13, "the message is illegal"),
-        ({"properties": properties_text(UNIQ_KEY="U", TIMER_DELAY_SEC="soon")}, 13, "TIMER_DELAY_SEC is no number"),
+        ({"properties": properties_text(UNIQ_KEY="U", TIMER_DELAY_SEC="soon")}, 13, "TIMER_DELAY_SEC is not a number"),
         ({"properties": properties_text(UNIQ_KEY="U", TIMER_DELAY_SEC="259201")}, 13, "longer than 259200 s"),
         (
             {"properties": properties_text(UNIQ_KEY="U", TIMER_DELIVER_MS="1", TIMER_DEL_UNIQKEY="T+V")},

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel that evaluates a compiled SQL92 expression over the property texts of messages.
 
-``program.py`` describes the program, an ``array('q')``. Its jumps, positions and depths are made by the compiler beside
-it and trusted here; what comes from messages is held against its bounds before it is read. Values live on a stack of
-three integers each: type, then the integer or the position and length of a string. A string's position counts in the
-message's bytes, or, from ``POOL`` on, in the pool of literals. Doubles live in an array of their own.
+``program.py`` describes the program, an ``array('q')``. Its jumps, positions and depths come from the compiler and are
+trusted here; everything from messages is checked against its bounds before it is read. Values are on a stack of three
+integers each: the type, then either the integer or the position and length of a string. A string's position refers to
+the message's bytes or, from ``POOL`` on, to the pool of literals. Doubles are in a separate array.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def match_texts(
     """Evaluates the expression for ``count`` property texts; ``places`` holds position and length of each.
 
     Returns:
-        How many are TRUE; ``outcomes`` gets the outcome of each.
+        The number of TRUE outcomes; ``outcomes`` gets the outcome of each text.
 
     Raises:
         ValueError: a place lies outside ``source``, or an array is too short.
@@ -128,7 +128,7 @@ def match_spans(
     work_doubles: cython.double[::1],
     source: cython.const[cython.uchar][::1],
 ) -> int:
-    """Evaluates the expression for values whose positions and lengths in ``source`` stand at the start of ``work``.
+    """Evaluates the expression for values whose positions and lengths in ``source`` are at the start of ``work``.
 
     Raises:
         ValueError: a value lies outside ``source``.
@@ -182,7 +182,7 @@ def _run(
     work_doubles: cython.double[::1],
     source: cython.const[cython.uchar][::1],
 ) -> cython.int:
-    """Runs the program; the values of its properties stand in ``work``."""
+    """Runs the program; the values of its properties are in ``work``."""
     at: cython.Py_ssize_t = program[CODE]
     end: cython.Py_ssize_t = program[CODE_END]
     base: cython.Py_ssize_t = program[STACK]
@@ -251,7 +251,7 @@ def _run(
             top -= 1
             left = NULL if work[slot - 3] == TYPE_NULL else cython.cast(cython.int, work[slot - 2])
             right = NULL if work[slot] == TYPE_NULL else cython.cast(cython.int, work[slot + 1])
-            answer = FALSE if op == OP_AND else TRUE  # what one side alone decides
+            answer = FALSE if op == OP_AND else TRUE  # decides without the other side
             if answer not in (left, right):
                 answer = NULL if NULL in (left, right) else 1 - answer
             _put(work, slot - 3, answer)
@@ -286,7 +286,7 @@ def _put(work: cython.longlong[::1], slot: cython.Py_ssize_t, answer: cython.int
 def _negate(
     work: cython.longlong[::1], work_doubles: cython.double[::1], slot: cython.Py_ssize_t, top: cython.Py_ssize_t
 ) -> cython.void:
-    """A number changes its sign, all else becomes null. Literals never are the one number without a counterpart."""
+    """Negates a number; everything else becomes null. A literal is never the one number that cannot be negated."""
     if work[slot] == TYPE_INT or work[slot] == TYPE_LONG:
         work[slot + 1] = -work[slot + 1]
     elif work[slot] == TYPE_DOUBLE:
@@ -343,9 +343,10 @@ def _order(
     slot: cython.Py_ssize_t,
     top: cython.Py_ssize_t,
 ) -> cython.int:
-    """-1, 0 or 1 as the left value is smaller, equal or greater; BAD when a string is no such number.
+    """-1, 0 or 1 if the left value is smaller, equal or greater; BAD if a string is not a number of the needed type.
 
-    A string takes the type of the other side; two strings are doubles. Types that do not go together are "smaller".
+    A string is converted to the type of the other side; two strings are compared as doubles. Incompatible types count
+    as "smaller".
     """
     left: cython.int = work[slot]
     right: cython.int = work[slot + 3]
@@ -415,7 +416,7 @@ def _to_number(
     top: cython.Py_ssize_t,
     kind: cython.int,
 ) -> cython.bint:
-    """Turns the string at ``slot`` into a number of type ``kind``; whether it is one."""
+    """Converts the string at ``slot`` to a number of type ``kind``; returns whether it is one."""
     if work[slot + 1] >= POOL:
         return _parse(pool, work[slot + 1] - POOL, work, work_doubles, slot, top, kind)
     return _parse(source, work[slot + 1], work, work_doubles, slot, top, kind)
@@ -432,7 +433,7 @@ def _parse(
     top: cython.Py_ssize_t,
     kind: cython.int,
 ) -> cython.bint:
-    """Plain numbers of up to 15 digits here, whatever else Java takes for a number in ``numbers``."""
+    """Handles plain numbers of up to 15 digits; ``numbers`` handles everything else that Java accepts."""
     end: cython.Py_ssize_t = start + work[slot + 2]
     at: cython.Py_ssize_t = start
     value: cython.longlong = 0
@@ -598,7 +599,7 @@ def _has(
     last: cython.Py_ssize_t = at + length - size
     if last < at:
         return 0
-    if op == OP_CONTAINS and size > SHORT_TEXT:  # its search takes linear time whatever both hold
+    if op == OP_CONTAINS and size > SHORT_TEXT:  # its search takes linear time for any content
         return int(bytes(data[at : at + length]).find(bytes(pool[text : text + size])) >= 0)
     if op == OP_STARTS_WITH:
         return _same(data, at, pool, text, size)

@@ -1,7 +1,7 @@
-"""From the text of an expression to instructions (RocketMQ 5.3.3, ``SelectorParser`` and its expression classes).
+"""Compiles the text of an expression to instructions (RocketMQ 5.3.3, ``SelectorParser`` and its expression classes).
 
-The parser never looks back and never recurses, and each rule is turned into instructions as it is recognised, so work
-and memory grow with the length of the text alone. What follows a complete expression is not looked at, as in Java.
+The parser neither backtracks nor recurses, and each rule is compiled when it is recognised. Time and memory therefore
+grow only with the length of the text. What follows a complete expression is ignored, as in Java.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rucola.filter.sql.instructions import Condition, Kind, Op
 LENGTH_MAX = 16 * 1024
 """Characters of an expression."""
 DEPTH_MAX = 1024
-"""Parentheses, signs and NOTs around each other."""
+"""Maximum nesting of parentheses, signs and NOTs."""
 INSTRUCTIONS_MAX = 65_536
 _WHAT = "SQL92 expression"
 _LONG_MAX = (1 << 63) - 1
@@ -93,10 +93,10 @@ _BOOLEANS = frozenset({Kind.BOOLEAN, Kind.NULL, Kind.CONDITION})
 
 
 def parse(text: str) -> Condition:
-    """The condition that ``text`` states.
+    """Compiles the condition in ``text``.
 
     Raises:
-        FormatError: Java refuses it too, or it is longer or deeper than is allowed here.
+        FormatError: Java refuses it too, or it is longer or deeper than allowed here.
     """
     if len(text) > LENGTH_MAX:
         raise FormatError(_WHAT, LENGTH_MAX, f"at most {LENGTH_MAX} characters", f"{len(text)}")
@@ -108,7 +108,7 @@ def parse(text: str) -> Condition:
             except UnexpectedToken:
                 if "$END" not in parser.accepts():
                     raise
-                break  # a complete expression; the rest is not looked at
+                break  # a complete expression; the rest is ignored
         condition: Condition = parser.feed_eof()
     except UnexpectedCharacters as error:
         position = error.pos_in_stream or 0
@@ -127,7 +127,7 @@ def _refuse(position: int, expected: str, got: str) -> NoReturn:
 
 
 class _Compiler(Transformer[Token, Condition]):
-    """One method per rule: the parts of the rule in, their union out."""
+    """One method per rule: takes the parts of the rule and returns the combined part."""
 
     # -- operands -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ def _unquoted(token: Token) -> str:
 
 
 def _as_condition(part: Condition) -> Condition:
-    """A part where a condition must stand; a bare property counts as one that only a boolean could fulfil."""
+    """A part where a condition is required. A bare property counts as one, although only a boolean could satisfy it."""
     if part.kind in _BOOLEANS:
         return part
     if part.kind is not Kind.PROPERTY:
@@ -300,7 +300,7 @@ def _binary(left: Condition, right: Condition, *ops: Op) -> Condition:
 
 
 def _joined(left: Condition, right: Condition, op: Op, jump: Op) -> Condition:
-    """``AND`` or ``OR``: the right side is left out when the left one decides."""
+    """``AND`` or ``OR``: the right side is skipped if the left one decides."""
     left, right = _as_condition(left), _as_condition(right)
     left.code.append((jump, len(right.code) + 2, False))
     return _binary(left, right, op)
@@ -314,7 +314,7 @@ def _ordered(left: Condition, right: Condition, op: Op) -> Condition:
 
 
 def _limits(parts: list[Condition]) -> tuple[Condition, Condition, Condition, Condition]:
-    """The value of a BETWEEN, once more for the second comparison, and its limits."""
+    """The value of a BETWEEN, repeated for the second comparison, and its limits."""
     value, low, high = parts
     again = Condition(value.kind, list(value.code), value.position, value.value, value.height, value.depth)
     return value, again, low, high

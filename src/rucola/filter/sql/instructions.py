@@ -1,4 +1,4 @@
-"""What the parser hands to the layout: instructions, and the conditions they belong to."""
+"""What the parser passes to the program's layout: instructions, and the conditions they belong to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Op(IntEnum):
 
 
 class Kind(Enum):
-    """What an operand is, as far as the rules for what may be compared ask."""
+    """The kind of an operand, as the rules for comparisons need it."""
 
     PROPERTY = auto()
     NUMBER = auto()
@@ -47,7 +47,7 @@ class Kind(Enum):
 
 
 Instruction = tuple[Op, "str | int | float | tuple[str, ...] | None", bool]
-"""Operation, operand, and whether the answer is turned round. A jump counts in instructions, from its own place."""
+"""Operation, operand, and whether the result is negated. A jump is counted in instructions, from its own place."""
 
 
 @dataclass(slots=True)
@@ -55,10 +55,10 @@ class Condition:
     """A part of an expression.
 
     Attributes:
-        code: instructions that leave its value on the stack; whatever takes the part over appends to it.
-        value: of a number.
-        height: values on the stack at the same time, at most.
-        depth: parentheses, signs and NOTs around each other in it.
+        code: instructions that leave its value on the stack; a containing part appends to them.
+        value: the value of a number.
+        height: maximum number of values on the stack.
+        depth: nesting of parentheses, signs and NOTs.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""Numbers in texts as Java reads them (``Integer.parseInt``, ``Long.parseLong``, ``Double.parseDouble``)."""
+"""Parses numbers as Java does (``Integer.parseInt``, ``Long.parseLong``, ``Double.parseDouble``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _DOUBLE = re.compile(
 )
 _WHITE = "".join(map(chr, range(0x21)))
 _TEXT_MAX = 1024
-"""Longer texts count as no numbers: nobody writes them, and reading one takes more than linear time."""
+"""Longer texts are not accepted as numbers: they do not occur in practice, and parsing one takes more than
+linear time.
+"""
 
 
 def parse_integer(text: bytes, bits: int) -> int | None:

@@ -24,13 +24,13 @@ _SLOT = 3
 
 
 class Outcome(IntEnum):
-    """What an expression says of a message; it passes with TRUE only."""
+    """The result of an expression for a message; only TRUE passes."""
 
     FALSE = 0
     TRUE = 1
     NULL = 2
     ERROR = 3
-    """A value could not be read as the number it was compared with."""
+    """A value could not be converted to the number it was compared with."""
 
 
 class Type(IntEnum):
