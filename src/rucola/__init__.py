@@ -1,7 +1,7 @@
 """RocketMQ's message store, broker and clients in Python.
 
-The clients are imported from here when they are first named, so that a server process does not load them. The same
-names with blocking calls are in ``rucola.sync``.
+Each client is imported when it is first used, so that a server process does not load it. ``rucola.sync`` has the same
+names with blocking calls.
 """
 
 from __future__ import annotations

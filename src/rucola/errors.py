@@ -1,26 +1,26 @@
-"""The exception tree. Every class carries its facts as fields, says whether a retry can help, and survives pickling
-(Spark sends exceptions between processes), which is why the arguments are kept as they were given.
+"""The exception tree. Every class has its facts as fields, says whether a retry can help, and can be pickled, because
+Spark sends exceptions between processes. For pickling, the constructor arguments are kept unchanged.
 """
 
 from __future__ import annotations
 
 
 class RucolaError(Exception):
-    """Root of all errors raised on purpose by this package."""
+    """Base class of all errors that this package raises deliberately."""
 
     retriable = False
-    """Whether the same call may succeed when it is made again."""
+    """Whether a retry of the same call may succeed."""
 
 
 class FormatError(RucolaError):
-    """Bytes on disk or on the wire that do not follow their format.
+    """Bytes on disk or on the wire that violate their format.
 
     Args:
-        what: what was being read, for example ``"commit log record"``.
-        position: byte position of the first bad byte in ``source``.
-        expected: what the format allows there.
-        got: what was found.
-        source: file name or peer, empty when the caller only has bytes.
+        what: the item that was read, for example ``"commit log record"``.
+        position: position of the first invalid byte in ``source``.
+        expected: the values that the format allows there.
+        got: the value found.
+        source: file name or peer; empty if the caller has only bytes.
     """
 
     def __init__(self, what: str, position: int, expected: str, got: str, source: str = "") -> None:
@@ -33,11 +33,11 @@ class FormatError(RucolaError):
 
 
 class StoreError(RucolaError):
-    """The store cannot do what was asked."""
+    """The store cannot carry out a request."""
 
 
 class StoreLockedError(StoreError):
-    """Another process holds the store directory."""
+    """Another process has locked the store directory."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -48,7 +48,7 @@ class StoreLockedError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """A file of the store is not what it must be; nothing was changed."""
+    """A file of the store is damaged; nothing was changed."""
 
     def __init__(self, path: str, position: int, problem: str, advice: str) -> None:
         super().__init__(path, position, problem, advice)
@@ -70,20 +70,20 @@ class DiskError(StoreError):
 
 
 class DiskFullError(DiskError):
-    """No space, or no quota, is left for ``operation``; the same call succeeds once there is space again."""
+    """No space or quota is left for ``operation``; the same call succeeds once space is available."""
 
     retriable = True
 
 
 class DataLossError(StoreError):
-    """Messages that a reader must deliver do not exist any more, or not yet again after a crash.
+    """Messages that a reader must deliver are gone, or are not yet readable again after a crash.
 
     Args:
         queue: topic, broker and queue id as text.
-        wanted_start: first queue offset wanted.
-        wanted_end: queue offset behind the last one wanted.
-        available_min: first queue offset there is.
-        available_max: queue offset behind the last one there is.
+        wanted_start: first wanted queue offset.
+        wanted_end: queue offset after the last wanted one.
+        available_min: first available queue offset.
+        available_max: queue offset after the last available one.
     """
 
     def __init__(self, queue: str, wanted_start: int, wanted_end: int, available_min: int, available_max: int) -> None:
@@ -94,18 +94,18 @@ class DataLossError(StoreError):
     def __str__(self) -> str:
         return (
             f"queue {self.queue}: offsets {self.wanted_start} to {self.wanted_end} are wanted, "
-            f"{self.available_min} to {self.available_max} exist; failOnDataLoss=false reads what is left"
+            f"{self.available_min} to {self.available_max} exist; failOnDataLoss=false reads the remaining messages"
         )
 
 
 class AnotherLogError(DataLossError):
-    """The record that a reader read last is not where it was: the queue was made again, or this is another store."""
+    """The last record read is not in its place any more: the queue was recreated, or this is another store."""
 
     def __str__(self) -> str:
         return (
-            f"queue {self.queue}: at offset {self.wanted_start - 1} is not the record that was read there: the queue "
-            f"was made again, or this is another store; {self.available_min} to {self.available_max} exist; "
-            "failOnDataLoss=false goes on with what was stored after that record"
+            f"queue {self.queue}: offset {self.wanted_start - 1} no longer holds the record that was read: the queue "
+            f"was recreated, or this is another store; offsets {self.available_min} to {self.available_max} exist; "
+            "failOnDataLoss=false continues with records stored after it"
         )
 
 
@@ -127,7 +127,7 @@ class RemotingConnectError(RemotingError):
 
 
 class RemotingTimeoutError(RemotingError):
-    """No answer from ``address`` within ``timeout_ms``: whether the request took effect is unknown."""
+    """No response from ``address`` within ``timeout_ms``; the request may or may not have taken effect."""
 
     def __init__(self, address: str, timeout_ms: int) -> None:
         super().__init__(address, timeout_ms)
@@ -138,25 +138,25 @@ class RemotingTimeoutError(RemotingError):
 
 
 class RemotingClosedError(RemotingError):
-    """The connection to ``address`` closed before the answer: whether the request took effect is unknown."""
+    """The connection to ``address`` closed before the response; the request may or may not have taken effect."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self.address = address
 
     def __str__(self) -> str:
-        return f"connection to {self.address} closed before the answer"
+        return f"connection to {self.address} closed before the response"
 
 
 class BrokerError(RucolaError):
-    """A server answered with a response code other than success.
+    """A server responded with a code other than success.
 
     Args:
         code: value of ``ResponseCode``.
         remark: the server's text.
-        address: who answered.
-        code_name: what the code is called, empty for one that is not known.
-        broker_name: the broker's name, empty where only its address is known.
+        address: address of the server.
+        code_name: name of the code; empty if unknown.
+        broker_name: the broker's name; empty if only its address is known.
     """
 
     RETRIABLE_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
@@ -192,16 +192,17 @@ _REFUSED_ACCOUNTS = {
 
 
 class ClientError(RucolaError):
-    """The client was used in a way it does not allow, or finds no route."""
+    """The client was used in an invalid way, or found no route."""
 
 
 class RequestTimeoutError(RucolaError):
-    """No reply to a request came in time; it may have been consumed, and its reply may still be on its way.
+    """The reply to a request did not arrive in time. The request may have been consumed, and its reply may still
+    arrive.
 
     Args:
-        topic: of the request.
-        msg_id: its UNIQ_KEY, empty when it was not even sent.
-        timeout_ms: how long was waited.
+        topic: topic of the request.
+        msg_id: the request's UNIQ_KEY; empty if the request was not sent.
+        timeout_ms: how long the caller waited.
     """
 
     retriable = True
@@ -215,10 +216,10 @@ class RequestTimeoutError(RucolaError):
 
 
 class SendManyError(RucolaError):
-    """Some of many messages were not sent, or nobody knows whether they were.
+    """Some of many messages were not sent, or their result is unknown.
 
     Args:
-        outcomes: of each message, in order: its ``SendResult``, or the error that it met.
+        outcomes: for each message, in order: its ``SendResult`` or its error.
     """
 
     def __init__(self, outcomes: list[object]) -> None:
@@ -255,7 +256,7 @@ class RefusedRowError(RucolaError):
 
 
 class ConfigError(RucolaError):
-    """An option has a value that is not allowed, or is not known."""
+    """An option is unknown, or has a value that is not allowed."""
 
     def __init__(self, key: str, value: str, allowed: str) -> None:
         super().__init__(key, value, allowed)
@@ -266,7 +267,7 @@ class ConfigError(RucolaError):
 
 
 class OptionsError(ConfigError):
-    """Several options at once; ``key``, ``value`` and ``allowed`` are those of the first.
+    """Errors of several options; ``key``, ``value`` and ``allowed`` are those of the first.
 
     Args:
         errors: one for each option, at least one.
@@ -282,7 +283,7 @@ class OptionsError(ConfigError):
 
 
 class AddressInUseError(RucolaError):
-    """A port cannot be listened on."""
+    """The port is already in use."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -293,10 +294,10 @@ class AddressInUseError(RucolaError):
 
 
 class MissingProgramError(RucolaError):
-    """A program that this part needs is not on the machine, or too old.
+    """A required program is not installed, or too old.
 
     Args:
-        program: its name.
+        program: name of the program.
         found: what was found instead.
         advice: what to install.
     """

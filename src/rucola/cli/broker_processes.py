@@ -1,7 +1,7 @@
-"""Several brokers of one ``up``: a process each, under the name server of this one.
+"""Brokers of an ``up`` with several brokers: one process each; the name server runs in the parent process.
 
-A broker process is ``rucola broker --under-up``: it says on standard output where it listens, and stops when its
-standard input ends, which it also does when this process is killed.
+A broker process is ``rucola broker --under-up``. It writes its address to standard output, and stops when its standard
+input ends. Standard input also ends when the parent process is killed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 PORT_STEP = 10
-"""Between the ports of two brokers: RocketMQ also uses the port two below a broker's and the one above it."""
+"""Distance between the ports of two brokers: RocketMQ also uses the port two below a broker's and the one above it."""
 _STOP_S = 30.0
 
 
 class BrokerProcess:
-    """One broker. ``start`` once, ``stop`` once afterwards."""
+    """One broker process. ``start`` once, then ``stop`` once."""
 
     def __init__(self, name: str, config_file: Path, log: LogOptions) -> None:
         self.name = name
@@ -40,10 +40,10 @@ class BrokerProcess:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Returns when the broker serves.
+        """Start the process; returns when the broker serves requests.
 
         Raises:
-            BrokerStartError: it does not.
+            BrokerStartError: the broker ended before it served requests.
         """
         command = [sys.executable, "-m", "rucola", "broker", "-c", str(self._config_file), "--json", "--under-up"]
         command += ["--http-port", "0"]
@@ -61,7 +61,7 @@ class BrokerProcess:
         self._watch = asyncio.create_task(self._report_end())
 
     async def stop(self) -> None:
-        """Let the broker stop; one that does not is killed."""
+        """Stop the broker; kill it if it does not stop in time."""
         if self._watch is not None:
             self._watch.cancel()
         process = self._process
@@ -72,7 +72,7 @@ class BrokerProcess:
         try:
             await asyncio.wait_for(process.wait(), _STOP_S)
         except TimeoutError:
-            event(_log, logging.ERROR, "a broker did not stop and is killed", name=self.name, pid=process.pid)
+            event(_log, logging.ERROR, "broker did not stop, killing it", name=self.name, pid=process.pid)
             process.kill()
             await process.wait()
 
@@ -82,7 +82,7 @@ class BrokerProcess:
         event(
             _log,
             logging.CRITICAL,
-            "a broker ended, the others go on",
+            "broker ended, the other brokers continue",
             name=self.name,
             address=self.address,
             pid=self._process.pid,
@@ -91,11 +91,11 @@ class BrokerProcess:
 
 
 class BrokerProcesses:
-    """All brokers of one ``up``. ``start`` once, ``stop`` once afterwards.
+    """All brokers of one ``up``. ``start`` once, then ``stop`` once.
 
     Args:
-        configs: entries of a ``broker.conf`` by broker name.
-        log: of each process, on the standard error of this one.
+        configs: entries of each broker's ``broker.conf``, by broker name.
+        log: log options of the processes, which write to this process's standard error.
     """
 
     def __init__(self, configs: Mapping[str, Mapping[str, str]], log: LogOptions) -> None:
@@ -106,14 +106,14 @@ class BrokerProcesses:
 
     @property
     def ended(self) -> list[BrokerProcess]:
-        """Brokers that ended although nobody stopped them."""
+        """Brokers that ended without a ``stop``."""
         return [broker for broker in self.brokers if broker.ended_with is not None]
 
     async def start(self) -> None:
-        """Returns when all serve.
+        """Start all brokers; returns when all serve requests.
 
         Raises:
-            BrokerStartError: one of them does not; none is left running then.
+            BrokerStartError: a broker did not start; the others have been stopped.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="rucola-up-"))
         brokers = []
@@ -129,7 +129,7 @@ class BrokerProcesses:
             raise failure
 
     async def stop(self) -> None:
-        """Stop all that still run."""
+        """Stop the brokers that still run."""
         await asyncio.gather(*[broker.stop() for broker in self.brokers])
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -141,9 +141,9 @@ def configs_of(
     """Entries of a ``broker.conf`` for each of ``count`` brokers, by name.
 
     Args:
-        values: what they share.
-        root: directory above their stores.
-        first_port: of the first; 0 for any free ones.
+        values: entries common to all brokers.
+        root: parent directory of their stores.
+        first_port: port of the first broker; 0 for any free ports.
         namesrv: address of the name server.
     """
     base = values.get("brokerName", "broker")
@@ -158,6 +158,6 @@ def configs_of(
             "namesrvAddr": namesrv,
         }
         if values.get("aclEnable", "").strip() == "true" and not values.get("rocketmqHome"):
-            own["rocketmqHome"] = root  # the accounts are those of all
+            own["rocketmqHome"] = root  # all brokers share the accounts
         configs[name] = {**values, **own}
     return configs

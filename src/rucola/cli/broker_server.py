@@ -1,4 +1,4 @@
-"""What ``rucola broker`` starts: a broker and, when asked for, its HTTP."""
+"""The servers of ``rucola broker``: a broker and, on request, its HTTP port."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rucola.runtime.supervision import Supervisor
 
 
 class BrokerServers:
-    """A broker and its HTTP of ``rucola broker``. ``start`` once; ``stop`` once afterwards.
+    """The broker and the HTTP port of ``rucola broker``. ``start`` once, then ``stop`` once.
 
     Args:
-        http_port: of ``/livez``, ``/readyz`` and ``/metrics``, on the broker's address; None without them.
+        http_port: port of ``/livez``, ``/readyz`` and ``/metrics`` on the broker's address; None for no HTTP.
     """
 
     def __init__(self, broker: Broker, http_port: int | None) -> None:
@@ -21,7 +21,7 @@ class BrokerServers:
         self.http = None if http_port is None else HttpServer(broker.config.bind_address, http_port)
 
     async def start(self) -> None:
-        """Raises what ``Broker.start`` raises; nothing is left running then."""
+        """Start both. Raises the errors of ``Broker.start``, and leaves nothing running after an error."""
         if self.http is not None:
             self.http.bind()
         try:
@@ -41,7 +41,7 @@ class BrokerServers:
 
 
 def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = False) -> Broker:
-    """The broker of ``rucola broker``."""
+    """The broker that ``rucola broker`` starts."""
     values = read_broker_conf(config_path)
     if config_path is None:
         values["flushDiskType"] = "SYNC_FLUSH"
@@ -51,10 +51,10 @@ def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = F
 
 
 def health_of(broker: Broker, *others: Supervisor) -> Health:
-    """What ``/readyz`` and ``/metrics`` say of one broker of this process.
+    """Content of ``/readyz`` and ``/metrics`` for the broker in this process.
 
     Args:
-        others: of the process's other servers.
+        others: supervisors of the process's other servers.
     """
 
     def metrics() -> tuple[bytes, str]:

@@ -1,4 +1,4 @@
-"""Whoever reads the output may go away before its end, which is no error of the command."""
+"""Handles an output whose reader closes it early, for example ``head``; this is not an error of the command."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 
 class OutputClosedError(Exception):
-    """Whoever reads the output has had enough."""
+    """The reader of the output closed it."""
 
 
 def drop_output() -> None:
-    """Print nothing more: what is still buffered must not fail once more at the exit."""
+    """Discard further output, including buffered output, which must not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""``rucola completion bash|zsh|fish``: prints what makes a shell complete the command, made from its own parsers."""
+"""``rucola completion bash|zsh|fish``: prints a shell completion script, generated from the command's parsers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def words() -> dict[str, list[str]]:
-    """What may follow each command: subcommands, then options. The key is the command behind ``rucola``."""
+    """The words after each command: subcommands, then options. Keys are commands without ``rucola``."""
     import typer
 
     from rucola.cli import lab, store
@@ -41,7 +41,7 @@ def words() -> dict[str, list[str]]:
     table = {"": [*commands.choices, *_options(parser)]}
     for name, command in commands.choices.items():
         table[name] = _options(command)
-    assert FAMILIES  # imported, so that every family has registered its commands
+    assert FAMILIES  # the import has registered all commands
     for name, tool in (("store", store), ("mqadmin", mqadmin), ("lab", lab)):
         group = typer.main.get_command(tool.app)
         context = group.make_context("rucola", [], resilient_parsing=True)

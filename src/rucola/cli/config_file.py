@@ -10,10 +10,10 @@ from rucola.runtime.files import Files
 
 
 def read_broker_conf(path: str | None) -> dict[str, str]:
-    """The entries of a ``broker.conf``, none without a file.
+    """The entries of a ``broker.conf``; empty without a path.
 
     Raises:
-        ConfigError: no such file, or not such a file.
+        ConfigError: the file does not exist, or is not a properties file.
     """
     return read_properties(path) if path is not None else {}
 
@@ -22,18 +22,18 @@ def read_properties(path: str) -> dict[str, str]:
     """The entries of a properties file.
 
     Raises:
-        ConfigError: no such file, or not such a file.
+        ConfigError: the file does not exist, or is not a properties file.
     """
     content = None if Path(path).is_dir() else Files().read_file(path)
     if content is None:
         raise ConfigError("--config", path, "an existing file")
     try:
         return parse_properties(content.decode())
-    except ValueError as error:  # not UTF-8, or an escape that is none
+    except ValueError as error:  # not UTF-8, or an invalid escape
         raise ConfigError("--config", path, f"a Java properties file in UTF-8 ({error})") from None
 
 
 def put(values: dict[str, str], key: str, value: str | int | None) -> None:
-    """Set ``key`` unless there is no value for it."""
+    """Set ``key`` unless ``value`` is None."""
     if value is not None:
         values[key] = str(value)

@@ -1,4 +1,4 @@
-"""Exit codes of the commands that serve (stable: scripts rely on them) and which error ends with which."""
+"""Exit codes of the server commands, and the code for each error. They are stable, because scripts rely on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rucola.errors import (
 
 
 class ExitCode(IntEnum):
-    """What a command tells the shell."""
+    """Result of a command for the shell."""
 
     CLEAN = 0
     """The command did its work, or a signal stopped the server."""
@@ -45,7 +45,7 @@ _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (
 
 
 class BrokerStartError(Exception):
-    """A broker process of several ended before it served; it has said why on standard error."""
+    """One of several broker processes ended before it served; it has written the reason to standard error."""
 
     def __init__(self, exit_status: int) -> None:
         super().__init__(exit_status)

@@ -1,7 +1,7 @@
 """Health and metrics over HTTP: ``/livez``, ``/readyz``, ``/metrics``.
 
-The port is taken by ``bind`` before anything else happens. The HTTP libraries are imported when the first request
-comes, in a thread: nobody else waits for them, and a broker that is never asked does not carry them.
+``bind`` reserves the port before anything else starts. The HTTP libraries are imported in a thread at the first
+request, so that the event loop does not wait and a broker without HTTP requests does not load them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError
 
 CONNECTIONS_MAX = 64
-"""Connections at a time; a further one is closed at once."""
+"""Limit of open connections; a further connection is closed at once."""
 REQUEST_S = 5.0
-"""How long a connection may take to send a whole request."""
+"""Time limit for a connection to send a whole request."""
 _BACKLOG = 64
 _STOP_S = 1
-"""How long requests being answered may delay the stop."""
+"""How long ``stop`` waits for requests in progress."""
 
 
 class Health(NamedTuple):
-    """What there is to say of the servers of this process.
+    """State of the servers in this process.
 
     Attributes:
-        trouble: why they are not ready, no text when they are.
-        metrics: the figures and their content type; the libraries are imported by its first call.
-        metrics_wait: whether ``metrics`` waits for others; it is called in a thread then, else on the event loop.
+        trouble: returns why the servers are not ready; an empty text if they are.
+        metrics: returns the figures and their content type; its first call imports the libraries.
+        metrics_wait: whether ``metrics`` blocks; if so it is called in a thread, otherwise on the event loop.
     """
 
     trouble: Callable[[], str]
@@ -40,7 +40,7 @@ class Health(NamedTuple):
 
 
 class HttpServer:
-    """One listener. ``bind``, ``start``, ``stop``, once each."""
+    """One HTTP listener. ``bind``, ``start`` and ``stop`` once each."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -51,15 +51,15 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, ``host:port``."""
+        """Its address, ``host:port``."""
         return join_address(self._host, self._port)
 
     def bind(self) -> None:
-        """Take the port.
+        """Reserve the port.
 
         Raises:
-            AddressInUseError: another process has it.
-            ConfigError: the address cannot be listened on for another reason.
+            AddressInUseError: another process uses it.
+            ConfigError: listening on the address fails for another reason.
         """
         listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -75,7 +75,7 @@ class HttpServer:
         self._socket = listener
 
     def start(self, health: Health) -> None:
-        """Answer requests from now on."""
+        """Start to serve requests."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
 
@@ -87,7 +87,7 @@ class HttpServer:
         loop.add_reader(descriptor, first_connection)
 
     def close(self) -> None:
-        """Give the port back without ever having started."""
+        """Release the port without a ``start``."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -111,12 +111,12 @@ class HttpServer:
 
 
 def _server_of(health: Health) -> Any:
-    """uvicorn over the application; imports both."""
+    """A uvicorn server for the application; imports both libraries."""
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class BoundedProtocol(H11Protocol):
-        """Closes what is one too many, and whoever takes too long to say what they want."""
+        """Closes connections beyond the limit, and connections that take too long to send a request."""
 
         _overdue: asyncio.TimerHandle
 
@@ -145,7 +145,7 @@ def _server_of(health: Health) -> Any:
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # signals are the command's business
+            yield  # the command handles signals
 
     config = uvicorn.Config(
         _application(health),

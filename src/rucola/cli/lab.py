@@ -1,6 +1,6 @@
-"""``rucola lab``: lessons that measure on this machine what texts claim about this kind of storage engine.
+"""``rucola lab``: lessons that measure common claims about storage engines on this machine.
 
-Exit codes: 0, 1 something is missing, 2 usage, 6 the disk refused something or has no space, 130 after Ctrl-C.
+Exit codes: 0 success, 1 something is missing, 2 usage, 6 a disk error or no space, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rucola.lab.text import is_listing, paragraph, tables
 
 app = typer.Typer(
     name="lab",
-    help="Measure on this machine what texts claim about this kind of storage engine.",
+    help="Measure common claims about storage engines on this machine.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -44,11 +44,11 @@ _INTERRUPTED = 130
 _PIPE_COLUMNS = 160
 _DEFAULT_OUT = "rucola-lab"
 
-Amount = Annotated[str, typer.Option("--size", metavar="|".join(size.value for size in Size), help="How much to do.")]
-Out = Annotated[str, typer.Option("--out", metavar="DIR", help="Where pictures and pages go.")]
+Amount = Annotated[str, typer.Option("--size", metavar="|".join(size.value for size in Size), help="Amount of work.")]
+Out = Annotated[str, typer.Option("--out", metavar="DIR", help="Directory for pictures and pages.")]
 Where = Annotated[
     str | None,
-    typer.Option("--dir", metavar="DIR", help="Where temporary files go; should be on a disk. [default: $TMPDIR]"),
+    typer.Option("--dir", metavar="DIR", help="Directory for temporary files; should be on a disk. [default: $TMPDIR]"),
 ]
 
 
@@ -56,9 +56,9 @@ def run(arguments: list[str]) -> int:
     """Run one ``rucola lab`` command; returns the exit code.
 
     Raises:
-        RucolaError: the command could not be carried out.
+        RucolaError: the command failed.
     """
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # temporary files go then too
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM also removes the temporary files
     try:
         result = typer.main.get_command(app)(arguments, prog_name="rucola lab", standalone_mode=False)
         sys.stdout.flush()
@@ -95,14 +95,14 @@ def run_one(
     directory: Where = None,
     moment: Annotated[
         int | None,
-        typer.Option("--moment", min=0, metavar="N", help="Of the lesson crash: show all states of one moment only."),
+        typer.Option("--moment", min=0, metavar="N", help="Only for the lesson crash: show all states of one moment."),
     ] = None,
 ) -> None:
-    """Run a lesson: its table and what the numbers say are printed, its picture is written."""
+    """Run a lesson: print its table and its findings, write its picture."""
     lesson, amount = lesson_named(name), _size(size)
     if moment is not None:
         if lesson.moment is None:
-            raise ConfigError("--moment", str(moment), "nothing with this lesson; there are moments in: crash")
+            raise ConfigError("--moment", str(moment), "no value for this lesson; only crash has moments")
         for listing in lesson.moment(moment):
             _print_table(listing.title, listing.header, listing.rows, numbers=False)
         return
@@ -137,10 +137,10 @@ def report(
     directory: Where = None,
     readings_file: Annotated[
         str | None,
-        typer.Option("--from", metavar="FILE", help="Measure nothing: write the pages from this readings.json again."),
+        typer.Option("--from", metavar="FILE", help="Do not measure; write the pages from this readings.json."),
     ] = None,
 ) -> None:
-    """Run all lessons; write lab.html, which stands alone, README.md with pictures, and readings.json."""
+    """Run all lessons; write lab.html (self-contained), README.md with pictures, and readings.json."""
     amount = _size(size)
     if readings_file is not None:
         check_drawing()
@@ -165,7 +165,7 @@ def _measure(name: str, size: Size, below: Path) -> Readings:
 
 @contextmanager
 def _progress(console: Console, name: str) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal; elsewhere a line when the lesson is over."""
+    """Shows a progress bar on a terminal; otherwise prints one line at the end of the lesson."""
     columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("repetitions"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=REPETITIONS)
@@ -179,14 +179,16 @@ def _progress(console: Console, name: str) -> Iterator[Callable[[int], None]]:
 
 
 def _prepare(directory: str | None) -> Path:
-    """Everything that can be missing is asked for before the first measurement."""
+    """Check all prerequisites before the first measurement."""
     check_system()
     check_drawing()
     below = Path(directory or tempfile.gettempdir())
     if not below.is_dir():
-        raise ConfigError("--dir", str(below), "a directory that exists")
+        raise ConfigError("--dir", str(below), "an existing directory")
     if has_no_disk(below):
-        Console(stderr=True).print(f"{below} is in memory: these figures say nothing about a disk; see --dir")
+        Console(stderr=True).print(
+            f"{below} is a file system in memory, so the figures do not apply to a disk; see --dir"
+        )
     return below
 
 
@@ -198,7 +200,7 @@ def _size(text: str) -> Size:
 
 
 def _out_directory(out: str) -> Path:
-    """Made before anything is measured, so that no minutes are lost."""
+    """Create the output directory before the measurements, so that a failure costs no time."""
     path = Path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -224,7 +226,7 @@ def _read(path: str) -> reports.Outcome:
 
 
 class _Console(Console):
-    """Standard output. A reader that goes away ends the command in ``run``, not inside of rich."""
+    """Standard output. When the reader closes it, ``run`` ends the command instead of rich."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError

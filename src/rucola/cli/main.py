@@ -1,7 +1,7 @@
-"""The command ``rucola``. Options and exit codes are a stable face; every error is one line on standard error.
+"""The command ``rucola``. Options and exit codes are stable; every error is one line on standard error.
 
-The commands that serve are read with argparse, so that their start does not wait for the libraries that read the tools'
-commands (decision 4).
+The server commands use argparse, so that their start does not wait for the import of the tools' command-line libraries
+(decision 4).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run() -> NoReturn:
 def main(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
-        if arguments[:1] != ["store"]:  # which reads directories and topics of any name
+        if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
             _check_text(arguments)
         if arguments[:1] in (["store"], ["mqadmin"], ["lab"]):
             return _use_tool(*arguments)
@@ -55,14 +55,14 @@ def main(arguments: list[str]) -> int:
 
 
 class UsageError(Exception):
-    """The command line is not understood."""
+    """The command line is invalid."""
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Refuse what can neither be sent nor printed: Python keeps bytes that are no UTF-8 as lone surrogates.
+    """Refuse text that can be neither sent nor printed: Python keeps bytes that are not UTF-8 as lone surrogates.
 
     Raises:
-        UsageError: there are such bytes.
+        UsageError: an argument contains such bytes.
     """
     for argument in arguments:
         try:
@@ -86,7 +86,7 @@ def _use_tool(name: str, *arguments: str) -> int:
         return run_tool(list(arguments))
     except typer.TyperException as error:
         message = error.format_message()
-        if not message:  # no command was named, and the help printed
+        if not message:  # no command was given, and the help was printed
             return ExitCode.USAGE
         raise UsageError(message) from None
     except typer.Abort:
@@ -102,7 +102,7 @@ def _serve(arguments: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return ExitCode.USAGE
-    # Nothing that a start makes is garbage, and looking for some takes a twentieth of it. ``run_servers`` ends this.
+    # A start creates no garbage, and a collection would take a twentieth of it. ``run_servers`` enables it again.
     gc.disable()
     try:
         return _start(options)
@@ -133,7 +133,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """Looks the version up when it is asked for."""
+    """Determines the version only when ``--version`` is given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
@@ -144,7 +144,7 @@ class _Version(argparse.Action):
 
 
 def command_line() -> argparse.ArgumentParser:
-    """What the command understands."""
+    """The parser of the command line."""
     parser = _Parser(
         "rucola", description="RocketMQ's message store, broker and clients in Python.", allow_abbrev=False
     )
@@ -155,43 +155,43 @@ def command_line() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, allow_abbrev=False).add_argument
 
     up = command("up", "Start name server and broker in one process over one store directory.")
-    up("--store", metavar="DIR", help="Directory of the store. [default: ~/store]")
-    up("--ephemeral", action="store_true", help="A temporary store, removed at the end.")
+    up("--store", metavar="DIR", help="Store directory. [default: ~/store]")
+    up("--ephemeral", action="store_true", help="Use a temporary store and remove it at the end.")
     up("--host", help="Address to listen on. [default: 127.0.0.1]")
-    _port(up, "--namesrv-port", "Port of the name server; 0: any free one. [default: 9876]", 9876)
-    _port(up, "--broker-port", "Port of the broker; 0: any free one. [default: 10911]")
-    _port(up, "--http-port", "Port of /livez, /readyz and /metrics; 0: any free one. [default: 8088]", 8088)
-    up("--flush", metavar="sync|async", help="Answer sends after the disk sync or before.")
-    up("-c", "--config", metavar="FILE", help="A broker.conf of RocketMQ.")
+    _port(up, "--namesrv-port", "Port of the name server; 0 for any free port. [default: 9876]", 9876)
+    _port(up, "--broker-port", "Port of the broker; 0 for any free port. [default: 10911]")
+    _port(up, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: 8088]", 8088)
+    up("--flush", metavar="sync|async", help="Confirm sends after the disk sync, or before.")
+    up("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
     up(
         "--brokers",
         type=_count,
         default=1,
         metavar="N",
-        help="So many brokers, more than one as processes with a store each. [default: 1]",
+        help="Number of brokers; several run as one process and store each. [default: 1]",
     )
     _common(up, quarantine=True)
 
-    namesrv = command("namesrv", "Start a name server alone.")
+    namesrv = command("namesrv", "Start only a name server.")
     namesrv("-c", "--config", metavar="FILE", help="A properties file.")
     namesrv("--host", help="Address to listen on. [default: 127.0.0.1]")
-    _port(namesrv, "--port", "Port; 0: any free one. [default: 9876]")
+    _port(namesrv, "--port", "Port; 0 for any free port. [default: 9876]")
     _common(namesrv, quarantine=False)
 
-    broker = command("broker", "Start a broker alone.")
-    broker("-c", "--config", metavar="FILE", help="A broker.conf of RocketMQ.")
+    broker = command("broker", "Start only a broker.")
+    broker("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
     broker("-n", "--namesrv", metavar="ADDRESSES", help="Name servers, host:port, separated by semicolons.")
-    _port(broker, "--http-port", "Port of /livez, /readyz and /metrics; 0: any free one. [default: none]")
+    _port(broker, "--http-port", "Port of /livez, /readyz and /metrics; 0 for any free port. [default: none]")
     broker("--under-up", action="store_true", help=argparse.SUPPRESS)
     _common(broker, quarantine=True)
 
-    completion = command("completion", "Print what makes a shell complete this command.")
+    completion = command("completion", "Print a shell completion script for this command.")
     completion("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
-    # Listed only: they read their own arguments.
-    commands.add_parser("store", help="Look into a store directory without changing it.")
+    # Listed only for the help: these commands parse their own arguments.
+    commands.add_parser("store", help="Inspect a store directory without changing it.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
-    commands.add_parser("lab", help="Measure what texts claim about this kind of storage engine.")
+    commands.add_parser("lab", help="Measure common claims about storage engines.")
     return parser
 
 
@@ -201,10 +201,12 @@ def _port(add: Callable[..., object], name: str, text: str, default: int | None 
 
 def _common(add: Callable[..., object], quarantine: bool) -> None:
     if quarantine:
-        text = "Serve around damage: it is moved to quarantine/ in the store."
+        text = "Move damaged parts to quarantine/ in the store, and serve the rest."
         add("--quarantine", action="store_true", help=text)
     add("--json", action="store_true", help="Print one line of JSON when ready.")
-    add("--log-format", choices=LOG_FORMATS, default="text", help="Of the log on standard error. [default: text]")
+    add(
+        "--log-format", choices=LOG_FORMATS, default="text", help="Format of the log on standard error. [default: text]"
+    )
     add(
         "--log-level",
         choices=LOG_LEVELS,

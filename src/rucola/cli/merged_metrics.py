@@ -1,4 +1,4 @@
-"""The figures of several broker processes at one endpoint: each is asked, its figures get the label ``broker``."""
+"""Figures of several broker processes at one endpoint, with the label ``broker``; each process is queried."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _TIMEOUT_S = 2.0
 
 
 class MergedCollector(Collector):
-    """Asks the brokers at each collection.
+    """Queries the brokers at each collection.
 
     Args:
-        addresses: where each broker answers ``/metrics``, ``host:port`` by its name; None for one that ended.
+        addresses: address of each broker's ``/metrics``, ``host:port`` by broker name; None for a broker that ended.
     """
 
     def __init__(self, addresses: Mapping[str, str | None]) -> None:
         self._addresses = addresses
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics; of a broker that ended or does not answer only that it is down."""
+        """All metrics; for a broker that ended or does not respond, only ``rucola_broker_up`` 0."""
         asked = {name: address for name, address in self._addresses.items() if address is not None}
         with ThreadPoolExecutor(max(len(asked), 1)) as pool:
             texts = dict(zip(asked, pool.map(_metrics_of, asked.values()), strict=True))
-        up = GaugeMetricFamily("rucola_broker_up", "1 while the broker's process answers.", labels=["broker"])
+        up = GaugeMetricFamily("rucola_broker_up", "1 while the broker's process responds.", labels=["broker"])
         merged: dict[str, Metric] = {}
         for name in self._addresses:
             text = texts.get(name)
@@ -44,7 +44,7 @@ class MergedCollector(Collector):
 
 
 def _metrics_of(address: str) -> str | None:
-    """The text of ``/metrics``, None when there is none."""
+    """The text of ``/metrics``; None if there is no valid response."""
     host, port = split_address(address)
     connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
     try:

@@ -1,4 +1,4 @@
-"""Messages as lines of text, from rows of records: a store has millions, so no object is made for each of them."""
+"""Messages as lines of text, directly from record rows: a store has millions, too many to create an object for each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 def json_lines(rows: Rows) -> bytes:
-    """One JSON object a line; the names are a stable face."""
+    """One JSON object per line; the member names are stable."""
     view, table, chosen = rows
     properties, ends = _properties(rows)
     parts = []
@@ -60,10 +60,10 @@ def json_lines(rows: Rows) -> bytes:
 
 
 def text_lines(rows: Rows, styled: bool) -> str:
-    """For people: where a message is, then its properties and its body, a line each.
+    """For people: the location of a message, then its properties and its body, one per line.
 
     Args:
-        styled: whether the terminal understands bold and dim.
+        styled: whether the terminal supports bold and dim text.
     """
     view, table, chosen = rows
     bold, dim, plain = (_BOLD, _DIM, _PLAIN) if styled else ("", "", "")
@@ -84,7 +84,7 @@ def text_lines(rows: Rows, styled: bool) -> str:
 
 
 def _properties(rows: Rows) -> tuple[bytearray, array[int]]:
-    """The properties of all rows of the table as JSON objects behind each other, and where each ends."""
+    """The properties of all rows as consecutive JSON objects, and the end of each."""
     count = rows.chosen[-1] + 1 if rows.chosen else 0
     out, ends = bytearray(1 << 16), array("i", bytes(4 * (count + 1)))
     needed = properties_json(rows.view, rows.table, count, out, ends)

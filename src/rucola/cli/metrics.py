@@ -1,4 +1,4 @@
-"""The broker's figures in Prometheus' text form, read from the broker at each request."""
+"""The broker's figures in Prometheus' text format, collected at each request."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rucola.runtime.supervision import Supervisor
 
 
 class BrokerCollector(Collector):
-    """Reads one broker. ``others``: supervisors of other servers of the process."""
+    """Collects the figures of one broker. ``others``: supervisors of the process's other servers."""
 
     def __init__(self, broker: Broker, *others: Supervisor) -> None:
         self._broker = broker
         self._supervisors = (broker.services.supervisor, *others)
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, with their values now."""
+        """All metrics with their current values."""
         broker, store = self._broker, self._broker.store
         yield CounterMetricFamily("rucola_messages_put", "Messages stored since the start.", store.stats.put_messages)
         yield CounterMetricFamily(
@@ -33,7 +33,7 @@ class BrokerCollector(Collector):
             "rucola_bytes_got", "Bytes of messages delivered to consumers since the start.", store.stats.got_bytes
         )
         yield CounterMetricFamily(
-            "rucola_damaged_messages", "Reads that met a damaged message.", store.stats.damaged_messages
+            "rucola_damaged_messages", "Reads that found a damaged message.", store.stats.damaged_messages
         )
         yield CounterMetricFamily(
             "rucola_segments_expired",
@@ -99,7 +99,7 @@ class BrokerCollector(Collector):
             ),
             (
                 "rucola_queue_sync_failed",
-                "1 after a failed sync of queues or index: nothing expires until a restart.",
+                "1 after a failed sync of queues or index: no file expires until a restart.",
                 int(store.queue_sync_failed),
             ),
             (
@@ -111,7 +111,7 @@ class BrokerCollector(Collector):
             ("rucola_consumer_groups", "Configured consumer groups.", len(broker.groups.table)),
             ("rucola_connections", "Open client connections.", broker.connections),
             ("rucola_pulls_held", "Pulls that wait for messages.", broker.pulls_held),
-            ("rucola_sends_waiting", "Batches of sends that wait for the disk.", broker.sends_waiting),
+            ("rucola_sends_waiting", "Batches of sends that wait for the disk sync.", broker.sends_waiting),
         ):
             yield GaugeMetricFamily(name, text, value)
         yield from broker_metrics(broker)
@@ -120,7 +120,7 @@ class BrokerCollector(Collector):
 
 
 def metrics_of(collector: Collector) -> tuple[bytes, str]:
-    """The text and its content type."""
+    """The text of all metrics, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return generate_latest(registry), CONTENT_TYPE_LATEST

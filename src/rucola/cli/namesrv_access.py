@@ -1,8 +1,9 @@
-"""Who may change what a name server says where the cluster has accounts: administrators, on whatever machine.
+"""Access control of a name server in a cluster with accounts: only administrators may change its state.
 
-Brokers register with credentials of their own (``innerClientAuthenticationCredentials``). ``rucola up`` makes a secret
-for its brokers with each start; a name server alone reads ``conf/plain_acl.yml`` like a broker. An account that is no
-administrator may only read, as everybody may.
+Brokers register with credentials of their own (``innerClientAuthenticationCredentials``). ``rucola up`` creates a
+secret
+for its brokers at each start; a separate name server reads ``conf/plain_acl.yml`` as a broker does. An account without
+administrator rights may only read, as any client may.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ _OWN_BROKERS = "rucola-up"
 
 
 class NamesrvAccess:
-    """Judges requests to a name server that are not for everybody.
+    """Decides on requests to a name server that are not open to every client.
 
     Args:
-        source: the accounts now; None while nobody knows them.
-        insecure: take signatures that can be replayed over any connection.
-        own: an account beside them.
+        source: returns the current accounts; None while they are not known.
+        insecure: accept signatures that can be replayed, on any connection.
+        own: an additional account.
     """
 
     def __init__(
@@ -45,11 +46,11 @@ class NamesrvAccess:
         self._own = {} if own is None else {own.access_key: own}
         self._seen: AclSnapshot | None = None
         self._snapshot = AclSnapshot(self._own)
-        # Nothing that a name server is asked for is about a message.
+        # No request to a name server refers to a message.
         self._guard = AccessGuard(self.snapshot, _no_topic, clock, insecure, require_v2=False, quota=NameQuota(0))
 
     def snapshot(self) -> AclSnapshot:
-        """All accounts, the own one with them."""
+        """All accounts, including the additional one."""
         found = self._source()
         if found is not None and found is not self._seen:
             self._seen = found
@@ -57,7 +58,7 @@ class NamesrvAccess:
         return self._snapshot
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
-        """Why ``command`` is refused, empty when an administrator sent it."""
+        """The reason to refuse ``command``; an empty text if an administrator sent it."""
         reason = self._guard.judge(channel, command)
         account = self.snapshot().accounts.get(command.ext_fields.get(ACCESS_KEY, ""))
         if not reason and (account is None or not account.admin):
@@ -66,10 +67,10 @@ class NamesrvAccess:
 
 
 class AccountFiles:
-    """The accounts of ``conf/plain_acl.yml`` and ``conf/acl`` below ``home``, read again when they change.
+    """The accounts in ``conf/plain_acl.yml`` and ``conf/acl`` below ``home``, reloaded when they change.
 
     Raises:
-        ConfigError: there are no good ones.
+        ConfigError: the files are missing or invalid.
     """
 
     def __init__(self, home: str, insecure: bool, clock: Clock) -> None:
@@ -77,14 +78,14 @@ class AccountFiles:
         try:
             self._manager.load()
         except FormatError as error:
-            raise ConfigError("aclEnable", "true", f"good files below {home}/conf ({error})") from None
+            raise ConfigError("aclEnable", "true", f"valid files below {home}/conf ({error})") from None
 
     def snapshot(self) -> AclSnapshot:
-        """The accounts now."""
+        """The current accounts."""
         return self._manager.snapshot
 
     def watch(self, supervisor: Supervisor) -> PeriodicWork:
-        """Take changed files from now on; reading and parsing happen in a thread."""
+        """Start to watch the files; a thread reads and parses changed ones."""
         loop = asyncio.get_running_loop()
         return supervisor.every(
             "reload of accounts", lambda: RELOAD_INTERVAL_S, lambda: asyncio.to_thread(self._manager.reload), loop
@@ -92,12 +93,12 @@ class AccountFiles:
 
 
 def own_brokers() -> Account:
-    """An account for the brokers of one ``up``, which nobody else knows."""
+    """An account for the brokers of one ``up``; its secret exists only in these processes."""
     return Account(_OWN_BROKERS, secrets.token_urlsafe(32).encode(), admin=True)
 
 
 def credentials_of(account: Account) -> str:
-    """The account as ``innerClientAuthenticationCredentials``."""
+    """The account as a value of ``innerClientAuthenticationCredentials``."""
     return orjson.dumps({"accessKey": account.access_key, "secretKey": account.secret_key.decode()}).decode()
 
 

@@ -1,4 +1,4 @@
-"""What ``rucola namesrv`` starts: a name server and, with access control, who may change what it says."""
+"""The servers of ``rucola namesrv``: a name server and its optional access control."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class NamesrvServer:
-    """``start`` once; ``stop`` once afterwards.
+    """A name server with its access control. ``start`` once, then ``stop`` once.
 
     Raises:
-        ConfigError: access control is on and there are no good accounts.
+        ConfigError: access control is on, but its files are missing or invalid.
     """
 
     def __init__(self, config: NamesrvConfig) -> None:
@@ -35,13 +35,13 @@ class NamesrvServer:
         self._reload: PeriodicWork | None = None
 
     async def start(self) -> None:
-        """Raises what ``NameServer.start`` raises."""
+        """Start the name server; raises the errors of ``NameServer.start``."""
         await self.server.start()
         if self._accounts is not None:
             self._reload = self._accounts.watch(self.server.supervisor)
 
     async def stop(self) -> None:
-        """Stop it."""
+        """Stop the name server."""
         if self._reload is not None:
             await self._reload.stop()
         await self.server.shutdown()
@@ -51,7 +51,7 @@ def namesrv_config(config_path: str | None, host: str | None, port: int | None) 
     """The options of ``rucola namesrv``.
 
     Raises:
-        ConfigError: an entry is not allowed. ``OptionsError`` when there are several, each named.
+        ConfigError: an entry is not allowed; ``OptionsError`` with all errors if there are several.
     """
     values = read_properties(config_path) if config_path is not None else {}
     put(values, "bindAddress", host)

@@ -1,4 +1,4 @@
-"""Running servers in this process: event loop, signals, logs, a temporary store."""
+"""Runs servers in this process: event loop, signals, logs, temporary store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HELD_RECORDS_MAX = 10_000
 
 
 class LogOptions(NamedTuple):
-    """What the log on standard error looks like."""
+    """Format and level of the log on standard error."""
 
     level: str = "INFO"
     form: str = "text"
@@ -30,7 +30,7 @@ class LogOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Namespace) -> LogOptions:
-        """Those of a command line."""
+        """The log options of a command line."""
         return cls(options.log_level, options.log_format)
 
 
@@ -40,10 +40,10 @@ def run_servers(
     """Start servers, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop them.
 
     Args:
-        start: starts everything, or raises and leaves nothing running; gives the function that stops it.
-        log: the log on standard error. Records of the start are held back until it has succeeded: when it fails, the
-            error that ends the command is the one line to read.
-        stop_at_end_of_input: also stop when standard input ends, which it does when the process at its other end does.
+        start: starts everything and returns the function that stops it; after an error nothing is left running.
+        log: options of the log on standard error. Records of the start are held back until it succeeds, so that after a
+            failure the only line is the error of the command.
+        stop_at_end_of_input: also stop when standard input ends, as it does when the parent process ends.
     """
 
     async def serve() -> None:
@@ -56,7 +56,7 @@ def run_servers(
             stopping.set()
 
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            # Control-C at a terminal reaches all processes of an `up`; its brokers stop when it says so.
+            # Ctrl-C at a terminal signals all processes of an `up`; its brokers stop only when `up` tells them to.
             act = _ignore if name == "SIGINT" and stop_at_end_of_input else stop_at
             try:
                 loop.add_signal_handler(getattr(signal, name), act, name)
@@ -67,8 +67,8 @@ def run_servers(
         stop = await start()
         release()
         manager.ready()
-        # What the start made stays for good: a full collection would walk over it again and again, 7 ms each. No
-        # collection before: it takes as long, finds two dozen objects, and the first request waits for it.
+        # Objects from the start live until the end; each full collection would scan them again for 7 ms. No collection
+        # before the freeze: it takes as long, finds two dozen objects, and would delay the first request.
         gc.freeze()
         gc.enable()
         try:
@@ -83,7 +83,7 @@ def run_servers(
 
 
 def _ignore(_name: str) -> None:
-    """What a signal does that is not for this process."""
+    """Handler for signals that this process ignores."""
 
 
 def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
@@ -93,8 +93,8 @@ def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 
 @contextmanager
 def temporary_store() -> Iterator[str]:
-    """A directory that is gone afterwards."""
-    # Imported by who wants one: with the compression libraries they bring they cost a fiftieth of a start.
+    """A directory that is removed at the end."""
+    # Imported late: with its compression libraries this module takes a fiftieth of a start.
     import shutil
     import tempfile
 
@@ -106,7 +106,7 @@ def temporary_store() -> Iterator[str]:
 
 
 class _Holder(logging.Handler):
-    """Keeps records, the first ones when they are too many. ``logging.handlers`` has more of the kind, and is large."""
+    """Keeps records; if there are too many, only the first. Smaller than the handlers of ``logging.handlers``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def _held_back_logs(log: LogOptions) -> Iterator[Callable[[], None]]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's loop where there is one; None stands for asyncio's own."""
+    """uvloop's event loop if installed; None for asyncio's own."""
     try:
         import uvloop
     except ImportError:

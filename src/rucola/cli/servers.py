@@ -1,6 +1,6 @@
-"""What ``up`` starts, and in which order.
+"""The servers of ``up`` and the order of their start.
 
-Every port is taken before the store is opened: a start that finds a port taken has touched nothing.
+All ports are reserved before the store is opened, so that a start that finds a port in use changes nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
 _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
-"""A store that is thrown away need not allocate a GiB first; it may lie in memory."""
+"""Segment size of a temporary store, which may lie in memory and need not allocate a GiB."""
 
 
 class UpOptions(NamedTuple):
-    """The options of ``up``; None stands for what the configuration file or the default says."""
+    """The options of ``up``; None for the value in the configuration file, or the default."""
 
     store: str | None = None
     ephemeral: bool = False
@@ -48,19 +48,19 @@ class UpOptions(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """Where everything listens, ``host:port`` each, and where the data lies."""
+    """Addresses of all servers, ``host:port``, and the store directory."""
 
     store: str
     namesrv: str
     brokers: dict[str, str]
-    """By broker name."""
+    """Address of each broker by its name."""
     http: str
 
 
 class UpServers:
-    """Name server, brokers and HTTP of ``up``. ``start`` once; ``stop`` once afterwards.
+    """Name server, brokers and HTTP port of ``up``. ``start`` once, then ``stop`` once.
 
-    One broker lives in this process, several have one each.
+    A single broker runs in this process, several run in one process each.
     """
 
     def __init__(self, options: UpOptions) -> None:
@@ -80,7 +80,7 @@ class UpServers:
         self._config, self._store_config = broker_options(values)
         if options.brokers > 1 and self._store_config.store_path_commit_log:
             raise ConfigError(
-                "--brokers", str(options.brokers), "1 when storePathCommitLog is set: they would share it"
+                "--brokers", str(options.brokers), "1, because storePathCommitLog is set and brokers cannot share it"
             )
         host = self._config.bind_address
         self._access: NamesrvAccess | None = None
@@ -102,8 +102,8 @@ class UpServers:
         self._processes: BrokerProcesses | None = None
 
     def _guard_namesrv(self) -> None:
-        """With accounts, only administrators and the brokers of this ``up`` may change what the name server says."""
-        # Imported by who wants it: with its YAML reader it costs a tenth of the start.
+        """With accounts, only administrators and the brokers of this ``up`` may change the name server's state."""
+        # Imported late: with its YAML reader this module takes a tenth of the start.
         from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 
         own = own_brokers()
@@ -117,7 +117,9 @@ class UpServers:
         self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
 
     def _accounts(self) -> AclSnapshot | None:
-        """Those of the broker in this process, or of the files that several share; of their users none are known."""
+        """The accounts of the broker in this process, or of the files that several brokers share, which have no
+        users.
+        """
         if self._account_files is not None:
             return self._account_files.snapshot()
         access = self._broker.services.access if self._broker is not None else None
@@ -126,8 +128,9 @@ class UpServers:
     async def start(self) -> Addresses:
         """Start everything.
 
-        Raises what ``Broker.start`` and ``NameServer.start`` raise, and ``BrokerStartError`` with several brokers;
-        nothing is left running then.
+        Raises the errors of ``Broker.start`` and ``NameServer.start``, and ``BrokerStartError`` with several brokers.
+        After an
+        error nothing is left running.
         """
         self._http.bind()
         try:
@@ -185,7 +188,7 @@ class UpServers:
 
 
 def _flush_type(options: UpOptions) -> str | None:
-    """SYNC_FLUSH unless told otherwise; a given ``broker.conf`` is obeyed, its silence too."""
+    """SYNC_FLUSH by default; with a ``broker.conf``, the file or its default decides."""
     if options.flush is None:
         return "SYNC_FLUSH" if options.config is None else None
     if options.flush not in _FLUSH_TYPES:
@@ -194,6 +197,6 @@ def _flush_type(options: UpOptions) -> str | None:
 
 
 def _reachable(address: str) -> str:
-    """An address to connect to: who listens on all addresses is asked on loopback."""
+    """An address to connect to: loopback if the server listens on all addresses."""
     host, _, port = address.rpartition(":")
     return f"127.0.0.1:{port}" if host in ("0.0.0.0", "[::]") else address

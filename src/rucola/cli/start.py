@@ -1,4 +1,4 @@
-"""The commands that serve: ``up``, ``namesrv``, ``broker``. Each returns when its servers have stopped."""
+"""The server commands ``up``, ``namesrv`` and ``broker``. Each returns when its servers have stopped."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rucola.runtime.machine import process_id
 
 
 def up(options: Namespace) -> int:
-    """Name server and broker in one process over one store directory."""
+    """Run name server and broker in one process over one store directory."""
     if options.ephemeral and options.store is not None:
-        raise ConfigError("--store", options.store, "nothing, with --ephemeral")
+        raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
 
         async def start() -> Stop:
@@ -65,7 +65,7 @@ def up(options: Namespace) -> int:
 
 
 def namesrv(options: Namespace) -> int:
-    """A name server alone."""
+    """Run only a name server."""
 
     async def start() -> Stop:
         one = NamesrvServer(namesrv_config(options.config, options.host, options.port))
@@ -79,7 +79,7 @@ def namesrv(options: Namespace) -> int:
 
 
 def broker(options: Namespace) -> int:
-    """A broker alone."""
+    """Run only a broker."""
 
     async def start() -> Stop:
         server = broker_of(options.config, options.namesrv, options.quarantine)
@@ -99,11 +99,11 @@ def broker(options: Namespace) -> int:
 
 
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
-    """Tell a person, or with ``json`` a script, that everything runs and where."""
+    """Print the addresses for people, or with ``json`` for scripts, when all servers run."""
     text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text(title, lines)
     try:
         print(text, flush=True)  # noqa: T201 - this is the output
-    except BrokenPipeError:  # nobody waits for it; clients come all the same
+    except BrokenPipeError:  # the reader has gone; the servers run on
         drop_output()
 
 

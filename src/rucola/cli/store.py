@@ -1,6 +1,6 @@
-"""``rucola store``: looks into a store directory without changing a byte of it, also while a broker is using it.
+"""``rucola store``: inspects a store directory without changing it, even while a broker uses it.
 
-Exit codes: 0 nothing found to be wrong, 1 ``verify`` has findings, 2 usage, 5 the store cannot be read.
+Exit codes: 0 no problem found, 1 ``verify`` has findings, 2 usage, 5 the store cannot be read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rucola.store.verify.findings import Findings
 
 app = typer.Typer(
     name="store",
-    help="Look into a store directory without changing it, also while a broker is using it.",
+    help="Inspect a store directory without changing it, even while a broker uses it.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -38,7 +38,7 @@ app = typer.Typer(
 
 _NAMED_MAX = 20
 _INTERRUPTED = 130
-"""What a shell says of a command that Ctrl-C ended: a check that was not finished has not found the store clean."""
+"""Shell exit code after Ctrl-C; an unfinished check must not report a clean store."""
 
 
 def _existing(directory: str) -> str:
@@ -48,33 +48,31 @@ def _existing(directory: str) -> str:
 
 
 Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="Directory of the store.", show_default=False, callback=_existing)
+    str, typer.Argument(metavar="DIR", help="Store directory.", show_default=False, callback=_existing)
 ]
 CommitLog = Annotated[
     str | None,
     typer.Option(
-        "--commit-log", metavar="PATHS", help="storePathCommitLog: where the log is, several separated by commas."
+        "--commit-log", metavar="PATHS", help="storePathCommitLog: directories of the commit log, separated by commas."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Messages of this topic.")]
-Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Messages of this queue id.")]
-Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after so many messages.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
+Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages of this queue id.")]
+Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
 
 
 def run(arguments: list[str]) -> int:
     """Run one ``rucola store`` command; returns the exit code.
 
     Raises:
-        RucolaError: the command could not be carried out.
+        RucolaError: the command failed.
     """
     try:
         result = typer.main.get_command(app)(arguments, prog_name="rucola store", standalone_mode=False)
         sys.stdout.flush()
     except DiskError as error:
-        raise StoreDamagedError(
-            error.path, 0, f"{error.operation} failed: {error.reason}", "see to the file"
-        ) from error
+        raise StoreDamagedError(error.path, 0, f"{error.operation} failed: {error.reason}", "check the file") from error
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except (BrokenPipeError, OutputClosedError):
@@ -85,7 +83,7 @@ def run(arguments: list[str]) -> int:
 
 @app.command()
 def info(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> None:
-    """Show sizes, offsets, counts, checkpoint, and whether the store is in use."""
+    """Show sizes, offsets, counts and checkpoint, and whether the store is in use."""
     with _opened(directory, commit_log) as store:
         facts = store_info(store, Files())
     output.print_info(facts, json)
@@ -93,7 +91,7 @@ def info(directory: Directory, commit_log: CommitLog = None, json: Json = False)
 
 @app.command()
 def ls(directory: Directory, topic: Topic = None, commit_log: CommitLog = None, json: Json = False) -> None:
-    """List topics and queues with their offsets and the store times of their first and last message."""
+    """List topics and queues with their offsets and the store times of the first and last message."""
     with _opened(directory, commit_log) as store:
         infos = queue_infos(store, topic)
     output.print_queues(infos, json)
@@ -103,8 +101,10 @@ def ls(directory: Directory, topic: Topic = None, commit_log: CommitLog = None, 
 def cat(
     directory: Directory,
     topic: Annotated[str, typer.Option("--topic", help="Topic to read.", show_default=False)],
-    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Queue id. [default: all, one by one]")] = None,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="Queue offset to begin with.")] = 0,
+    queue: Annotated[
+        int | None, typer.Option("--queue", min=0, help="Queue id. [default: all, one after another]")
+    ] = None,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="First queue offset.")] = 0,
     most: Most = None,
     commit_log: CommitLog = None,
     json: Json = False,
@@ -122,20 +122,24 @@ def grep(
     pattern: Annotated[str | None, typer.Argument(help="Regular expression, searched in bodies.")] = None,
     topic: Topic = None,
     queue: Queue = None,
-    key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="With this tag.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")] = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=REGEX: with such a property; may be repeated.")
+        list[str] | None, typer.Option("--property", help="NAME=REGEX: only with such a property; repeatable.")
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Stored at or after: ISO 8601 (UTC), or milliseconds.")] = None,
-    until: Annotated[str | None, typer.Option(help="Stored at or before.")] = None,
-    ignore_case: Annotated[bool, typer.Option("-i", "--ignore-case", help="In regular expressions.")] = False,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Walk over the log even when a key is given.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Stored at or before this time.")] = None,
+    ignore_case: Annotated[
+        bool, typer.Option("-i", "--ignore-case", help="Ignore case in regular expressions.")
+    ] = False,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Scan the log even if a key is given.")] = False,
     most: Most = None,
     commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
-    """Find messages: by key through the index, else by a walk over the log. All conditions must hold."""
+    """Find messages: by key through the index, otherwise by a scan of the log. All conditions must match."""
     flags = re.IGNORECASE if ignore_case else 0
     wanted = MessageQuery(
         topic,
@@ -160,26 +164,30 @@ def grep(
 @app.command()
 def hexdump(
     directory: Directory,
-    at: Annotated[int | None, typer.Option("--at", min=0, help="The record at this physical offset.")] = None,
-    unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: this unit of a consume queue.")] = None,
-    ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: what the queue's extension has of it.")] = None,
-    index: Annotated[str | None, typer.Option(help="NAME: the header of this index file, or with one of:")] = None,
-    slot: Annotated[int | None, typer.Option(min=0, help="... this slot of it.")] = None,
-    entry: Annotated[int | None, typer.Option(min=0, help="... this entry of it.")] = None,
-    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="The file checkpoint.")] = False,
-    timer: Annotated[int | None, typer.Option(min=0, help="The unit at this position of the timer log.")] = None,
-    wheel: Annotated[int | None, typer.Option(min=0, help="The slot of this time step of the timer wheel.")] = None,
-    timercheck: Annotated[bool, typer.Option("--timercheck", help="The file config/timercheck.")] = False,
+    at: Annotated[int | None, typer.Option("--at", min=0, help="Show the record at this physical offset.")] = None,
+    unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit of a consume queue.")] = None,
+    ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show the unit's data in the extension.")] = None,
+    index: Annotated[
+        str | None, typer.Option(help="NAME: show the header of this index file, or, together with")
+    ] = None,
+    slot: Annotated[int | None, typer.Option(min=0, help="... this option, a slot.")] = None,
+    entry: Annotated[int | None, typer.Option(min=0, help="... this option, an entry.")] = None,
+    checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Show the file checkpoint.")] = False,
+    timer: Annotated[int | None, typer.Option(min=0, help="Show the unit at this position of the timer log.")] = None,
+    wheel: Annotated[
+        int | None, typer.Option(min=0, help="Show the slot of this time step of the timer wheel.")
+    ] = None,
+    timercheck: Annotated[bool, typer.Option("--timercheck", help="Show the file config/timercheck.")] = False,
     commit_log: CommitLog = None,
     json: Json = False,
 ) -> None:
-    """Show the bytes of one piece of the store, field by field."""
+    """Show the bytes of one item of the store, field by field."""
     pieces = (at, unit, ext, index, timer, wheel)
     if sum((*(piece is not None for piece in pieces), checkpoint, timercheck)) != 1:
         wanted = "--at, --unit, --ext, --index, --checkpoint, --timer, --wheel, --timercheck"
         raise ConfigError("hexdump", "", f"exactly one of {wanted}")
     if (slot is not None or entry is not None) and (index is None or (slot is not None and entry is not None)):
-        raise ConfigError("hexdump", "", "--slot or --entry together with --index")
+        raise ConfigError("hexdump", "", "--slot or --entry only together with --index")
     source = Hexdump(Files(), directory, commit_log)
     if at is not None:
         dump = source.record(at)
@@ -205,7 +213,7 @@ def hexdump(
 
 @app.command()
 def verify(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> int:
-    """Check log, queues, index, checkpoint and tables against each other. Exit code 1 when something is wrong."""
+    """Check log, queues, index, checkpoint and tables against each other. Exits with 1 if there are findings."""
     with output.progress("verifying", 0) as advance:
         report = verify_store(directory, Files(), advance, commit_log)
     output.print_report(report, json)
@@ -213,10 +221,10 @@ def verify(directory: Directory, commit_log: CommitLog = None, json: Json = Fals
 
 
 def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[QueueRange]:
-    """The queues of ``topic``, or the one wanted.
+    """The queues of ``topic``, or the requested one.
 
     Raises:
-        ConfigError: there is no such topic or queue; the error names those there are.
+        ConfigError: the topic or queue does not exist; the error lists the existing ones.
     """
     ranges = queue_ranges(store, topic)
     if not ranges:

@@ -1,4 +1,4 @@
-"""How ``rucola store`` prints: tables for people, one JSON object a line for scripts, progress on standard error."""
+"""Output of ``rucola store``: tables for people, JSON lines for scripts, progress on standard error."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _PIPE_COLUMNS = 160
 
 
 class _Console(Console):
-    """Standard output. A reader that goes away ends the command in ``rucola.cli.store.run``, not inside of rich."""
+    """Standard output. When the reader closes it, ``rucola.cli.store.run`` ends the command instead of rich."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError
 
 
 def _console() -> Console:
-    # Somebody else's program has no 80 columns.
+    # Output to a pipe is not limited to 80 columns.
     return _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
 
 def print_info(info: StoreInfo, json: bool) -> None:
-    """``store info``."""
+    """Print the result of ``store info``."""
     facts = asdict(info)
     facts["index_files"] = [asdict(file) | {"header": file.header._asdict()} for file in info.index_files]
     if json:
@@ -78,7 +78,7 @@ def print_info(info: StoreInfo, json: bool) -> None:
 
 
 def print_queues(infos: list[QueueInfo], json: bool) -> None:
-    """``store ls``."""
+    """Print the result of ``store ls``."""
     if json:
         for info in infos:
             times = {"first_timestamp_ms": info.first_timestamp_ms, "last_timestamp_ms": info.last_timestamp_ms}
@@ -95,8 +95,8 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
 
 
 def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
-    """``store cat`` and ``store grep``: the first ``most`` messages of ``found``."""
-    # An output that was replaced, as by a test, has no bytes underneath.
+    """Print the result of ``store cat`` or ``store grep``: the first ``most`` messages of ``found``."""
+    # A replaced output, as in a test, has no underlying bytes.
     styled = not json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     left = sys.maxsize if most is None else most
     for rows in found:
@@ -109,7 +109,7 @@ def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
 
 
 def print_dump(dump: Dump, json: bool) -> None:
-    """``store hexdump``."""
+    """Print the result of ``store hexdump``."""
     if json:
         fields = [asdict(field) | {"data": field.data.hex()} for field in dump.fields]
         _print_json({"file": dump.path, "title": dump.title, "fields": fields})
@@ -128,7 +128,7 @@ def print_dump(dump: Dump, json: bool) -> None:
 
 
 def print_report(report: VerifyReport, json: bool) -> None:
-    """``store verify``."""
+    """Print the result of ``store verify``."""
     if json:
         _print_json(asdict(report) | {"clean": report.clean})
         return
@@ -141,9 +141,9 @@ def print_report(report: VerifyReport, json: bool) -> None:
     for note in report.notes:
         console.print(f"note: {_shown(note)}", soft_wrap=True)
     if report.affected:
-        console.print(f"{report.affected} entries of queues and index lead into the damage of the log")
+        console.print(f"{report.affected} entries of queues and index refer to damaged parts of the log")
     console.print(
-        f"{report.records} records up to physical offset {report.log_end}, {report.units} queue entries that agree, "
+        f"{report.records} records up to physical offset {report.log_end}, {report.units} consistent queue entries, "
         f"{report.index_entries} index entries, {report.tables} tables",
         soft_wrap=True,
     )
@@ -154,7 +154,7 @@ def print_report(report: VerifyReport, json: bool) -> None:
 
 
 def print_damage_passed(findings: list[Finding]) -> None:
-    """What a search walked over, on standard error."""
+    """Print the damage that a search skipped, on standard error."""
     console = Console(stderr=True, highlight=False)
     for found in findings:
         console.print(
@@ -164,7 +164,7 @@ def print_damage_passed(findings: list[Finding]) -> None:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """A bar on standard error, on a terminal only; gives the function that moves it: bytes done, and bytes in all."""
+    """A progress bar on a terminal's standard error; yields a function that takes the bytes done and the total."""
     columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -191,7 +191,7 @@ def _text(data: bytes) -> str:
 
 
 def _shown(text: str) -> str:
-    """Text from a store for a table of ours, where brackets are no markup either."""
+    """Text from a store for a table, with brackets escaped, because rich would read them as markup."""
     return escape(shown(text))
 
 
@@ -208,7 +208,7 @@ def _bytes(count: int) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """A table; columns whose name ends with ``>`` are numbers, those with ``!`` are never folded."""
+    """A table. A column name ending in ``>`` marks a numeric column, ``!`` a column that is never wrapped."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"
@@ -217,7 +217,7 @@ def _table(*columns: str) -> Table:
 
 
 def _print_json(facts: Mapping[str, Any]) -> None:
-    # A topic may hold bytes that are no UTF-8, which the file system gives as lone surrogates.
+    # A topic name may contain bytes that are not UTF-8, which the file system returns as lone surrogates.
     try:
         line = orjson.dumps(facts, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:

@@ -1,4 +1,4 @@
-"""How pieces of a store look as text: nothing in them may act on a terminal."""
+"""Text of items of a store, without characters that control the terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _BODY_SHOWN_MAX = 2000
 
 
 def shown(text: str) -> str:
-    """Text from a store, with ``\\x1b`` and the like in place of characters that are not for reading."""
+    """Text from a store, with escapes such as ``\\x1b`` in place of non-printable characters."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
 def body_text(body: bytes) -> str:
-    """A body as text where it is one, else its first bytes."""
+    """A body as text if it is text, otherwise its first bytes."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -27,7 +27,7 @@ def body_text(body: bytes) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A time in UTC, ``-`` for none."""
+    """A time in UTC; ``-`` if there is none."""
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:

@@ -1,9 +1,9 @@
-"""Figures by topic and consumer group under the names of RocketMQ 5.x (its ``BrokerMetricsManager``), so that
-dashboards made for its brokers read ours.
+"""Figures by topic and consumer group under the names of RocketMQ 5.x (``BrokerMetricsManager``), so that dashboards
+for RocketMQ's brokers also work with Rucola's.
 
-A broker may have very many topics: only those with the most messages since the start are listed, and how many are left
-out is a figure of its own. Groups are listed while one of their consumers is connected, as in RocketMQ. Queues of
-groups without consumers are not looked at: that would open their files at each scrape.
+A broker may have very many topics. Only the topics with the most messages since the start are listed; a separate figure
+counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. Queues of groups without
+consumers are not read, because each scrape would open their files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rucola.broker import Broker
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 
 TOPICS_MAX = 1000
-"""Topics, groups, and pairs of group and topic, listed at most."""
+"""Maximum number of topics, of groups, and of pairs of group and topic."""
 
 _NODE = ("cluster", "node_type", "node_id")
 
@@ -43,7 +43,7 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
 
 
 def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metric]:
-    """Members, lag and messages under way of the groups that have a consumer connected."""
+    """Members, lag and messages in flight of the groups with connected consumers."""
     node, services = _node(broker), broker.services
     connections = GaugeMetricFamily(
         "rocketmq_consumer_connections",
@@ -81,7 +81,7 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
 
 
 def broker_metrics(broker: Broker) -> Iterator[Metric]:
-    """RocketMQ's figures of a broker as a whole."""
+    """RocketMQ's figures for the whole broker."""
     node, store = _node(broker), broker.store
     for name, text, value in (
         ("rocketmq_broker_permission", "4 readable, 2 writable, 6 both.", broker.config.broker_permission),
@@ -110,7 +110,7 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _behind(broker: Broker, group: str, topic: str) -> tuple[int, int]:
-    """Messages of the topic that the group has not consumed, and those of them that it was given."""
+    """Messages of the topic that the group has not consumed, and how many of them were delivered to it."""
     config = broker.topics.get(topic)
     if config is None:
         return 0, 0

@@ -83,14 +83,14 @@ class FrameColumn(IntEnum):
 
 
 class SendTrait(IntEnum):
-    """Bits of ``FrameColumn.TRAITS``: any bit set sends the message along the plain road, ``NO_WAIT`` excepted."""
+    """Bits of ``FrameColumn.TRAITS``: any bit except ``NO_WAIT`` sends the message to the general path."""
 
     NO_WAIT = 1  # property WAIT is not "true"
-    NO_UNIQ_KEY = 2  # the broker must make one
+    NO_UNIQ_KEY = 2  # the broker must create one
     SPECIAL = 4  # a property the broker acts on: DELAY, TIMER_*, TRAN_MSG, POP_CK, INNER_*, __CRC32#, MSG_REGION ...
     ILLEGAL = 8  # body or properties over the limit, or no body
-    OTHER_QUEUE = 16  # the queue id is negative, or not one of the topic's
-    TRANSACTION = 32  # sysFlag says that it belongs to a transaction
+    OTHER_QUEUE = 16  # the queue id is negative, or is not one of the topic's
+    TRANSACTION = 32  # sysFlag marks it as part of a transaction
 
 
 class RecordColumn(IntEnum):
@@ -118,7 +118,7 @@ class RecordColumn(IntEnum):
     PROPERTIES_LEN = 19
     TAGS_POS = 20
     TAGS_LEN = 21
-    TAGS_CODE = 22  # hash of TAGS, 0 without; the schedule topic's rule is the store's business
+    TAGS_CODE = 22  # hash of TAGS, 0 without tags; the store applies the schedule topic's rule
     KEYS_POS = 23
     KEYS_LEN = 24
     UNIQ_KEY_POS = 25
@@ -127,14 +127,14 @@ class RecordColumn(IntEnum):
 
 
 class WalkStop(IntEnum):
-    """Why ``walk_records`` stopped; the position it returns is that of the first byte it did not take."""
+    """Why ``walk_records`` stopped; the position it returns is that of the first unread byte."""
 
-    LIMIT = 0  # the limit falls exactly behind the last record
+    LIMIT = 0  # the last record ends exactly at the limit
     TABLE_FULL = 1
     BLANK = 2  # end-of-file record: continue with the next segment
-    TORN = 3  # a record starts here but is cut short, does not parse, or fails a check that was asked for
+    TORN = 3  # a record starts here but is truncated, does not parse, or fails a requested check
 
 
 def new_table(rows: int) -> array[int]:
-    """An empty table of ``rows`` rows."""
+    """A table of ``rows`` rows, filled with zeros."""
     return array("q", bytes(8 * ROW_WIDTH * rows))

@@ -1,4 +1,4 @@
-"""Version of a configuration table, by which brokers and name servers see that it changed."""
+"""Version of a configuration table; a difference tells brokers and name servers that the table changed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class DataVersion:
         return DataVersion(state_version, timestamp_ms, self.counter + 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """As RocketMQ's JSON has it, fields in the order of their names."""
+        """The members of RocketMQ's JSON, sorted by name."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DataVersion:
-        """From RocketMQ's JSON; absent fields (``stateVersion`` in 4.9) count as 0."""
+        """Decode RocketMQ's JSON; absent fields (``stateVersion`` in 4.9) count as 0."""
         return cls(
             read_int64(data.get("stateVersion", 0)),
             read_int64(data.get("timestamp", 0)),

@@ -1,4 +1,4 @@
-"""Hosts as records carry them: 4 or 16 address bytes, then the port as a signed 32-bit integer, big-endian."""
+"""Hosts in the form of the records: 4 or 16 address bytes, then the port as a signed 32-bit integer, big-endian."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rucola.errors import ConfigError
 
-_PROTECTED = "a loopback address such as 127.0.0.1; others with TLS (and, of a broker, aclEnable) or insecure=true"
+_PROTECTED = "a loopback address such as 127.0.0.1; other addresses need TLS (a broker also aclEnable) or insecure=true"
 
 
 def host_bytes(address: str, port: int) -> bytes:
-    """The 8 (IPv4) or 20 (IPv6) bytes of ``address`` and ``port``.
+    """The 8 (IPv4) or 20 (IPv6) bytes for ``address`` and ``port``.
 
-    A zone such as ``%eth0`` is dropped, a mapped IPv4 address stays IPv6.
+    A zone such as ``%eth0`` is dropped; a mapped IPv4 address stays IPv6.
 
     Raises:
         ValueError: if ``address`` is not a numeric address, or ``port`` not in 0..65535.
@@ -23,7 +23,7 @@ def host_bytes(address: str, port: int) -> bytes:
 
 
 def host_parts(host: bytes) -> tuple[str, int]:
-    """Address text and port of the bytes of a host; the port field is signed and not checked.
+    """Address text and port of a host in record form; the port field is signed and not checked.
 
     Raises:
         ValueError: if ``host`` has neither 8 nor 20 bytes.
@@ -37,7 +37,7 @@ def host_parts(host: bytes) -> tuple[str, int]:
 
 
 def host_text(host: bytes) -> str:
-    """``address:port`` of the bytes of a host, an IPv6 address in brackets.
+    """``address:port`` of a host in record form, with brackets around an IPv6 address.
 
     Raises:
         ValueError: if ``host`` has neither 8 nor 20 bytes.
@@ -46,10 +46,10 @@ def host_text(host: bytes) -> str:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host name or address, and port, of ``host:port``; the last colon counts, brackets are taken off.
+    """Host name or address, and port, of ``host:port``. Splits at the last colon and removes brackets.
 
     Raises:
-        ValueError: if there is no host or no port in 0..65535.
+        ValueError: if the host is missing, or there is no port in 0..65535.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -64,7 +64,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether ``host:port`` with a numeric host is this machine; False for anything else."""
+    """Whether ``host:port`` has a numeric loopback address; False for anything else."""
     try:
         return ip_address(split_address(address)[0].partition("%")[0]).is_loopback
     except ValueError:
@@ -72,14 +72,14 @@ def is_loopback(address: str) -> bool:
 
 
 def check_bind_address(address: str, insecure: bool) -> None:
-    """Refuse to listen where others can reach it without protection.
+    """Refuse to listen without protection on an address that other machines can reach.
 
     Args:
-        address: to listen on.
-        insecure: whether it is protected, or open on purpose.
+        address: address to listen on.
+        insecure: whether the port is protected, or deliberately open.
 
     Raises:
-        ConfigError: not a numeric address, or not a loopback address without ``insecure``.
+        ConfigError: ``address`` is not numeric, or is no loopback address while ``insecure`` is false.
     """
     try:
         loopback = ip_address(address).is_loopback

@@ -1,11 +1,11 @@
-"""The four kinds of position that would all be called "offset", told apart by type."""
+"""The four kinds of "offset", each with a type of its own."""
 
 from __future__ import annotations
 
 from typing import NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
-"""Byte position in the whole commit log, from the first byte ever written."""
+"""Byte position in the commit log, counted from the first byte ever written."""
 
 QueueOffset = NewType("QueueOffset", int)
 """Index of a unit in one consume queue."""
@@ -14,4 +14,4 @@ FilePosition = NewType("FilePosition", int)
 """Byte position in one file."""
 
 ConsumerOffset = NewType("ConsumerOffset", int)
-"""Progress of a consumer group on one queue: the next queue offset it wants."""
+"""Progress of a consumer group on one queue: the queue offset of the next message to consume."""

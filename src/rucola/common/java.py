@@ -1,4 +1,4 @@
-"""Java's arithmetic and text conventions where files or peers depend on them."""
+"""Java's arithmetic and text conventions, where files or peers depend on them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def read_int32(value: Any) -> int:
     """``value``, a number or its text, as an int32.
 
     Raises:
-        ValueError: it is no number, or none that fits.
-        TypeError: it is neither number nor text.
+        ValueError: the value is not a number, or does not fit.
+        TypeError: the value is neither number nor text.
     """
     return _within(value, 31)
 
 
 def read_int64(value: Any) -> int:
-    """``value``, a number or its text, as an int64; raises like ``read_int32``."""
+    """``value``, a number or its text, as an int64; raises the same errors as ``read_int32``."""
     return _within(value, 63)
 
 
@@ -40,9 +40,9 @@ def _within(value: Any, bits: int) -> int:
     try:
         number = int(value)
     except OverflowError:  # an infinite float
-        raise ValueError(f"a number of {bits + 1} bits expected, got {value}") from None
+        raise ValueError(f"expected a {bits + 1}-bit number, got {value}") from None
     if not -(1 << bits) <= number < 1 << bits:
-        raise ValueError(f"a number of {bits + 1} bits expected, got {str(value)[:40]}")
+        raise ValueError(f"expected a {bits + 1}-bit number, got {str(value)[:40]}")
     return number
 
 
@@ -56,12 +56,12 @@ def string_hash(text: str) -> int:
 
 
 def hash_map_order(names: Iterable[str], capacity: int = 16) -> list[str]:
-    """Distinct ``names`` in the order in which a ``java.util.HashMap`` filled with them is walked.
+    """Distinct ``names`` in the iteration order of a ``java.util.HashMap`` filled with them.
 
-    Buckets of eight or more names, which Java turns into trees, are not modelled.
+    Java turns buckets of eight or more names into trees; this is not modelled.
 
     Args:
-        capacity: initial number of buckets, a power of two: 16 for a map made by hand, 128 for parsed properties.
+        capacity: initial number of buckets, a power of two: 16 for a new map, 128 for parsed properties.
     """
     distinct = list(dict.fromkeys(names))
     while len(distinct) > capacity * 3 // 4:
@@ -79,13 +79,13 @@ _WHITE: Final = " \t\f"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Reads a Java properties file (``java.util.Properties#load``), ``broker.conf`` for example.
+    """Parses a Java properties file (``java.util.Properties#load``), for example ``broker.conf``.
 
     Comments start with ``#`` or ``!``; a key ends at ``=``, ``:`` or white space; a backslash at the end of a line
     continues it. The last of several equal keys counts.
 
     Raises:
-        ValueError: for a ``\\u`` escape that is not followed by four hexadecimal digits.
+        ValueError: a ``\\u`` escape is not followed by four hexadecimal digits.
     """
     result: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -100,7 +100,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blank ones, continued lines joined."""
+    """Lines without comments and blank lines; continued lines are joined."""
     lines: list[str] = []
     open_line: str | None = None
     for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -140,14 +140,14 @@ def _unescape(text: str) -> str:
             else:
                 char = _ESCAPES.get(char, char)
         elif char == "\\":
-            break  # a lone backslash at the very end is dropped
+            break  # a single backslash at the end of the text is dropped
         parts.append(char)
     # two escapes may form one character outside the basic plane
     return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """Writes a Java properties file, one ``key=value`` a line in the order given, readable by ``parse_properties``."""
+    """The text of a Java properties file: one ``key=value`` per line, in order, readable by ``parse_properties``."""
     return "".join(f"{_escape(key, True)}={_escape(value, False)}\n" for key, value in properties.items())
 
 

@@ -1,4 +1,4 @@
-"""Names built from other names: retry, dead-letter, light-queue topics, and the topics RocketMQ reserves."""
+"""Names derived from other names (retry, dead-letter and light-queue topics), and RocketMQ's reserved topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
-"""The cluster's name follows: the topic of what was popped."""
+"""Followed by the cluster's name: the topic of the broker's POP checkpoints and acknowledgements."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -36,21 +36,21 @@ SYSTEM_TOPICS: Final = frozenset(
         TRANS_OP_HALF_TOPIC,
     }
 )
-"""Topics the system keeps for itself, on any broker; those that begin with ``SYSTEM_TOPIC_PREFIX`` come on top."""
+"""Reserved topics of every broker; topics that begin with ``SYSTEM_TOPIC_PREFIX`` are reserved too."""
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether ``topic`` is one of the system's, on any broker (RocketMQ 5.3.3, ``TopicValidator#isSystemTopic``)."""
+    """Whether ``topic`` is a system topic of every broker (RocketMQ 5.3.3, ``TopicValidator#isSystemTopic``)."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """Topic to which the failed messages of ``group`` go."""
+    """Topic for the messages that ``group`` failed to consume."""
     return RETRY_GROUP_TOPIC_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Topic to which messages go that ``group`` failed on too often."""
+    """Topic for the messages that ``group`` failed to consume too often."""
     return DLQ_GROUP_TOPIC_PREFIX + group
 
 
@@ -70,10 +70,10 @@ def is_light_queue(topic: str) -> bool:
 
 
 def group_of(topic: str) -> str:
-    """The group of a retry or dead-letter topic; any other topic comes back as it is."""
+    """The group of a retry or dead-letter topic; any other topic is returned unchanged."""
     return topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX).removeprefix(DLQ_GROUP_TOPIC_PREFIX)
 
 
 def topic_at_group(topic: str, group: str) -> str:
-    """Key of a group's progress on a topic in ``consumerOffset.json``."""
+    """Key of a group's offsets for a topic in ``consumerOffset.json``."""
     return f"{topic}@{group}"

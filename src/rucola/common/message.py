@@ -1,4 +1,4 @@
-"""Messages: what a user sends, what a reader gets, what the store takes."""
+"""Message types: one to send, one as read, one for the store."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message:
-    """A message to be sent. Everything but topic, body and flag lives in ``properties``.
+    """A message to send. Tags, keys, delay and all else but topic, body and flag are stored in ``properties``.
 
     Args:
-        topic: where to.
-        body: the content; text is the caller's to encode.
-        tags: the tag by which consumers select.
-        keys: keys under which the message can be found; several are joined by spaces.
-        flag: an integer of the user's own, 32 bits.
-        delay_level: 1 to 18 to have the broker hold the message back, 0 for at once.
-        delay: how long the broker holds the message back; see ``delay`` below.
-        deliver_at: when it delivers the message; see ``deliver_at`` below.
-        sharding_key: messages with the same key go to the same queue, and so keep their order.
-        properties: further properties; neither names nor values may hold the characters U+0001 and U+0002.
+        topic: destination topic.
+        body: the content in bytes; the caller encodes text.
+        tags: the tag by which consumers select messages.
+        keys: keys by which the message can be found; several are joined by spaces.
+        flag: a 32-bit integer for the application.
+        delay_level: 1 to 18: the broker delays delivery by this level; 0: no delay.
+        delay: how long the broker delays delivery; see ``delay`` below.
+        deliver_at: when the broker delivers the message; see ``deliver_at`` below.
+        sharding_key: messages with the same key go to the same queue and keep their order.
+        properties: further properties; names and values must not contain the characters U+0001 and U+0002.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -60,18 +60,18 @@ class Message:
             own[message_const.DELAY] = str(delay_level)
         if delay is not None:
             if delay_level or deliver_at is not None:
-                raise ClientError("a message has one of delay_level, delay and deliver_at")
+                raise ClientError("a message can have only one of delay_level, delay and deliver_at")
             self.delay = delay
         elif deliver_at is not None:
             if delay_level:
-                raise ClientError("a message has one of delay_level, delay and deliver_at")
+                raise ClientError("a message can have only one of delay_level, delay and deliver_at")
             self.deliver_at = deliver_at
         if sharding_key is not None:
             self.sharding_key = sharding_key
 
     @property
     def tags(self) -> str | None:
-        """The tag by which consumers select."""
+        """The tag by which consumers select messages."""
         return self.properties.get(message_const.TAGS)
 
     @tags.setter
@@ -80,7 +80,7 @@ class Message:
 
     @property
     def keys(self) -> str | None:
-        """The keys under which the message can be found, separated by spaces."""
+        """The keys by which the message can be found, separated by spaces."""
         return self.properties.get(message_const.KEYS)
 
     @keys.setter
@@ -89,7 +89,7 @@ class Message:
 
     @property
     def delay_level(self) -> int:
-        """How long the broker holds the message back, 0 for not at all."""
+        """The level by which the broker delays delivery; 0 for no delay."""
         text = self.properties.get(message_const.DELAY, "0")
         return int(text) if text.lstrip("-").isdecimal() else 0
 
@@ -99,9 +99,9 @@ class Message:
 
     @property
     def delay(self) -> timedelta | None:
-        """How long the broker holds the message back, to the millisecond, from when it gets it; None for not.
+        """How long the broker delays delivery after it receives the message, in whole milliseconds; None for no delay.
 
-        It takes the place of ``deliver_at`` and ``delay_level``. RocketMQ has this since 5.0; 4.9 delivers at once.
+        Setting it removes ``deliver_at`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers at once.
         """
         text = self.properties.get(message_const.TIMER_DELAY_MS, "")
         return timedelta(milliseconds=int(text)) if text.isdecimal() else None
@@ -111,16 +111,16 @@ class Message:
         if value is not None and not isinstance(value, timedelta):
             raise ClientError(f"delay must be a datetime.timedelta, not {value!r}")
         if value is not None and value < timedelta(0):
-            raise ClientError(f"delay must not be negative, as {value} is")
+            raise ClientError(f"delay must not be negative: {value}")
         self._set_timer(
             message_const.TIMER_DELAY_MS, None if value is None else str(value // timedelta(milliseconds=1))
         )
 
     @property
     def deliver_at(self) -> datetime | None:
-        """When the broker delivers the message, by its clock; None for at once.
+        """When the broker delivers the message, by the broker's clock; None for at once.
 
-        It takes the place of ``delay`` and ``delay_level``. RocketMQ has this since 5.0; 4.9 delivers at once.
+        Setting it removes ``delay`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers at once.
         """
         text = self.properties.get(message_const.TIMER_DELIVER_MS, "")
         return _EPOCH + timedelta(milliseconds=int(text)) if text.isdecimal() else None
@@ -134,7 +134,7 @@ class Message:
 
     @property
     def sharding_key(self) -> str | None:
-        """Messages with the same key go to the same queue, as long as the topic has the same queues."""
+        """Messages with the same key go to the same queue, as long as the topic's queues do not change."""
         return self.properties.get(message_const.SHARDING_KEY)
 
     @sharding_key.setter
@@ -143,7 +143,7 @@ class Message:
 
     @property
     def wait_store_ok(self) -> bool:
-        """Whether the answer to a send waits for the disk (and for a slave, where that is configured)."""
+        """Whether the response to a send waits for the disk, and for a slave if the broker is configured so."""
         return self.properties.get(message_const.WAIT, "true").lower() == "true"
 
     @wait_store_ok.setter
@@ -152,7 +152,7 @@ class Message:
 
     @property
     def uniq_key(self) -> str | None:
-        """The id the sending client gave."""
+        """The id given by the sending client."""
         return self.properties.get(message_const.UNIQ_KEY)
 
     @uniq_key.setter
@@ -175,9 +175,9 @@ class Message:
 
 
 class MessageExt(Message):
-    """A stored message: all fields of its record. Hosts are the bytes of the record (``common.hosts``).
+    """A stored message with all fields of its record. Hosts are in record form (``common.hosts``).
 
-    ``body`` may have been unpacked; ``store_size`` and ``body_crc`` count the bytes as stored.
+    ``body`` may have been decompressed; ``store_size`` and ``body_crc`` refer to the bytes as stored.
     """
 
     __slots__ = (
@@ -234,12 +234,12 @@ class MessageExt(Message):
 
     @property
     def offset_msg_id(self) -> str:
-        """The id that says where the record lies: store host and physical offset as upper-case hexadecimal digits."""
+        """The id that holds the record's location: store host and physical offset as upper-case hexadecimal digits."""
         return (self.store_host + self.physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
     @property
     def msg_id(self) -> str:
-        """The id the sending client gave, else the offset id."""
+        """The id given by the sending client; without one, the offset id."""
         return self.uniq_key or self.offset_msg_id
 
     def __repr__(self) -> str:
@@ -252,14 +252,15 @@ class MessageExt(Message):
 
 @dataclass(slots=True)
 class StoreMessage:
-    """What the store's plain road takes (``MessageStore.put_message``).
+    """A message for the store's general path (``MessageStore.put_message``).
 
     Args:
-        properties: the property text as it is to be stored.
+        properties: the property text to store.
         born_host: 8 or 20 bytes.
-        store_host: 8 or 20 bytes; None for the store's own.
-        properties_capacity: of the ``HashMap`` that the reference would hold the properties in; it says where one that
-            the store adds goes.
+        store_host: 8 or 20 bytes; None for the store's own host.
+        properties_capacity: capacity of the ``HashMap`` in which RocketMQ would hold the properties; it determines
+            where
+            the store inserts a property.
     """
 
     topic: bytes

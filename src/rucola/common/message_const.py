@@ -1,4 +1,4 @@
-"""Names of message properties with a meaning to broker, store or client (RocketMQ 5.3.3, ``MessageConst``)."""
+"""Names of message properties used by broker, store or client (RocketMQ 5.3.3, ``MessageConst``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
-"""Between the keys in the value of KEYS."""
+"""Separator between the keys in KEYS."""
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -39,14 +39,14 @@ TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 DELAYING: Final = frozenset({DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, "__STARTDELIVERTIME"})
-"""A message with one of them is delivered later than it is sent."""
+"""A message with one of these properties is delivered later."""
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-"""The time step in which the message becomes due; the broker's to write."""
+"""The time step in which the message becomes due; set by the broker."""
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
-"""Topic, ``+`` and unique key of a message of the same due time that shall not be delivered."""
+"""Topic, ``+`` and unique key of a message with the same due time whose delivery is cancelled."""
 
 POP_CK: Final = "POP_CK"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"
@@ -54,7 +54,7 @@ REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 CORRELATION_ID: Final = "CORRELATION_ID"
 TTL: Final = "TTL"
-"""How long the client that asked waits for its reply, ms."""
+"""How long the requesting client waits for its reply, ms."""
 MSG_TYPE: Final = "MSG_TYPE"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 SHARDING_KEY: Final = "__SHARDINGKEY"

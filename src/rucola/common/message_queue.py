@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageQueue:
-    """A queue as clients see it; ordered by topic, broker name, queue id, which is the order rebalancing relies on."""
+    """A queue as clients see it; ordered by topic, broker name and queue id, an order that rebalancing relies on."""
 
     topic: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""Version ordinals that peers put on the wire (RocketMQ 5.4.0, ``MQVersion.Version``)."""
+"""Version ordinals that peers send (RocketMQ 5.4.0, ``MQVersion.Version``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class MQVersion(IntEnum):
-    """Releases on which behaviour depends, or which are seen on the wire."""
+    """Releases that differ in behaviour or that peers report."""
 
     V3_0_11 = 37
     V3_1_8_SNAPSHOT = 62
@@ -39,11 +39,11 @@ class MQVersion(IntEnum):
 
 
 CURRENT_VERSION = MQVersion.V5_3_3
-"""What we say we are: the release whose files and answers ours equal."""
+"""The version that Rucola reports: the release with the same files and responses."""
 
 
 def version_name(ordinal: int) -> str:
-    """Name for display: that of the release, or of the newest one before it with a ``+``, or the bare number."""
+    """Display name: the release, or the newest earlier release followed by ``+``, or the bare number."""
     known = max((version for version in MQVersion if version <= ordinal), default=None)
     if known is None:
         return str(ordinal)

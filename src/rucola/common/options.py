@@ -1,12 +1,12 @@
-"""Options: a frozen dataclass whose fields carry RocketMQ's key, range, unit and a sentence.
+"""Options: a frozen dataclass whose fields carry RocketMQ's key, range, unit and a description.
 
-One declaration serves parsing (``parse_options``), checking and the generated documentation (``options_table``)::
+One declaration is used to parse (``parse_options``), to check and to generate the documentation (``options_table``)::
 
     @dataclass(frozen=True)
     class StoreConfig:
         max_message_size: int = option("maxMessageSize", 4194304, "Largest body.", unit="bytes", minimum=10)
 
-A value that is not allowed raises ``ConfigError`` with key, value and what is allowed; nothing falls back silently.
+An invalid value raises ``ConfigError`` with key, value and the allowed values; a default never replaces it silently.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from rucola.errors import ConfigError, OptionsError
 
 SECRET_SHOWN = "******"
 _SECRET = re.compile("password|secret|credential|authenticationUser", re.IGNORECASE)
-"""Keys whose values nobody is told."""
+"""Keys whose values are never shown."""
 _METADATA_KEY = "rucola_option"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of one option.
+    """The description of one option.
 
     Attributes:
-        key: RocketMQ's name, as it stands in ``broker.conf``.
+        key: RocketMQ's name in ``broker.conf``.
         default: the value without an entry; its type is the option's type (int, bool, float, str or an Enum).
         text: one sentence for the documentation.
-        unit: ``"bytes"``, ``"ms"`` and so on, empty without one.
-        minimum: smallest number allowed, None without a limit.
-        maximum: largest number allowed, None without a limit.
-        choices: the only texts allowed, empty = any.
-        name: of the dataclass field.
-        secret: never shown.
+        unit: for example ``"bytes"`` or ``"ms"``; empty without a unit.
+        minimum: smallest allowed number, None without a limit.
+        maximum: largest allowed number, None without a limit.
+        choices: the allowed strings; empty if any string is allowed.
+        name: name of the dataclass field.
+        secret: whether the value is never shown.
     """
 
     key: str
@@ -53,7 +53,7 @@ class Option:
     secret: bool = False
 
     def allowed(self) -> str:
-        """What values are allowed, for messages and the documentation."""
+        """The allowed values, for messages and the documentation."""
         if isinstance(self.default, bool):
             return "true or false"
         if isinstance(self.default, Enum):
@@ -63,7 +63,7 @@ class Option:
             low = f" from {self.minimum}" if self.minimum is not None else ""
             high = f" up to {self.maximum}" if self.maximum is not None else ""
             return f"{kind}{low}{high}{f' ({self.unit})' if self.unit else ''}"
-        return " or ".join(self.choices) if self.choices else "a text"
+        return " or ".join(self.choices) if self.choices else "any text"
 
     def limits(self) -> str:
         """The same in few words, for tables."""
@@ -81,10 +81,10 @@ class Option:
         return f"{text} {self.unit}".strip()
 
     def parse(self, text: str) -> Any:
-        """The value that ``text`` stands for.
+        """Convert ``text`` to the option's value.
 
         Raises:
-            ConfigError: it is not of the option's type, or out of range.
+            ConfigError: the text is not of the option's type, or out of range.
         """
         text = text.strip()
         value: Any = text
@@ -111,7 +111,7 @@ class Option:
             raise ConfigError(self.key, str(value), self.allowed())
 
     def show(self, value: Any) -> str:
-        """``value`` as it is written in a properties file; a secret is masked."""
+        """``value`` as in a properties file; a secret is masked."""
         if self.secret and value:
             return "******"
         if isinstance(value, bool):
@@ -130,15 +130,17 @@ def option(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """A dataclass field that is an option; see ``Option`` for the arguments. ``secret``: left out of the ``repr``."""
+    """A dataclass field that is an option; ``Option`` describes the arguments. A ``secret`` is left out of the
+    ``repr``.
+    """
     described = Option(key, default, text, unit, minimum, maximum, choices, secret=secret)
     return field(default=default, metadata={_METADATA_KEY: described}, repr=not secret)
 
 
 class ConfigProblems:
-    """Gathers what is wrong with a configuration, so that its author hears of everything at once.
+    """Collects all problems of a configuration, so that they are reported together.
 
-    Each ``with`` block may raise one ``ConfigError``, which is kept. Only the first problem of a key counts.
+    Each ``with`` block may raise one ``ConfigError``, which is kept. Only the first problem of a key is kept.
     """
 
     def __init__(self) -> None:
@@ -154,19 +156,19 @@ class ConfigProblems:
         return False
 
     def add(self, error: ConfigError) -> None:
-        """Keep one problem, or those of several options."""
+        """Add one problem, or those of several options."""
         for one in error.errors if isinstance(error, OptionsError) else (error,):
             self._errors.setdefault(one.key, one)
 
     def report(self) -> None:
-        """Raises ``ConfigError`` when there was one problem, ``OptionsError`` when there were several."""
+        """Raises ``ConfigError`` if there was one problem, ``OptionsError`` if there were several."""
         errors = tuple(self._errors.values())
         if errors:
             raise errors[0] if len(errors) == 1 else OptionsError(errors)
 
 
 def options_of(config_class: type) -> list[Option]:
-    """The options that ``config_class`` declares, in order."""
+    """The options of ``config_class``, in order of declaration."""
     return [
         Option(**{**vars(entry.metadata[_METADATA_KEY]), "name": entry.name})
         for entry in fields(config_class)
@@ -175,10 +177,10 @@ def options_of(config_class: type) -> list[Option]:
 
 
 def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
-    """An instance of ``config_class`` from texts by RocketMQ key; keys of other classes are left alone.
+    """An instance of ``config_class`` from strings by RocketMQ key; keys of other classes are ignored.
 
     Raises:
-        ConfigError: a value is not allowed. ``OptionsError`` when there are several, each named.
+        ConfigError: a value is not allowed; ``OptionsError`` with all errors if there are several.
     """
     problems = ConfigProblems()
     parsed = {}
@@ -193,10 +195,10 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
 
 
 def check_options(config: Any, *checks: Callable[[], None]) -> None:
-    """Checks every option of an instance, for ``__post_init__``, then whatever ``checks`` look at.
+    """Checks every option of an instance, then calls ``checks``. For use in ``__post_init__``.
 
     Raises:
-        ConfigError: a value is not allowed. ``OptionsError`` when there are several, each named.
+        ConfigError: a value is not allowed; ``OptionsError`` with all errors if there are several.
     """
     problems = ConfigProblems()
     for entry in options_of(type(config)):
@@ -216,9 +218,9 @@ def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:
 
 
 def show_options(config: Any) -> dict[str, str]:
-    """All options of an instance as texts by RocketMQ key, as requests for a configuration answer them.
+    """All options of an instance as strings by RocketMQ key, as in responses to requests for a configuration.
 
-    Secrets that are set are shown as ``SECRET_SHOWN``.
+    Secrets appear as ``SECRET_SHOWN`` if they are set.
     """
     table = {}
     for entry in options_of(type(config)):
@@ -228,16 +230,17 @@ def show_options(config: Any) -> dict[str, str]:
 
 
 def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Change options of a running instance: all of ``values``, by RocketMQ key, or none.
+    """Change options of a running instance: all of ``values``, given by RocketMQ key, or none.
 
-    The classes are frozen so that only this one road leads to a change. It suits options that their users look up each
-    time; which those are the caller must know.
+    The classes are frozen, so this function is the only way to change an option. It takes effect only for options that
+    are
+    read at each use; the caller must know which these are.
 
     Returns:
-        Text before and after by key, of those that are different now.
+        Old and new text by key, for options whose value changed.
 
     Raises:
-        ConfigError: a key is not the instance's, or a value is not allowed.
+        ConfigError: the instance has no such key, or a value is not allowed.
     """
     known = {entry.key: entry for entry in options_of(type(config))}
     parsed = {}
@@ -265,7 +268,7 @@ def options_table(config_class: type) -> str:
 
 
 def _number(text: str, kind: type) -> int | float | None:
-    """``text`` as a number of type ``kind``, None when it is none; plain decimal digits only."""
+    """``text`` as a number of type ``kind``; None if it is not one. Only plain decimal digits are accepted."""
     digits = text[1:] if text.startswith("-") else text
     if kind is int:
         return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None

@@ -36,6 +36,6 @@ class RecallHandle(NamedTuple):
         except (ValueError, binascii.Error):
             words = []
         if len(words) < 5 or words[0] != _HANDLE_VERSION:
-            raise FormatError("recall handle", 0, "a handle that a send was answered", text[:64])
+            raise FormatError("recall handle", 0, "a handle from the response to a send", text[:64])
         due_ms = int(words[3]) if words[3].isascii() and words[3].isdigit() and len(words[3]) < 19 else -1
         return cls(words[1], words[2], due_ms, words[4])

@@ -19,9 +19,9 @@ class SubscriptionGroupConfig:
 
     Args:
         retry_max_times: deliveries of a failed message before it goes to the dead-letter topic.
-        consume_timeout_minute: minutes after which a message being consumed is taken back.
-        group_retry_policy: as the JSON has it; opaque here.
-        subscription_data_set: the simple subscriptions of the group, None unless they were set.
+        consume_timeout_minute: minutes after which an unfinished consumption counts as failed.
+        group_retry_policy: in the form of the JSON; not interpreted here.
+        subscription_data_set: the simple subscriptions of the group; None if not set.
     """
 
     group_name: str

@@ -23,10 +23,10 @@ class MessageSysFlag(IntFlag):
 
 
 TRANSACTION_MASK = 0x00C
-"""Selects the transaction state: 0 none, else one of the three TRANSACTION values."""
+"""Mask of the transaction state: 0 for none, else one of the three TRANSACTION values."""
 
 COMPRESSION_MASK = 0x700
-"""Selects the compression type: 0 (zlib, by older clients) or one of the COMPRESSION values."""
+"""Mask of the compression type: 0 (zlib, from older clients) or one of the COMPRESSION values."""
 
 
 class PullSysFlag(IntFlag):

@@ -1,4 +1,4 @@
-"""Options of TLS on a port, shared by broker and name server. RocketMQ: system properties ``tls.server.*``."""
+"""TLS options of a port, for broker and name server. RocketMQ: system properties ``tls.server.*``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rucola.errors import ConfigError
 
 @dataclass(frozen=True)
 class TlsConfig:
-    """Base of configuration classes whose port can be encrypted; ``check_tls`` belongs into their ``__post_init__``."""
+    """Base of configuration classes for a port that can use TLS; ``__post_init__`` must call ``check_tls``."""
 
     tls_mode: str = option(
         "tlsMode",
@@ -40,12 +40,12 @@ class TlsConfig:
     )
 
     def check_tls(self) -> None:
-        """Raises ``ConfigError`` when a file is missing that the mode needs."""
+        """Raises ``ConfigError`` if a file that the mode needs is not set."""
         if self.tls_mode != "disabled":
             for key, path in (("tlsCertPath", self.tls_cert_path), ("tlsKeyPath", self.tls_key_path)):
                 if not path:
-                    raise ConfigError(key, "", f"a PEM file, with tlsMode={self.tls_mode}")
+                    raise ConfigError(key, "", f"a PEM file, because tlsMode={self.tls_mode}")
             if self.tls_need_client_auth != "none" and not self.tls_trust_cert_path:
                 raise ConfigError(
-                    "tlsTrustCertPath", "", f"a PEM file, with tlsNeedClientAuth={self.tls_need_client_auth}"
+                    "tlsTrustCertPath", "", f"a PEM file, because tlsNeedClientAuth={self.tls_need_client_auth}"
                 )

@@ -12,7 +12,7 @@ from rucola.common.sysflag import PermName
 
 
 class TopicFilterType(StrEnum):
-    """Whether a message of the topic carries one tag or several."""
+    """Whether the messages of a topic have one tag or several."""
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
@@ -23,10 +23,10 @@ class TopicConfig:
     """RocketMQ's ``TopicConfig``, with its defaults.
 
     Args:
-        perm: or of ``PermName`` bits.
-        topic_sys_flag: unit-mode bits, opaque here.
-        order: an ordered topic.
-        attributes: ``queue.type`` and the like; names without the ``+`` of the administration command.
+        perm: ``PermName`` bits.
+        topic_sys_flag: unit-mode bits; not interpreted here.
+        order: whether the topic is ordered.
+        attributes: for example ``queue.type``; names without the ``+`` of the administration command.
     """
 
     topic_name: str
@@ -40,7 +40,7 @@ class TopicConfig:
 
     @property
     def is_batch_queue(self) -> bool:
-        """Whether an entry of the topic's queues is a record, which may hold several messages."""
+        """Whether each queue entry of the topic is a record that may hold several messages."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
     def to_dict(self) -> dict[str, Any]:

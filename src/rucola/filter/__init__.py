@@ -1,4 +1,4 @@
-"""Subscription expressions: pure parsers and evaluators."""
+"""Subscription expressions: parsers and evaluators without I/O."""
 
 from rucola.filter.tag import TagExpression, parse_tag_expression, parse_tags
 

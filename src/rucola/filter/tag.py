@@ -42,7 +42,7 @@ def parse_tag_expression(expression: str | None) -> TagExpression:
     """Parses a subscription of type TAG. A single ``|`` is part of a tag; there is neither AND nor NOT.
 
     Raises:
-        FormatError: the expression consists of separators only.
+        FormatError: the expression consists only of separators.
     """
     if not expression or expression == SUB_ALL:
         return TagExpression(SUB_ALL, (), frozenset())
@@ -56,7 +56,7 @@ def parse_tags(expression: str | None) -> frozenset[int] | None:
     """The hash codes that a broker filters by; None for every message.
 
     Raises:
-        FormatError: see ``parse_tag_expression``.
+        FormatError: as for ``parse_tag_expression``.
     """
     parsed = parse_tag_expression(expression)
     return None if parsed.matches_all else parsed.codes

@@ -1,1 +1,1 @@
-"""Every byte on disk: commit log, consume queue, index file, checkpoint, JSON tables. Pure codecs over byte buffers."""
+"""The format of every file on disk: commit log, consume queue, index file, checkpoint, JSON tables. Pure codecs."""

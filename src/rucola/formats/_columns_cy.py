@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel that turns rows of a record table into columns as Apache Arrow lays them out: values, and int32 offsets.
+"""Kernel that turns the rows of a record table into columns in the layout of Apache Arrow: values and int32 offsets.
 
-Bounds checks are off: every span is held against the segment, and every byte written against the buffer it goes to.
+Bounds checks are off. Every span is checked against the segment, and every write against the output buffer.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ RECORD_SYS_FLAG = cython.declare(cython.int, 7)
 RECORD_PROPERTIES_POS = cython.declare(cython.int, 18)
 RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
 
-TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # its bit is set for rollback too
+TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # rollback records have this bit set too
 INT32_MAX = cython.declare(cython.longlong, 2147483647)
 
-# One bit or number in each of the eight bytes of a word.
+# The same bit or number in each of the eight bytes of a word.
 EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
 EACH_HIGH = cython.declare(cython.ulonglong, 0x8080808080808080)
 WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
@@ -48,7 +48,7 @@ def gather(
     out: Any,
     offsets_out: cython.int[::1],
 ) -> int:
-    """Copies one column of byte strings, given by position and length, behind each other into ``out``.
+    """Copies one column of byte strings, given by position and length, back to back into ``out``.
 
     A negative length counts as 0. ``offsets_out`` receives ``rows + 1`` offsets.
 
@@ -56,8 +56,8 @@ def gather(
         Bytes written to ``out``.
 
     Raises:
-        ValueError: a span does not lie in ``segment``, the rows not in ``table``, or the result not in ``out``,
-            ``offsets_out`` or 31 bits.
+        ValueError: a span lies outside ``segment``, or the rows outside ``table``; or the result does not fit into
+            ``out``, ``offsets_out`` or 31 bits.
     """
     target: cython.uchar[::1] = memoryview(out).cast("B")  # Arrow's buffers call their bytes signed
     _check_rows(table, rows, offsets_out)
@@ -89,10 +89,10 @@ def gather(
 
 
 def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column: cython.Py_ssize_t) -> tuple[int, int]:
-    """What a column of byte strings takes, given by its lengths, and how many rows have no value: a length below 0.
+    """Returns the bytes that a column of byte strings takes, and the number of rows without a value (length below 0).
 
     Raises:
-        ValueError: the rows do not lie in ``table``, or there is no such column.
+        ValueError: the rows do not lie in ``table``, or the column does not exist.
     """
     _check_column(table, rows, len_column)
     total: cython.longlong = 0
@@ -119,11 +119,11 @@ def mark_intervals(
 ) -> int:
     """Sets the byte in ``keep`` to 1 for each row of one topic that lies in the interval of its queue.
 
-    Prepared and rollback records take no queue offset and lie in none.
+    Prepared and rollback records have no queue offset, so they are in no interval.
 
     Args:
-        topics: number of the topic of each row; the rows of ``topic`` are looked at.
-        starts, ends: queue offsets by queue id, the end not included; queues beyond have no interval.
+        topics: number of each row's topic; only rows of ``topic`` are examined.
+        starts, ends: queue offsets by queue id, ends excluded; queues with higher ids have no interval.
 
     Returns:
         The number of rows marked.
@@ -133,7 +133,7 @@ def mark_intervals(
     """
     _check_column(table, rows, RECORD_SYS_FLAG)
     if rows > len(topics) or rows > len(keep) or len(starts) != len(ends):
-        raise ValueError(f"{rows} rows do not fit the topics or the marks, or {len(starts)} starts the ends")
+        raise ValueError(f"{rows} rows or {len(starts)} starts do not fit topics, marks or ends")
     queues: cython.longlong = len(starts)
     count: cython.Py_ssize_t = 0
     row: cython.Py_ssize_t
@@ -162,10 +162,10 @@ def take_int64(
     factor: cython.longlong,
     out: Any,
 ) -> None:
-    """Copies one column of integers, each times ``factor``, into ``out``; the low 64 bits count.
+    """Copies one column of integers, each multiplied by ``factor``, into ``out``; keeps the low 64 bits.
 
     Raises:
-        ValueError: the rows do not lie in ``table`` or not in ``out``, or there is no such column.
+        ValueError: the rows do not lie in ``table`` or do not fit into ``out``, or the column does not exist.
     """
     target: cython.longlong[::1] = memoryview(out).cast("B").cast("q")
     _check_column(table, rows, column)
@@ -185,7 +185,7 @@ def take_int32(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cyt
     """Copies the low 32 bits of one column of integers into ``out``.
 
     Raises:
-        ValueError: the rows do not lie in ``table`` or not in ``out``, or there is no such column.
+        ValueError: the rows do not lie in ``table`` or do not fit into ``out``, or the column does not exist.
     """
     target: cython.int[::1] = memoryview(out).cast("B").cast("i")
     _check_column(table, rows, column)
@@ -206,17 +206,18 @@ def properties_json(
     out: Any,
     offsets_out: cython.int[::1],
 ) -> int:
-    """Writes the properties of each row as the text of a JSON object, behind each other into ``out``.
+    """Writes the properties of each row as the text of a JSON object; the texts lie back to back in ``out``.
 
-    Without any it is ``{}``. Pairs keep their order; of a repeated name the last counts. Bytes that are not UTF-8
-    become U+FFFD.
+    A row without properties becomes ``{}``. Pairs keep their order; the last of several equal names counts. Bytes that
+    are not UTF-8 become U+FFFD.
 
     Returns:
-        Bytes needed. If that is more than ``out`` has, its content is useless: call again with as many.
+        The number of bytes needed. If ``out`` is smaller, its content is invalid: call again with a buffer of that
+        size.
 
     Raises:
-        ValueError: a span does not lie in ``segment``, the rows not in ``table`` or ``offsets_out``, or the
-            result not in 31 bits.
+        ValueError: a span lies outside ``segment``, or the rows outside ``table`` or ``offsets_out``; or the result
+            exceeds 31 bits.
     """
     target: cython.uchar[::1] = memoryview(out).cast("B")
     _check_rows(table, rows, offsets_out)
@@ -270,7 +271,7 @@ def _put_object(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """One JSON object; returns the position behind it."""
+    """Writes one JSON object; returns the position after it."""
     repeats: cython.bint = _may_repeat(segment, start, end)
     is_first: cython.bint = True
     stop: cython.Py_ssize_t
@@ -299,12 +300,12 @@ def _put_object_by_words(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """What ``_put_object`` writes, in one pass and eight bytes at a time.
+    """Writes the same object as ``_put_object``, in one pass and eight bytes at a time.
 
-    The caller has made sure of eight bytes more in ``segment``, and of six for each byte, and 32, in ``out``.
+    The caller ensures eight more bytes in ``segment``; ``out`` has six bytes for each input byte, and 32 more.
 
     Returns:
-        The position behind it; -1 when a name comes twice, which only ``_put_object`` deals with.
+        The position after the object; -1 if a name occurs twice, a case that only ``_put_object`` handles.
     """
     seen: cython.ulonglong = 0
     bit: cython.ulonglong
@@ -313,7 +314,7 @@ def _put_object_by_words(
     begin: cython.Py_ssize_t = at + 1
     pair: cython.Py_ssize_t = begin
     name: cython.Py_ssize_t = start
-    name_end: cython.Py_ssize_t = -1  # behind the name, once its separator was seen
+    name_end: cython.Py_ssize_t = -1  # end of the name, once its separator was seen
     plain: cython.Py_ssize_t
     size: cython.Py_ssize_t
     byte: cython.int
@@ -327,7 +328,7 @@ def _put_object_by_words(
         byte = segment[start] if start < end else 2  # the end closes a pair too
         if byte == 2:
             if name < name_end < start - 1:
-                # Names RocketMQ itself gives have different bits.
+                # RocketMQ's own names have different bits.
                 place = segment[name] * 11 + segment[name_end - 1] * 5 + (name_end - name) * 3
                 bit = cython.cast(cython.ulonglong, 1) << (place & 63)
                 if seen & bit and _comes_again(segment, name, name_end - name, first, name):
@@ -368,7 +369,9 @@ def _put_plain_words(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copies what needs no escape, and up to seven bytes behind it; returns the position of what does, or ``end``."""
+    """Copies up to the first byte that needs an escape, and up to seven bytes more; returns its position, or
+    ``end``.
+    """
     place: cython.Py_ssize_t = start
     word: cython.ulonglong = 0
     quote: cython.ulonglong
@@ -378,8 +381,8 @@ def _put_plain_words(
         if cython.compiled:
             memcpy(cython.address(word), cython.address(segment[place]), 8)
             memcpy(cython.address(out[at + place - start]), cython.address(word), 8)
-        # The top bit of each byte that is 128 or more, below 32, a quote or a backslash; a borrow may set bits above
-        # the first one only.
+        # Finds the top bit of each byte that is 128 or more, below 32, a quote or a backslash. A borrow can set wrong
+        # bits only above the first match.
         quote = word ^ (EACH_LOW * 34)
         backslash = word ^ (EACH_LOW * 92)
         found = (
@@ -389,7 +392,7 @@ def _put_plain_words(
             | ((backslash - EACH_LOW) & ~backslash)
         ) & EACH_HIGH
         if found:
-            # Of the bits below the lowest one found, each byte has its first: as many as bytes before, and one.
+            # Each byte before the match contributes one bit, and so does the matching byte: subtract one.
             place += ((((found & (0 - found)) - 1) & EACH_LOW) * EACH_LOW >> 56) - 1
             break
         place += 8
@@ -427,7 +430,7 @@ def _comes_again(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether a pair in ``segment[start:end]`` has the name of ``size`` bytes at ``name``."""
+    """Whether a pair in ``segment[start:end]`` has the same name as the one of ``size`` bytes at ``name``."""
     stop: cython.Py_ssize_t
     equals: cython.Py_ssize_t
     same: cython.bint
@@ -463,7 +466,7 @@ def _put_string(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """``segment[start:end]`` as a JSON string; returns the position behind it."""
+    """Writes ``segment[start:end]`` as a JSON string; returns the position after it."""
     plain: cython.Py_ssize_t
     size: cython.Py_ssize_t
     at = _put(out, at, 34)
@@ -491,7 +494,7 @@ def _put_character(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """What is not plain, at ``start``; ``size`` is what ``_character`` says of it."""
+    """Writes the special character at ``start``; ``size`` is the result of ``_character`` for it."""
     if size == 1:
         return _put_escape(out, at, segment[start])
     if size > 0:
@@ -521,7 +524,7 @@ def _put_bytes(
 @cython.inline
 @cython.exceptval(check=False)
 def _put_replacement(out: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """U+FFFD in UTF-8."""
+    """Writes U+FFFD in UTF-8."""
     at = _put(out, at, 239)
     at = _put(out, at, 191)
     return _put(out, at, 189)
@@ -530,7 +533,7 @@ def _put_replacement(out: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.Py
 @cython.cfunc
 @cython.exceptval(check=False)
 def _put_escape(out: cython.uchar[::1], at: cython.Py_ssize_t, byte: cython.int) -> cython.Py_ssize_t:
-    """The escape of a quote, a backslash or a control character."""
+    """Writes the escape of a quote, a backslash or a control character."""
     at = _put(out, at, 92)
     if byte in (34, 92):
         return _put(out, at, byte)
@@ -557,7 +560,7 @@ def _put_escape(out: cython.uchar[::1], at: cython.Py_ssize_t, byte: cython.int)
 def _character(
     segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Length of the character at ``start``; negated, the number of bytes that are none."""
+    """Length of the character at ``start``. A negative result is the number of invalid bytes."""
     lead: cython.uint = segment[start]
     low: cython.uint = 0x80
     high: cython.uint = 0xBF

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel that puts keys into an index file: header, hash slots and entries as ``formats.index_file`` describes them.
 
-Bounds checks are off: every function checks the file's length against its geometry and the spans against the source
-first; counts and slots read from the file are held against the geometry before they are used.
+Bounds checks are off. Every function first checks the file's length against its geometry, and the spans against the
+source. Counts and slots read from the file are checked against the geometry before use.
 """
 
 from __future__ import annotations
@@ -183,10 +183,10 @@ def put_key(
     """Puts the key ``topic#key`` of one record into ``index``.
 
     Returns:
-        Whether it was stored; False says that the file is full and nothing was changed.
+        Whether the key was stored. False means that the file is full and was not changed.
 
     Raises:
-        ValueError: if the file is too short for its geometry, or the key does not lie in ``source``.
+        ValueError: if the file is too short for its geometry, or the key lies outside ``source``.
     """
     _check_file(index, slot_count, entry_max)
     _check_span(source, key_pos, key_len)
@@ -214,7 +214,7 @@ def _put_keys(
     store_timestamp_ms: cython.longlong,
     skip: cython.Py_ssize_t,
 ) -> cython.longlong:
-    """See ``put_record_keys``; the file was checked. Tags are put last, as a key that begins with ``T#``."""
+    """Same as ``put_record_keys``, for a file already checked. Tags come last, as a key that begins with ``T#``."""
     _check_span(source, topic_pos, topic_len)
     _check_span(source, tags_pos, tags_len)
     _check_span(source, uniq_pos, uniq_len)
@@ -272,11 +272,11 @@ def put_record_keys(
     """Puts all keys of one record: UNIQ_KEY, then the pieces of KEYS between spaces (``IndexService#buildIndex``).
 
     Args:
-        skip: keys of this record that an earlier file took.
+        skip: number of this record's keys that an earlier file already holds.
 
     Returns:
-        The number of this record's keys when all are stored, skipped ones included. If the file was full before, the
-        bitwise complement ``~n`` (negative) of the number stored so far: go on with the next file and ``skip=n``.
+        The number of this record's keys, skipped ones included, if all are stored. If the file becomes full first, the
+        bitwise complement ``~n`` (negative) of the number stored so far: continue in the next file with ``skip=n``.
 
     Raises:
         ValueError: if the file is too short for its geometry, or a span does not lie in ``source``.
@@ -314,21 +314,21 @@ def put_rows(
     skip: cython.Py_ssize_t = 0,
     tags: cython.bint = False,
 ) -> tuple[int, int]:
-    """Puts the keys of the records in rows ``first`` up to ``last``; those of rollback records are passed over.
+    """Puts the keys of the records in rows ``first`` to ``last`` (excluded), except those of rollback records.
 
     Args:
-        entry_max: as if the file had so many entries; one that grows step by step is full before its end.
+        entry_max: the capacity to assume; a file that grows in steps is full before its end.
         source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``.
-        from_offset: records that start below it are passed over.
-        skip: keys of row ``first`` that are stored already.
-        tags: puts the tags as well, as RocketMQ does from 5.4.0 on.
+        from_offset: records that start below it are skipped.
+        skip: number of keys of row ``first`` that are stored already.
+        tags: also puts the tags, as RocketMQ 5.4.0 and later do.
 
     Returns:
-        The first row not completed and how many of its keys are stored: ``(last, 0)`` when all are.
+        The first row not completed, and how many of its keys are stored; ``(last, 0)`` if all are stored.
 
     Raises:
-        ValueError: if rows or spans lie outside of what was given, or the file is too short for its geometry.
+        ValueError: if rows or spans lie outside their buffers, or the file is too short for its geometry.
     """
     _check_file(index, slot_count, entry_max)
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
@@ -367,20 +367,20 @@ def put_rows(
 def find_broken_chain(
     index: cython.uchar[::1], slot_count: cython.longlong, entry_max: cython.longlong, heads: cython.int[::1]
 ) -> int:
-    """Follows the entries as they were put: each leads to the newest one before it in its slot.
+    """Follows the entries in order of insertion: each must lead to the newest earlier entry of its slot.
 
     Args:
-        heads: room for a number per slot, zeros; afterwards the newest entry of each.
+        heads: receives the newest entry of each slot; one number per slot, all zero on entry.
 
     Returns:
-        Number of the first entry that leads elsewhere; 0 when all are right but a slot is not; -1 when all is right.
+        The first entry that leads elsewhere; 0 if all entries are right but a slot is wrong; -1 if all is right.
 
     Raises:
-        ValueError: if the file is too short for its geometry, or ``heads`` for the slots.
+        ValueError: if the file is too short for its geometry, or ``heads`` too short for the slots.
     """
     _check_file(index, slot_count, entry_max)
     if len(heads) < slot_count:
-        raise ValueError(f"room for {len(heads)} of {slot_count} slots")
+        raise ValueError(f"{len(heads)} heads do not suffice for {slot_count} slots")
     count: cython.longlong = min(_int32(index, INDEX_COUNT), entry_max)
     number: cython.longlong
     slot: cython.longlong

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel over commit-log records: encodes messages to be stored, walks and checks records that are stored.
+"""Kernel over commit-log records: encodes messages to be stored; walks and checks stored records.
 
-The record layout is that of ``formats.message``. Tables are ``array('q')`` with the columns of
-``rucola.common.columns``, restated below as C integers. Bounds checks are off: every function checks the lengths it was
-given against the buffers before it reads or writes, and every length found in a record against what remains of it.
+``formats.message`` describes the record layout. Tables are ``array('q')`` with the columns of
+``rucola.common.columns``, restated below as C integers. Bounds checks are off: every function first checks its
+arguments against the buffers, and every length found in a record against the bytes that remain.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ STOP_TORN = cython.declare(cython.int, 3)
 MAGIC_V1 = cython.declare(cython.longlong, -626843481)
 MAGIC_V2 = cython.declare(cython.longlong, -626843477)
 MAGIC_BLANK = cython.declare(cython.longlong, -875286124)
-RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # all but hosts, topic length, topic, body and properties
+RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # without hosts, topic length, topic, body and properties
 BLANK_BYTES = cython.declare(cython.int, 8)
 TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
-SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what inspect_rows leaves free for encode_rows
+SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # inspect_rows keeps this much free for encode_rows
 CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)  # "__CRC32#" 0x01, ten digits, 0x02
 
 # MessageSysFlag
@@ -87,7 +87,7 @@ TRANSACTION_ROLLBACK = cython.declare(cython.int, 0x0C)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 
-# bits of the argument `check`
+# Bits of the argument `check`.
 CHECK_BODY_CRC = cython.declare(cython.int, 1)
 CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
@@ -109,7 +109,7 @@ def _is_compiled() -> bool:
 
 
 def _last_touched() -> int:
-    """Sum of what the last walk looked ahead at; only there so that no compiler leaves the reads out."""
+    """Sum of the bytes that the last walk prefetched. It exists only so that the compiler keeps those reads."""
     return _touched
 
 
@@ -226,7 +226,7 @@ def _same(
 @cython.cfunc
 @cython.inline
 def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
-    """Whether ``name`` stands at ``at``; the caller has checked that so many bytes are there."""
+    """Whether ``name`` stands at ``at``; the caller has checked that enough bytes remain."""
     i: cython.Py_ssize_t
     for i in range(len(name)):
         if data[at + i] != name[i]:
@@ -280,7 +280,7 @@ def _hash(
             have += 1
             low, high = 0x80, 0xBF
         if have < size or 0xD800 <= code <= 0xDFFF:
-            code = 0xFFFD  # as Java decodes it: one replacement for the longest prefix, and for a coded surrogate
+            code = 0xFFFD  # as in Java: one replacement for a longest valid prefix or an encoded surrogate
         if code >= 0x10000:
             value = (value * 31 + 0xD7C0 + (code >> 10)) & UINT32_MASK
             code = 0xDC00 | (code & 0x3FF)
@@ -294,10 +294,10 @@ def hash_utf8(
 ) -> int:
     """Java's ``String.hashCode`` of the UTF-8 text ``data[start:end]``, continuing from ``seed``; signed, 32 bits.
 
-    Bytes that are not UTF-8 count as the replacement character, as ``new String(bytes, UTF_8)`` has it.
+    Bytes that are not UTF-8 count as the replacement character, as in Java's ``new String(bytes, UTF_8)``.
 
     Raises:
-        ValueError: if the span does not lie in ``data``.
+        ValueError: if the span lies outside ``data``.
     """
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"span {start}..{end} lies outside the {len(data)} bytes given")
@@ -305,7 +305,7 @@ def hash_utf8(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# messages on their way in
+# messages to be stored
 
 
 @cython.cfunc
@@ -346,28 +346,28 @@ def encode_rows(
     crc32: Callable[[memoryview], int],
     record_crc: cython.bint,
 ) -> int:
-    """Encodes the rows ``first`` up to ``last``, all of ``topic``, as records into ``segment[position:limit]``.
+    """Encodes the rows ``first`` to ``last`` (excluded), all of ``topic``, as records into ``segment[position:limit]``.
 
-    Fills PHYSICAL_OFFSET, QUEUE_OFFSET and RECORD_SIZE of each row. PREPARED_TRANSACTION_OFFSET goes into the record
-    as it stands (the frame scanner leaves 0). Prepared and rollback rows take no queue offset and carry 0.
+    Fills PHYSICAL_OFFSET, QUEUE_OFFSET and RECORD_SIZE of each row. PREPARED_TRANSACTION_OFFSET is copied into the
+    record (the frame scanner leaves it 0). Prepared and rollback rows use no queue offset; their records hold 0.
 
     Args:
-        source: the bytes the rows point into; ``source_view``: a memoryview of the same.
-        segment: the segment; ``segment_view``: a memoryview of the same.
+        source: the bytes that the rows refer to; ``source_view``: a memoryview of them.
+        segment: the segment; ``segment_view``: a memoryview of it.
         base_offset: physical offset of byte 0 of ``segment``.
         queue_offsets: next queue offset of each queue, indexed by queue id; advanced for each record.
         born_host, store_host: 8 bytes (IPv4) or 20 (IPv6), port last.
-        suffix: property text appended to that of each row, at most ``SUFFIX_BYTES_MAX``; a missing 0x02 between
-            is added.
-        crc32: function of a memoryview.
+        suffix: property text appended to each row's properties, at most ``SUFFIX_BYTES_MAX`` bytes. A missing 0x02
+            between both is added.
+        crc32: function that takes a memoryview.
         record_crc: whether to append the record CRC property (``enabledAppendPropCRC``).
 
     Returns:
-        The index of the first row that was not encoded: ``last``, or that of the row whose record and a blank of 8
-        bytes would not fit any more.
+        The index of the first row that was not encoded: ``last``, or the first row whose record plus a blank record of
+        8 bytes does not fit.
 
     Raises:
-        ValueError: a length is out of range; nothing of that row or of later ones was written.
+        ValueError: a length is out of range; nothing of that row or later ones was written.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")
@@ -380,7 +380,7 @@ def encode_rows(
     if not 0 < topic_len <= 32767:
         raise ValueError(f"a topic of {topic_len} bytes cannot be stored")
     if born_len not in (8, 20) or store_len not in (8, 20):
-        raise ValueError(f"hosts of {born_len} and {store_len} bytes: 8 or 20 expected")
+        raise ValueError(f"hosts have {born_len} and {store_len} bytes, expected 8 or 20")
     if suffix_len > SUFFIX_BYTES_MAX:
         raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
     fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + topic_len
@@ -426,7 +426,9 @@ def encode_rows(
         _copy(segment, at, source, body_pos, body_len)
         at = _put_topic(segment, at + body_len, topic)
         at = _put_properties(segment, at, properties_len, source, table, row, suffix, record_crc)
-        # Whoever reads the file meanwhile finds no record before its size; then the checksum tells, which covers it.
+        # A concurrent reader of the file sees no record until the size is written. After that the checksum, which
+        # covers
+        # the size, protects the reader.
         _put32(segment, position, total)
         if record_crc:
             crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
@@ -445,7 +447,7 @@ def _properties_len(
     suffix: cython.const[cython.uchar][::1],
     record_crc: cython.bint,
 ) -> cython.Py_ssize_t:
-    """Bytes of properties that ``_put_properties`` and ``_put_crc_property`` write."""
+    """Returns the number of property bytes that ``_put_properties`` and ``_put_crc_property`` write."""
     own_len: cython.Py_ssize_t = max(table[row + FRAME_PROPERTIES_LEN], 0)
     suffix_len: cython.Py_ssize_t = len(suffix)
     total: cython.Py_ssize_t = own_len + suffix_len
@@ -472,7 +474,7 @@ def _put_head(
     store_timestamp_ms: cython.longlong,
     topic_len: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Writes the fields from the magic code up to and with the body's length; returns the position behind them."""
+    """Writes the fields from the magic code to the body length; returns the position after them."""
     at: cython.Py_ssize_t = position + 48
     sys_flag: cython.longlong = table[row + FRAME_SYS_FLAG] & ~(BORN_HOST_V6 | STORE_HOST_V6)
     if len(born_host) == 20:
@@ -504,7 +506,7 @@ def _put_head(
 def _put_topic(
     segment: cython.uchar[::1], at: cython.Py_ssize_t, topic: cython.const[cython.uchar][::1]
 ) -> cython.Py_ssize_t:
-    """Writes length and bytes of the topic; returns the position behind them."""
+    """Writes the topic's length and bytes; returns the position after them."""
     topic_len: cython.Py_ssize_t = len(topic)
     if topic_len > TOPIC_BYTES_V1_MAX:
         segment[at] = topic_len >> 8
@@ -527,7 +529,7 @@ def _put_properties(
     suffix: cython.const[cython.uchar][::1],
     record_crc: cython.bint,
 ) -> cython.Py_ssize_t:
-    """Writes the properties but for the record CRC, with the separators that are missing; returns the end."""
+    """Writes the properties except the record CRC, and adds missing separators; returns the position after them."""
     own_pos: cython.Py_ssize_t = table[row + FRAME_PROPERTIES_POS]
     own_len: cython.Py_ssize_t = max(table[row + FRAME_PROPERTIES_LEN], 0)
     suffix_len: cython.Py_ssize_t = len(suffix)
@@ -551,7 +553,7 @@ def _put_properties(
 @cython.inline
 @cython.exceptval(check=False)
 def _put_crc_property(segment: cython.uchar[::1], at: cython.Py_ssize_t, crc: cython.longlong) -> cython.void:
-    """``__CRC32#`` 0x01, ten decimal digits with the least significant first, 0x02."""
+    """Writes ``__CRC32#`` 0x01, ten decimal digits with the least significant first, 0x02."""
     name: bytes = b"__CRC32#\x01"
     i: cython.Py_ssize_t
     for i in range(9):
@@ -563,10 +565,10 @@ def _put_crc_property(segment: cython.uchar[::1], at: cython.Py_ssize_t, crc: cy
 
 
 def write_blank(segment: cython.uchar[::1], position: cython.Py_ssize_t, space_left: cython.longlong) -> None:
-    """Writes the end-of-file record: its size is all the space left, only its 8 bytes of header are written.
+    """Writes the end-of-file record: its size field covers all the space left; only the 8 header bytes are written.
 
     Raises:
-        ValueError: if fewer than 8 bytes are left, or fewer than ``space_left``.
+        ValueError: if fewer than 8 bytes remain, or fewer than ``space_left``.
     """
     if position < 0 or not BLANK_BYTES <= space_left <= len(segment) - position:
         raise ValueError(f"no blank record of {space_left} bytes at position {position}")
@@ -591,21 +593,21 @@ def walk_records(
 ) -> tuple[int, int, int]:
     """Reads the records in ``segment[position:limit]`` into ``table``, one row each.
 
-    Validity as RocketMQ's ``CommitLog#checkMessageAndReturnSize`` has it, with negative lengths refused throughout.
+    Applies the checks of RocketMQ's ``CommitLog#checkMessageAndReturnSize``, and refuses negative lengths everywhere.
 
     Args:
-        segment: any bytes; ``segment_view``: a memoryview of the same.
+        segment: any bytes; ``segment_view``: a memoryview of them.
         base_offset: physical offset of byte 0 of ``segment``.
-        rows_max: most records to take.
-        crc32: function of a memoryview.
-        check: or of 1 body CRC, 2 record CRC where there is one, 4 physicalOffset field, 8 no zero byte where the
-            record CRC would be (a crash may have lost the page that holds it).
+        rows_max: the most records to read.
+        crc32: function that takes a memoryview.
+        check: sum of 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (no zero byte where the
+            record CRC belongs; a crash may have lost the page that holds it).
 
     Returns:
-        The number of rows filled, the position of the first byte not taken, and a ``WalkStop``.
+        The number of rows filled, the position after the last record read, and a ``WalkStop``.
 
     Raises:
-        ValueError: if the positions do not lie in ``segment`` or the rows not in ``table``.
+        ValueError: if the positions lie outside ``segment``, or the rows outside ``table``.
     """
     global _touched
     if not 0 <= position <= limit <= len(segment):
@@ -621,8 +623,8 @@ def walk_records(
     touched: cython.uint = 0
     while position < limit:
         if cython.compiled:
-            # A walk jumps from record to record, and each jump would wait for memory. Bytes that are read in order do
-            # not: the processor fetches them while the record before is taken apart.
+            # A walk jumps from record to record, and each jump would wait for memory. Sequential reads do not wait: the
+            # processor fetches these bytes while the record before is decoded.
             ahead = max(ahead, position)
             while ahead < min(position + LOOK_AHEAD_BYTES, limit):
                 touched += segment[ahead]
@@ -674,14 +676,14 @@ def _read_record(
     table: cython.longlong[::1],
     row: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Reads the fields of a record whose ``total`` bytes are there; False if its lengths do not add up to ``total``."""
+    """Reads the fields of a record of ``total`` bytes; returns False if its lengths do not add up to ``total``."""
     if total < RECORD_FIXED_BYTES + 17:
         return False
     sys_flag: cython.longlong = _int32(segment, position + 36)
     born_len: cython.longlong = 20 if sys_flag & BORN_HOST_V6 else 8
     store_len: cython.longlong = 20 if sys_flag & STORE_HOST_V6 else 8
     topic_field: cython.longlong = 2 if wide_topic else 1
-    # bytes that body, topic and properties may take together
+    # Bytes that remain for body, topic and properties.
     room: cython.longlong = total - RECORD_FIXED_BYTES - born_len - store_len - topic_field
     if room < 0:
         return False
@@ -733,7 +735,7 @@ def _read_record(
 def _span_properties(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
 ) -> cython.void:
-    """Fills the TAGS, KEYS and UNIQ_KEY columns; of a repeated name the last counts."""
+    """Fills the TAGS, KEYS and UNIQ_KEY columns; the last of several equal names counts."""
     start: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
     end: cython.Py_ssize_t = start + table[row + RECORD_PROPERTIES_LEN]
     stop: cython.Py_ssize_t
@@ -747,7 +749,7 @@ def _span_properties(
         stop = _find(segment, 2, start, end)
         column = -1
         value = start + 5
-        # The separator is not searched for: it can only stand behind one of the names. A value has a byte or more.
+        # No search for the separator: it can only follow one of these names. A value has at least one byte.
         if value < stop:
             word = _uint32(segment, start)
             if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
@@ -774,7 +776,7 @@ def _body_is_sound(
     start: cython.Py_ssize_t = table[row + RECORD_BODY_POS]
     size: cython.Py_ssize_t = table[row + RECORD_BODY_LEN]
     if size == 0:
-        return True  # as in the reference: the field is not looked at
+        return True  # as in RocketMQ, which ignores the field
     crc: cython.longlong = crc32(segment_view[start : start + size]) & 0x7FFFFFFF
     return crc == table[row + RECORD_BODY_CRC]
 
@@ -787,7 +789,7 @@ def _record_is_sound(
     row: cython.Py_ssize_t,
     crc32: Callable[[memoryview], int],
 ) -> cython.bint:
-    """False if the record ends with a CRC property whose digits are not those of the bytes before it."""
+    """False if the record ends with a CRC property whose digits do not match the bytes before it."""
     start: cython.Py_ssize_t = table[row + RECORD_POS]
     end: cython.Py_ssize_t = start + table[row + RECORD_SIZE]
     at: cython.Py_ssize_t = end - CRC_PROPERTY_BYTES
@@ -812,7 +814,7 @@ def _record_is_sound(
 def _end_is_torn(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether there is a zero byte in that part of the properties which the CRC property takes."""
+    """Whether the part of the properties that holds the CRC property contains a zero byte."""
     end: cython.Py_ssize_t = table[row + RECORD_POS] + table[row + RECORD_SIZE]
     i: cython.Py_ssize_t
     for i in range(end - min(table[row + RECORD_PROPERTIES_LEN], CRC_PROPERTY_BYTES), end):

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel over consume-queue units of 20 bytes: physical offset i64, record size i32, tags code i64, big-endian.
 
-Bounds checks are off: every function checks the positions it was given against the buffer first.
+Bounds checks are off. Every function first checks its positions against the buffers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_QUEUE_ID = cython.declare(cython.int, 3)
 RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
 RECORD_SYS_FLAG = cython.declare(cython.int, 7)
 RECORD_TAGS_CODE = cython.declare(cython.int, 22)
-TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # its bit is set for rollback too
+TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # rollback records have this bit set too
 # A literal above 31 bits is a Python object to Cython; these are C integers.
 SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
@@ -78,7 +78,7 @@ def put_unit(
         ValueError: if the unit does not fit there.
     """
     if not 0 <= position <= len(units) - UNIT_BYTES:
-        raise ValueError(f"no room for a unit at position {position} of {len(units)} bytes")
+        raise ValueError(f"a unit at position {position} does not fit into {len(units)} bytes")
     _put32(units, position, physical_offset >> 32)
     _put32(units, position + 4, physical_offset)
     _put32(units, position + 8, size)
@@ -95,25 +95,27 @@ def gather_units(
     base_offset: cython.longlong,
     units_out: cython.uchar[::1],
 ) -> tuple[int, int, bool]:
-    """Makes the units of one queue from records: rows ``first`` up to ``last``, all of one topic.
+    """Makes the units of one queue from the records in rows ``first`` to ``last`` (excluded), all of one topic.
 
     Args:
-        table: rows of ``walk_records``; prepared and rollback records are passed over.
-        queue_id: the queue wanted; rows of others are passed over.
-        queue_offset: of the next entry; the entries must follow it without a gap.
+        table: rows of ``walk_records``; prepared and rollback records are skipped.
+        queue_id: the queue; rows of other queues are skipped.
+        queue_offset: of the next entry; the entries must continue it without a gap.
         base_offset: physical offset of byte 0 of the segment.
-        units_out: receives the units, from byte 0 on; has room for one unit per row.
+        units_out: receives the units from byte 0 on; must hold one unit per row.
 
     Returns:
-        The number of units, or -1 when an entry is not the next one; the tags code of the last; whether all have it.
+        The number of units, or -1 if the queue offsets have a gap; the tags code of the last unit; whether all units
+        have
+        that tags code.
 
-    Raises:
-        ValueError: if the rows do not lie in the table or there is not enough room.
+        Raises:
+        ValueError: if the rows lie outside the table, or ``units_out`` is too small.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")
     if len(units_out) < (last - first) * UNIT_BYTES:
-        raise ValueError(f"no room for {last - first} units in {len(units_out)} bytes")
+        raise ValueError(f"{last - first} units do not fit into {len(units_out)} bytes")
     count: cython.longlong = 0
     tags_code: cython.longlong = 0
     same: cython.bint = True
@@ -160,24 +162,24 @@ def select_units(
 ) -> tuple[int, int, int]:
     """Chooses the messages of one pull from the units in ``units[position:limit]``.
 
-    RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and its ``isTheBatchFull``: the first message is never too large.
+    Follows RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and ``isTheBatchFull``: the first message always fits.
 
     Args:
-        columns_out: receives physical offset and size of each unit chosen; it too ends the choice when it is full.
-        max_messages: what the client asks for.
+        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full.
+        max_messages: the client's limit.
         max_bytes: the client's byte limit, already clamped.
-        scan_bytes_max: bytes of units to look at.
-        tag_codes: sorted hashes (signed 32-bit) of the tags wanted; empty for all. Low 32 bits are compared.
-        physical_min, physical_max: range of the log; a unit whose record lies outside is passed over.
+        scan_bytes_max: the most bytes of units to examine.
+        tag_codes: sorted hashes (signed 32-bit) of the wanted tags; empty for all. The low 32 bits are compared.
+        physical_min, physical_max: range of the log; a unit whose record lies outside is skipped.
         memory_from: records at or above this physical offset count as being in memory.
-        memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max: limits per place.
+        memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max: limits for records in memory and on disk.
 
     Returns:
-        Units chosen, units examined (the pull's next offset is behind the last of them), and how many of those
-        examined matched but had no record in the log.
+        The number of chosen units, the number of examined units (the next pull starts after the last of them), and how
+        many examined units matched but have no record in the log.
 
     Raises:
-        ValueError: if the positions do not lie in ``units``.
+        ValueError: if the positions lie outside ``units``.
     """
     if not 0 <= position <= limit <= len(units):
         raise ValueError(f"positions {position}..{limit} lie outside the {len(units)} bytes of units")
@@ -221,18 +223,19 @@ def merge_neighbours(
     end: cython.longlong,
     slices_out: cython.longlong[::1],
 ) -> tuple[int, int, int]:
-    """Joins records that lie behind each other in one part of the log into slices of it.
+    """Joins adjacent records in one part of the log into slices.
 
     Args:
-        pairs: physical offset and size of each record, as ``select_units`` chose them; ``first`` up to ``last`` count.
-        end: physical offset behind the part, which holds the first of them. What reaches beyond it is left out.
+        pairs: physical offset and size of each record, as ``select_units`` chose them; ``first`` to ``last`` (excluded)
+            count.
+        end: physical offset where the part ends; the first record begins before it. Bytes from ``end`` on are left out.
         slices_out: receives physical offset and size of each slice.
 
     Returns:
-        Index of the first record that does not begin in the part, the number of slices, and their bytes.
+        Index of the first record that begins after the part, the number of slices, and their total bytes.
 
     Raises:
-        ValueError: if the records do not lie in ``pairs`` or there is not enough room.
+        ValueError: if the records lie outside ``pairs``, or ``slices_out`` is too small.
     """
     if not 0 <= first <= last <= len(pairs) // 2 or last - first > len(slices_out) // 2:
         raise ValueError(f"records {first}..{last} do not fit the pairs or the slices")
@@ -269,18 +272,18 @@ def join_slices(
     count: cython.Py_ssize_t,
     total: cython.Py_ssize_t,
 ) -> bytes:
-    """Copies ``count`` slices of a part of the log behind each other.
+    """Copies ``count`` slices of a part of the log into one buffer, back to back.
 
     Args:
-        part: bytes of the log from physical offset ``part_start`` on.
+        part: bytes of the log; the first has the physical offset ``part_start``.
         slices: physical offset and size of each.
         total: the sum of their sizes.
 
     Raises:
-        ValueError: if a slice does not lie in the part, or the sizes do not add up.
+        ValueError: if a slice lies outside the part, or the sizes do not add up.
     """
     if not 0 <= count <= len(slices) // 2:
-        raise ValueError(f"{count} slices are not there")
+        raise ValueError(f"{count} slices lie outside the table")
     room: cython.longlong = total
     length: cython.longlong = len(part)
     start: cython.longlong

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel over messages on their way in: walks the properties of send rows, takes batches apart into rows, tells how far
-rows would fit into a segment.
+"""Kernel over messages to be stored: reads the properties of send rows, expands batches into rows, and computes how
+many rows fit into a segment.
 
 Tables are ``array('q')`` with the columns of ``rucola.common.columns``, restated below as C integers. Bounds checks are
-off: spans are held against the buffer before they are read, lengths inside a batch against what remains of its body.
+off: spans are checked against the buffer before they are read, and lengths inside a batch against the rest of its body.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ TRANSACTION_MASK = cython.declare(cython.int, 12)
 
 # formats.message
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
-SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # what is left free here for encode_rows
+SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # kept free for encode_rows
 BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
-RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # as in _message_cy, which makes the records
+RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # as in _message_cy, which writes the records
 BLANK_BYTES = cython.declare(cython.int, 8)
 TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
 CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)
@@ -60,7 +60,7 @@ def _is_compiled() -> bool:
 
 @cython.cfunc
 def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t) -> cython.int:
-    """Walks the properties of one row, fills its UNIQ_KEY columns, and returns the traits the properties give it."""
+    """Reads the properties of one row, fills its UNIQ_KEY columns, and returns the traits that follow from them."""
     start: cython.Py_ssize_t = table[row + FRAME_PROPERTIES_POS]
     end: cython.Py_ssize_t = start + table[row + FRAME_PROPERTIES_LEN]
     stop: cython.Py_ssize_t
@@ -107,7 +107,7 @@ def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, 
 def _is_special(
     source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether the broker acts on the property of this name, or writes it itself."""
+    """Whether the broker acts on the property of this name, or writes the property itself."""
     first: cython.uchar = source[start]
     if first == 84:  # T
         return (size > 6 and _starts(source, start, b"TIMER_")) or (
@@ -134,19 +134,20 @@ def inspect_rows(
     body_bytes_max: cython.longlong,
     queue_count: cython.longlong,
 ) -> int:
-    """Walks the properties of the send rows ``first`` up to ``last``; fills UNIQ_KEY_POS, UNIQ_KEY_LEN and TRAITS.
+    """Reads the properties of the send rows ``first`` to ``last`` (excluded); fills UNIQ_KEY_POS, UNIQ_KEY_LEN and
+    TRAITS.
 
-    A row is ILLEGAL here without a body too, and with properties that leave less than ``SUFFIX_BYTES_MAX`` free: what
-    exactly is to be answered is decided on the plain road.
+    A row is also ILLEGAL here if it has no body, or if its properties leave less than ``SUFFIX_BYTES_MAX`` bytes free.
+    The general path decides how to answer it.
 
     Args:
-        queue_count: queue ids from 0 up to it may be sent to.
+        queue_count: valid queue ids are 0 to ``queue_count - 1``.
 
     Returns:
-        All traits found, or-ed together: 0 says that every row may take the fast road.
+        All traits found, or-ed together. 0 means that every row may take the fast path.
 
     Raises:
-        ValueError: if the rows do not lie in ``table`` or a span not in ``source``.
+        ValueError: if the rows lie outside ``table``, or a span outside ``source``.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")
@@ -197,16 +198,16 @@ def expand_batch(
     members_table: cython.longlong[::1],
     rows_max: cython.Py_ssize_t,
 ) -> int:
-    """Makes one send row of each member in the body of a batch, whose envelope is row ``row`` of ``envelope_table``.
+    """Makes one send row for each message in the body of a batch; row ``row`` of ``envelope_table`` is its envelope.
 
-    Flag, body and properties come from the member, all else from the envelope. ``body length // 22`` rows always
-    suffice.
+    Flag, body and properties come from the message, all other columns from the envelope. ``body length // 22`` rows
+    always suffice.
 
     Returns:
-        The number of members; -1 when the lengths inside do not add up; -2 when there are more than ``rows_max``.
+        The number of messages; -1 if the lengths inside do not add up; -2 if there are more than ``rows_max``.
 
     Raises:
-        ValueError: if a row does not lie in its table or the body not in ``source``.
+        ValueError: if a row lies outside its table, or the body outside ``source``.
     """
     if row < 0 or (row + 1) * ROW_WIDTH > len(envelope_table) or not 0 <= rows_max * ROW_WIDTH <= len(members_table):
         raise ValueError("rows lie outside their table")
@@ -261,10 +262,12 @@ def fit_rows(
     suffix: cython.const[cython.uchar][::1],
     record_crc: cython.bint,
 ) -> int:
-    """How far ``encode_rows`` would come in ``space`` bytes; changes nothing. Arguments as there, lengths for bytes.
+    """Returns the row at which ``encode_rows`` would stop with ``space`` bytes; writes nothing.
+
+    The arguments are those of ``encode_rows``, with lengths in place of bytes.
 
     Raises:
-        ValueError: it would raise this for one of the rows, if it came so far.
+        ValueError: ``encode_rows`` would raise it for a row that it reaches.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")
@@ -352,7 +355,7 @@ def _find(
 @cython.cfunc
 @cython.inline
 def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
-    """Whether ``name`` stands at ``at``; the caller has checked that so many bytes are there."""
+    """Whether ``name`` stands at ``at``; the caller has checked that enough bytes remain."""
     i: cython.Py_ssize_t
     for i in range(len(name)):
         if data[at + i] != name[i]:

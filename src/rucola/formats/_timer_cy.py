@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel over units of the timer log and slots of the timer wheel (``formats.timer``), all big-endian.
 
-Bounds checks are off: every function checks the positions it was given against the buffer first. Divisions are of
-positive numbers.
+Bounds checks are off. Every function first checks its positions against the buffers. All divisions have non-negative
+operands.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ def scan_units(
     seen_from: cython.longlong,
     seen: cython.longlong[::1],
 ) -> tuple[int, int, int, int]:
-    """Walk the units of a segment from ``position`` on, and let the wheel know those it has not seen.
+    """Walk the units of a segment from ``position`` on, and add the units that the wheel lacks to its slots.
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
-        physical_end: of the commit log; a unit of a record behind it is none.
-        wheel: its slots; a slot that leads to the unit already, or to a later one, stays as it is.
-        seen_from: units whose record lies there or behind are noted in ``seen``, by physical offset.
-        seen: has room for all units of the segment.
+        physical_end: end of the commit log; the walk stops at a unit whose record reaches beyond it.
+        wheel: the slots; a slot that already leads to this unit or a later one is not changed.
+        seen_from: physical offset; units whose record starts there or later are noted in ``seen``.
+        seen: receives the physical offsets of those records; must hold one number for each unit of the segment.
 
     Returns:
-        The position behind the last unit, why it ends there (0 the end of the segment, 1 a blank, 2 no unit), the
-        number of offsets in ``seen``, and the physical offset of the last unit, -1 without one.
+        The position after the last unit, the reason to stop (0 end of the segment, 1 blank, 2 no valid unit), the
+        number of offsets in ``seen``, and the physical offset of the last unit's record, -1 without one.
     """
     limit: cython.Py_ssize_t = len(log) - TIMER_UNIT_BYTES
     slots: cython.longlong = len(wheel) // TIMER_SLOT_BYTES
@@ -95,9 +95,9 @@ def scan_units(
     step: cython.longlong
     at: cython.Py_ssize_t
     if position < 0 or precision_ms <= 0 or slots <= 0:
-        raise ValueError("no such place")
+        raise ValueError("position, precision or wheel out of range")
     if len(seen) < (len(log) - position) // TIMER_UNIT_BYTES + 1:
-        raise ValueError("no room for the offsets")
+        raise ValueError("too few numbers in seen for the units of the segment")
     while position + 16 <= len(log):
         if _int32(log, position + 12) == TIMER_BLANK_MAGIC:
             stop = STOP_AT_BLANK
@@ -144,16 +144,16 @@ def chain_units(
     position: cython.longlong,
     out: cython.longlong[::1],
 ) -> tuple[int, int]:
-    """Follow a chain through one segment, from a unit to those before it.
+    """Follow a chain of units backwards through one segment.
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
-        position: of the first unit in the timer log.
-        out: gets physical offset, record size, magic and write time of each unit.
+        position: of the newest unit to read, in the timer log.
+        out: receives physical offset, record size, magic and write time of each unit.
 
     Returns:
-        The number of units, and the position of the next one: in another segment, or ``out`` is full; -1 at the end
-        of the chain. A link that does not lead backwards, or to no unit, ends it.
+        The number of units, and the position of the next unit, which lies in another segment or did not fit into
+        ``out``; -1 at the end of the chain. A link that leads forwards or to no unit ends the chain.
     """
     count: cython.Py_ssize_t = 0
     room: cython.Py_ssize_t = len(out) // 4
@@ -178,10 +178,10 @@ def chain_units(
 def is_beyond(
     wheel: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, log_end: cython.longlong
 ) -> bool:
-    """Whether a slot between ``start`` and ``end``, byte positions, leads to ``log_end`` or behind it."""
+    """Whether a slot between the byte positions ``start`` and ``end`` leads to position ``log_end`` or beyond."""
     at: cython.Py_ssize_t = start - start % TIMER_SLOT_BYTES
     if start < 0 or end > len(wheel):
-        raise ValueError("no such place")
+        raise ValueError("slots out of range")
     while at + TIMER_SLOT_BYTES <= end:
         if _int64(wheel, at + 16) >= log_end and _int64(wheel, at) != 0:
             return True

@@ -1,6 +1,6 @@
-"""Takes the bytes of a store's files apart field by field, for people: position, bytes, name, value and meaning.
+"""Decodes the files of a store field by field for display: position, bytes, name, value and meaning.
 
-The fields come from the declared layouts of the other modules here; variable parts follow from the values read.
+The fields come from the layouts of the other modules here; variable parts follow from the values read.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class AnnotatedField:
     """One field.
 
     Attributes:
-        position: of its first byte, counted as the caller asked for.
-        data: its bytes.
-        name: of the field.
-        value: a number or text; None when the bytes say it all.
-        meaning: what the value stands for, empty when there is nothing to add. Times are left to the caller: the names
-            of times in milliseconds end with ``timestamp_ms``.
+        position: of the field's first byte, plus the ``base`` that the caller gave.
+        data: the field's bytes.
+        name: the field's name.
+        value: a number or text; None if the bytes alone are shown.
+        meaning: explanation of the value, or empty. Times are not explained here; the names of fields with times in
+            milliseconds end with ``timestamp_ms``.
     """
 
     position: int
@@ -66,10 +66,10 @@ class AnnotatedField:
 
 
 def annotate_layout(layout: Layout, data: Bytes, position: int = 0, base: int = 0) -> list[AnnotatedField]:
-    """The fields of ``layout`` from ``position`` of ``data`` on; ``base`` is added to all positions.
+    """The fields of ``layout`` at ``position`` in ``data``; ``base`` is added to all positions.
 
     Raises:
-        FormatError: ``data`` ends before.
+        FormatError: ``data`` is too short.
     """
     if position + layout.size > len(data):
         got = f"{max(len(data) - position, 0)} bytes"
@@ -83,15 +83,16 @@ def annotate_layout(layout: Layout, data: Bytes, position: int = 0, base: int = 
 
 
 def annotate_record(record: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the commit-log record, or end-of-file record, that begins ``record``.
+    """The fields of the commit-log record, or end-of-file record, at the start of ``record``.
 
-    Of a damaged record all that can be read is given, and a last field ``rest`` that says where reading ended.
+    For a damaged record, returns every field that can be read, and a last field ``rest`` that says where decoding
+    stopped.
 
     Args:
-        base: position of the first byte, as it is to be shown.
+        base: position to show for the first byte.
 
     Raises:
-        FormatError: there are not even the fixed fields at the begin of a record.
+        FormatError: ``record`` is shorter than the fixed fields at the beginning of a record.
     """
     if len(record) >= BLANK.size and BLANK.unpack(record)[1] == MAGIC_BLANK:
         space, magic = annotate_layout(BLANK, record, 0, base)
@@ -100,14 +101,14 @@ def annotate_record(record: Bytes, base: int = 0) -> list[AnnotatedField]:
     for field in reader.layout(RECORD_HEAD):
         meaning = ""
         if field.name == "magic":
-            meaning = _MAGICS.get(int(field.value or 0), "no magic of a record")
+            meaning = _MAGICS.get(int(field.value or 0), "not the magic code of a record")
         elif field.name == "sys_flag":
             meaning = sys_flag_text(int(field.value or 0))
         reader.fields.append(_with(field, meaning))
     try:
         _annotate_variable_part(reader)
     except FormatError as error:
-        reader.rest(f"no record: expected {error.expected}, got {error.got}")
+        reader.rest(f"not a record: expected {error.expected}, got {error.got}")
     else:
         reader.rest("the lengths do not add up to total_size")
     return reader.fields
@@ -130,7 +131,7 @@ def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
     """The fields of a consume-queue unit."""
     fields = annotate_layout(UNIT, unit, 0, base)
     if bytes(unit[: UNIT.size]) == PRE_FILL_UNIT:
-        fields[1] = _with(fields[1], "no entry: before the first of the queue")
+        fields[1] = _with(fields[1], "no entry: the queue begins after it")
     elif not any(unit[: UNIT.size]):
         fields[1] = _with(fields[1], "never written")
     address = int(fields[2].value or 0)
@@ -148,10 +149,10 @@ def annotate_batch_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_ext_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the unit of a consume queue's extension that begins ``data``."""
+    """The fields of the consume-queue extension unit at the start of ``data``."""
     fields = annotate_layout(EXT_UNIT, data, 0, base)
     if (unit := decode_ext_unit(data)) is None:
-        fields[0] = _with(fields[0], "no unit: the segment ends, or was never written here")
+        fields[0] = _with(fields[0], "no unit: the segment ends here, or nothing was written here")
     elif unit.bit_map:
         bits = sum(byte.bit_count() for byte in unit.bit_map)
         fields.append(AnnotatedField(base + EXT_UNIT.size, unit.bit_map, "bit_map", None, f"{bits} bits set"))
@@ -159,24 +160,24 @@ def annotate_ext_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the file ``checkpoint``; the zeros behind them are left out."""
+    """The fields of the file ``checkpoint``, without the zeros that follow them."""
     return annotate_layout(CHECKPOINT, data, 0, base)
 
 
 def annotate_timer_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the timer log's unit that begins ``data``, or of the blank that ends a segment."""
+    """The fields of the timer-log unit at the start of ``data``, or of the blank that ends a segment."""
     blank = annotate_layout(TIMER_BLANK, data, 0, base)
     if blank[2].value == TIMER_BLANK_MAGIC:
         blank[2] = _with(blank[2], "the segment ends here")
         return blank
     fields = annotate_layout(TIMER_UNIT, data, 0, base)
     if fields[0].value != TIMER_UNIT_BYTES:
-        fields[0] = _with(fields[0], "no unit")
+        fields[0] = _with(fields[0], "not a unit")
         return fields
     values = [int(field.value or 0) for field in fields]
     if values[1] < 0:
-        fields[1] = _with(fields[1], "the oldest of its step")
-    kinds = ((MAGIC_ROLL, "stored again when it is due"), (MAGIC_DELETE, "withdraws another one"))
+        fields[1] = _with(fields[1], "the oldest unit of its time step")
+    kinds = ((MAGIC_ROLL, "stored again when it is due"), (MAGIC_DELETE, "cancels another message"))
     fields[2] = _with(fields[2], ", ".join(text for bit, text in kinds if values[2] & bit))
     fields[4] = _with(fields[4], f"due at {values[3] + values[4]} ms")
     return fields
@@ -191,24 +192,24 @@ def annotate_timer_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_timer_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the file ``config/timercheck``; the zeros behind them are left out."""
+    """The fields of the file ``config/timercheck``, without the zeros that follow them."""
     return annotate_layout(TIMER_CHECKPOINT, data, 0, base)
 
 
 def annotate_index_header(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The header of an index file."""
+    """The fields of the header of an index file."""
     fields = annotate_layout(INDEX_HEADER, data, 0, base)
     fields[-1] = _with(fields[-1], f"{max(int(fields[-1].value or 0) - 1, 0)} entries")
     return fields
 
 
 def annotate_index_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """A slot of an index file."""
+    """The field of a slot of an index file."""
     return annotate_layout(INDEX_SLOT, data, 0, base)
 
 
 def annotate_index_entry(data: Bytes, begin_timestamp_ms: int, base: int = 0) -> list[AnnotatedField]:
-    """An entry of an index file whose header says ``begin_timestamp_ms``."""
+    """The fields of an entry of an index file whose header holds ``begin_timestamp_ms``."""
     fields = annotate_layout(INDEX_ENTRY, data, 0, base)
     time_ms = begin_timestamp_ms + 1000 * int(fields[2].value or 0)
     fields[2] = _with(fields[2], f"store time about {time_ms} ms")
@@ -232,7 +233,7 @@ def _with(field: AnnotatedField, meaning: str) -> AnnotatedField:
 
 
 class _Reader:
-    """Reads one record front to back into ``fields``."""
+    """Decodes one record from front to back into ``fields``."""
 
     def __init__(self, record: Bytes, base: int) -> None:
         self.fields: list[AnnotatedField] = []
@@ -252,7 +253,7 @@ class _Reader:
         """The next ``length`` bytes.
 
         Raises:
-            FormatError: there are not so many.
+            FormatError: fewer bytes remain.
         """
         left = len(self._record) - self._at
         if not 0 <= length <= left:
@@ -280,19 +281,19 @@ class _Reader:
         self.fields.append(AnnotatedField(self._base + self._at - length, data, name, text))
 
     def properties(self, length: int) -> None:
-        """A field for each pair, its separators with it."""
+        """Adds a field for each pair, with its separators."""
         data = self.take(length)
         at = self._base + self._at - length
         for pair in _pairs(data):
             name, separator, value = pair.rstrip(b"\x02").partition(b"\x01")
             shown = value.decode("utf-8", "replace") if separator else None
-            label = f"property {name.decode('utf-8', 'replace')}" if separator else "properties, no pair"
+            label = f"property {name.decode('utf-8', 'replace')}" if separator else "properties without a pair"
             meaning = self._judge_record_crc(at, value) if name == b"__CRC32#" else ""
             self.fields.append(AnnotatedField(at, pair, label, shown, meaning))
             at += len(pair)
 
     def rest(self, meaning: str) -> None:
-        """What is left up to the end that total_size says, if anything."""
+        """Adds the bytes that remain up to the end given by total_size, if any."""
         end = min(max(self.value("total_size"), 0), len(self._record))
         if self._at < end:
             data = self.take(end - self._at)

@@ -13,8 +13,8 @@ position  bytes field
 42        4     reserved, 0
 ========= ===== ============================================================================================
 
-Units lie one behind the other in the order of their records; the place of a unit does not follow from its queue offset.
-The queue is that of a topic with the attribute ``queue.type=BatchCQ``.
+Units follow each other in the order of their records; the position of a unit does not follow from its queue offset.
+Topics with the attribute ``queue.type=BatchCQ`` have such queues.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ BATCH_UNIT: Final = Layout(
     Field("reserved", "i", "Always 0."),
 )
 BATCH_SIZE_MAX: Final = 32767
-"""Most messages of one record: the field has 16 bits with a sign."""
+"""Largest number of messages in one record: the field is a signed 16-bit integer."""
 
 _NO_COMPACTED_OFFSET: Final = -1
 
 
 class BatchUnit(NamedTuple):
-    """One unit, without the two fields that say nothing."""
+    """One unit, without its two constant fields."""
 
     physical_offset: int
     size: int
@@ -54,12 +54,12 @@ class BatchUnit(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Queue offset behind the last message of the record."""
+        """Queue offset after the last message of the record."""
         return self.base_offset + self.batch_size
 
     @property
     def valid(self) -> bool:
-        """Whether this can be a unit at all; zeros cannot."""
+        """Whether these values can be a unit; zeros cannot."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.batch_size > 0
 
 
@@ -72,6 +72,6 @@ def decode_batch_unit(data: bytes | bytearray | memoryview, position: int = 0) -
     """The unit at ``position``.
 
     Raises:
-        struct.error: ``data`` ends before.
+        struct.error: ``data`` is too short.
     """
     return BatchUnit(*BATCH_UNIT.unpack(data, position)[:6])

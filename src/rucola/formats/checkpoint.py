@@ -1,4 +1,4 @@
-"""The file ``checkpoint``: 4096 bytes, five times and offsets at the beginning, zeros behind.
+"""The file ``checkpoint``: 4096 bytes that begin with five times and offsets; the rest is zero.
 
 Source: RocketMQ 5.3.3, ``StoreCheckpoint``.
 """
@@ -25,13 +25,13 @@ _RECOVERY_MARGIN_MS: Final = 3000
 
 @dataclass(slots=True)
 class StoreCheckpoint:
-    """How far the parts of a store got.
+    """How far each part of a store has been written.
 
     Args:
         physic_msg_timestamp_ms: store time up to which the commit log was flushed.
         logics_msg_timestamp_ms: store time of the last unit written to any consume queue.
         index_msg_timestamp_ms: end time of the last index file that was full and flushed.
-        master_flushed_offset: on a slave, how far the master flushed.
+        master_flushed_offset: on a slave, the master's flushed offset.
         confirm_physical_offset: confirmed end of the log.
     """
 
@@ -43,7 +43,7 @@ class StoreCheckpoint:
 
     @property
     def min_timestamp_ms(self) -> int:
-        """Store time from which recovery reads: 3 s before log and queues were known to be written, at least 0."""
+        """Store time from which recovery reads: 3 s before the earlier time of log and queues, at least 0."""
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - _RECOVERY_MARGIN_MS)
 
     def encode(self) -> bytes:
@@ -59,5 +59,5 @@ class StoreCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> StoreCheckpoint:
-        """From the bytes of the file, whatever their number: missing ones count as zero, as the reference maps them."""
+        """Decode the bytes of the file; missing bytes count as zero, as in RocketMQ, which maps the whole file."""
         return cls(*CHECKPOINT.unpack(bytes(data[: CHECKPOINT.size]).ljust(CHECKPOINT.size, b"\0")))

@@ -1,6 +1,6 @@
-"""Compressed message bodies: zlib, which every Python has, LZ4 and Zstd, for which ``rucola[compression]`` is needed.
+"""Compressed message bodies: zlib is part of Python; LZ4 and Zstd need ``rucola[compression]``.
 
-LZ4 and Zstd bodies are frames of their own formats. The package for each is imported with the first such body.
+LZ4 and Zstd bodies are complete frames of these formats. The package for each is imported when first needed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.errors import ConfigError, FormatError
 
 BODY_BYTES_MAX: Final = 64 << 20
-"""Largest body after decompression: a small body must not be able to fill the memory."""
+"""Largest body after decompression, so that a small body cannot fill the memory."""
 _PIECE_BYTES = 1 << 20
 
 
 class CompressionType(Enum):
-    """How a body is compressed; the names are RocketMQ's. Its Java client reads LZ4 and ZSTD since 5.0."""
+    """Compression of a body, by RocketMQ's names. RocketMQ's Java client reads LZ4 and ZSTD since 5.0."""
 
     ZLIB = "ZLIB"
     LZ4 = "LZ4"
@@ -47,22 +47,22 @@ def check_compression(kind: CompressionType) -> None:
 
 
 def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionType.ZLIB) -> tuple[bytes, int]:
-    """``body`` packed, and the bits of sysFlag that say so. LZ4 has no levels, as in the reference."""
+    """The compressed ``body``, and the bits of sysFlag for its type. LZ4 ignores ``level``, as in RocketMQ."""
     if kind is CompressionType.ZLIB:
         packed = zlib.compress(body, level)
     elif kind is CompressionType.LZ4:
-        packed = _package(kind).compress(body, block_linked=False)  # Java reads no linked blocks
+        packed = _package(kind).compress(body, block_linked=False)  # RocketMQ's Java client cannot read linked blocks
     else:
         packed = _package(kind).ZstdCompressor(level=level).compress(body)
     return packed, _SYS_FLAGS[kind]
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """The body before compression by the type in ``sys_flag``.
+    """The body before compression; ``sys_flag`` holds the type.
 
     Raises:
-        FormatError: the bytes are not of that type, the type is not known or its package not installed, or the result
-            is larger than ``BODY_BYTES_MAX``.
+        FormatError: the bytes are not of that type, the type is unknown, its package is not installed, or the result is
+            larger than ``BODY_BYTES_MAX``.
     """
     bits = sys_flag & COMPRESSION_MASK
     kind = _TYPES.get(bits)
@@ -103,7 +103,7 @@ def _unpack_lz4(package: Any, body: bytes) -> bytes:
 
 
 def _unpack_zstd(package: Any, body: bytes) -> bytes:
-    """In pieces: only so can one stop, and the frame may not say how much is in it."""
+    """Decompresses in pieces, so that it can stop at the limit; the frame need not state its content size."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -124,12 +124,12 @@ def _unpack_zstd(package: Any, body: bytes) -> bytes:
 
 
 def _is_whole_zstd(body: bytes, position: int, checksum_bytes: int) -> bool:
-    """Whether the last block of the frame is there: a reader ends without a word where the bytes end.
+    """Whether the frame has its last block. The package's reader ends silently where the bytes end.
 
     Args:
         body: the frame.
-        position: of its first block.
-        checksum_bytes: what follows its last.
+        position: of the first block.
+        checksum_bytes: length of the checksum after the last block.
     """
     last = False
     while not last:
@@ -146,11 +146,11 @@ def _too_large(position: int) -> FormatError:
 
 
 def _torn(body: bytes) -> FormatError:
-    return FormatError("compressed body", len(body), "a whole body", "an end in mid stream")
+    return FormatError("compressed body", len(body), "a whole body", "a truncated one")
 
 
 def _package(kind: CompressionType) -> Any:
-    """The package for ``kind``, None when it is not installed."""
+    """The package for ``kind``; None if it is not installed."""
     try:
         return import_module(_PACKAGES[kind])
     except ImportError:

@@ -1,8 +1,8 @@
-"""The JSON dialect of the files in ``config/``: what fastjson 1.2.83 writes with its pretty format.
+"""The JSON dialect of the files in ``config/``, as fastjson 1.2.83 writes it with its pretty format.
 
-Written: one tab per level, no space after ``:``, no line break at the end; a map with integer keys stays on one line,
-keys unquoted, but for a line break before its ``}``. Read: that, standard JSON, and references to an object that
-stands elsewhere in the file.
+The writer uses one tab per level, no space after ``:`` and no line break at the end. A map with integer keys is
+written on one line, with unquoted keys and a line break before its ``}``. The reader accepts this form, standard JSON,
+and references to another object in the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX: Final = 32
-"""Objects and arrays within each other; the tables have five."""
+"""Largest number of nested objects and arrays; the tables use five."""
 _STRING_OR_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 _ESCAPES: Final = {
@@ -25,14 +25,14 @@ _ESCAPES: Final = {
 
 
 def loads_object(text: bytes, what: str) -> dict[str, Any]:
-    """The object in ``text``; integer keys come as text.
+    """The object in ``text``; integer keys become strings.
 
     Args:
-        what: the file, for the error.
+        what: name of the file, for errors.
 
     Raises:
         FormatError: ``text`` is not a JSON object in this dialect, has more than ``DEPTH_MAX`` levels, or holds a
-            reference to nowhere.
+            reference to a missing object.
     """
     try:
         value = orjson.loads(_STRING_OR_KEY.sub(_quote_key, text))
@@ -59,7 +59,7 @@ def _quote_key(match: re.Match[bytes]) -> bytes:
 
 
 def _resolve(value: Any, root: dict[str, Any], what: str) -> Any:
-    """``value`` with ``{"$ref":"$.path"}`` replaced by what stands at that path of ``root``."""
+    """``value`` with each ``{"$ref":"$.path"}`` replaced by the object at that path of ``root``."""
     if isinstance(value, list):
         return [_resolve(member, root, what) for member in value]
     if not isinstance(value, dict):
@@ -72,16 +72,17 @@ def _resolve(value: Any, root: dict[str, Any], what: str) -> Any:
         for name, index in _STEP.findall(path.removeprefix("$")):
             target = target[name] if name else target[int(index)]
     except (KeyError, IndexError, TypeError) as error:
-        raise FormatError(what, 0, "a reference to an object of the file", path) from error
+        raise FormatError(what, 0, "a reference to an object in the file", path) from error
     if not path.startswith("$") or b'"$ref"' in orjson.dumps(target):
-        raise FormatError(what, 0, "a reference to a plain object of the file", path)
+        raise FormatError(what, 0, "a reference to an object without references", path)
     return target
 
 
 def dumps_pretty(value: Any) -> bytes:
-    """``value`` in the dialect: dict, list (an element a line), tuple (all on one line), str, int, bool and None.
+    """``value`` in the dialect. Accepts dict, list (one element per line), tuple (all on one line), str, int, bool,
+    None.
 
-    Members are written in their order.
+    Members keep their order.
 
     Raises:
         TypeError: for any other type.
@@ -90,7 +91,7 @@ def dumps_pretty(value: Any) -> bytes:
 
 
 def _dump(value: Any, line: str) -> str:
-    """``line`` is the line break with the indentation of the value's own line."""
+    """``line`` is a line break plus the indentation of the line that holds the value."""
     deeper = line + "\t"
     if isinstance(value, str):
         return f'"{value.translate(_ESCAPES)}"'
@@ -108,4 +109,4 @@ def _dump(value: Any, line: str) -> str:
         if all(isinstance(key, int) for key in value):
             return "{" + ",".join(f"{key}:{_dump(member, deeper)}" for key, member in value.items()) + line + "}"
         return "{" + ",".join(f"{deeper}{_dump(key, line)}:{_dump(value[key], deeper)}" for key in value) + line + "}"
-    raise TypeError(f"{type(value).__name__} has no place in a configuration file")
+    raise TypeError(f"{type(value).__name__} cannot be written to a configuration file")

@@ -5,10 +5,10 @@ position  bytes field
 ========= ===== ============================================================================================
 0         8     physical offset of the record
 8         4     size of the record
-12        8     tags code: the hash of TAGS with its sign, 0 without; the due time on the schedule topic
+12        8     tags code: the hash of TAGS with its sign, 0 without tags; in the schedule topic, the due time
 ========= ===== ============================================================================================
 
-A queue that begins at a higher offset has its first segment filled with ``PRE_FILL_UNIT`` up to there.
+If a queue begins at a higher offset, its first segment is filled with ``PRE_FILL_UNIT`` up to that offset.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ConsumeQueueUnit(NamedTuple):
 
 
 def read_units(units: bytes | bytearray | memoryview) -> Iterator[ConsumeQueueUnit]:
-    """The units in ``units``; a rest shorter than a unit is left out."""
+    """The units in ``units``; an incomplete unit at the end is ignored."""
     whole = len(units) - len(units) % UNIT_BYTES
     for physical_offset, size, tags_code in UNIT.struct.iter_unpack(memoryview(units)[:whole]):
         yield ConsumeQueueUnit(PhysicalOffset(physical_offset), size, tags_code)

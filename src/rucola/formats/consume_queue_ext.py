@@ -1,17 +1,17 @@
-"""Extension of a consume queue: what a filter needs and has no place in a unit (RocketMQ 5.3.3, ``ConsumeQueueExt``).
+"""Extension of a consume queue: filter data that a unit cannot hold (RocketMQ 5.3.3, ``ConsumeQueueExt``).
 
 ========= ===== ============================================================================================
 position  bytes field
 ========= ===== ============================================================================================
 0         2     size of this unit, 20 + b; -1 = the segment has no more units
-2         8     tags code: the hash of TAGS with its sign, 0 without
+2         8     tags code: the hash of TAGS with its sign, 0 without tags
 10        8     store time of the record in ms
-18        2     b, length of the bit map in bytes, 0 without one
+18        2     b, length of the bit map in bytes, 0 without a bit map
 20        b     bloom filter bits of the subscriptions that match; bit k is ``1 << k % 8`` of byte ``k // 8``
 ========= ===== ============================================================================================
 
-Units have no fixed place. The unit of the consume queue holds, where its tags code would be, an address: the position
-of the unit over all segments, plus -2^63. Every number up to ``ADDRESS_MAX`` is an address, so no hash can be one.
+Units have no fixed position. The consume-queue unit holds an address in its tags-code field: the position of the
+extension unit over all segments, minus 2^63. Every number up to ``ADDRESS_MAX`` is an address, so no hash can be one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXT_UNIT: Final = Layout(
 EXT_UNIT_BYTES_MAX: Final = 32767
 END_MARK: Final = b"\xff\xff"
 END_BYTES: Final = 4
-"""Bytes that stay free behind the last unit of a segment, two of them for ``END_MARK``."""
+"""Bytes that stay free after the last unit of a segment; two of them hold ``END_MARK``."""
 
 ADDRESS_MAX: Final = -0x80000001
 _ADDRESS_ZERO: Final = -(1 << 63)
@@ -56,12 +56,12 @@ def is_address(tags_code: int) -> bool:
 
 
 def address_of(position: int) -> int:
-    """What the consume-queue unit holds for the unit at ``position`` of the extension."""
+    """The address that a consume-queue unit holds for the extension unit at ``position``."""
     return position + _ADDRESS_ZERO
 
 
 def position_of(address: int) -> int:
-    """Position in the extension."""
+    """Position in the extension for ``address``."""
     return address - _ADDRESS_ZERO
 
 
@@ -77,7 +77,7 @@ def encode_ext_unit(unit: ExtUnit) -> bytes:
 
 
 def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit | None:
-    """The unit at ``position``, None when there is none: no size, or one that does not fit its bit map or ``data``."""
+    """The unit at ``position``; None if its size is missing or does not fit its bit map or ``data``."""
     if position < 0 or position + EXT_UNIT.size > len(data):
         return None
     size, tags_code, store_timestamp_ms, length = EXT_UNIT.unpack(data, position)

@@ -4,13 +4,13 @@
 position                bytes           content
 ======================= =============== ==========================================================================
 0                       40              ``INDEX_HEADER``; index_count is the number of the next entry, 1 at first
-40                      4 S             slots: number of the newest entry with that hash modulo S, 0 for none
+40                      4 S             slots: number of the newest entry with that hash modulo S, 0 if none
 40 + 4 S                20 N            entries; entry 0 is never used, so N - 1 keys fit
 ======================= =============== ==========================================================================
 
-The file does not say S and N: they must be those it was made with. The hash is ``abs(String.hashCode)`` of
-``topic#key``, 0 for the one value that has no absolute value. Only the hash is stored, so what a query finds are
-candidates: topic and key are to be compared with the record.
+The file does not hold S and N: pass the numbers it was created with. The hash is ``abs(String.hashCode)`` of
+``topic#key``, or 0 for the one value without an absolute value. The file holds only the hash, so a query returns
+candidates: compare topic and key with the record.
 """
 
 from __future__ import annotations
@@ -59,10 +59,8 @@ INDEX_ENTRY: Final = Layout(
     20,
     Field("key_hash", "i", "Hash of `topic#key`."),
     Field("physical_offset", "q", "Offset of the record in the commit log."),
-    Field(
-        "seconds", "i", "Seconds from `begin_timestamp_ms` to the store time of the record."
-    ),  # from begin_timestamp_ms to the record's store time
-    Field("previous", "i", "Previous entry of the same slot; 0 = none."),  # entry of the same slot, 0 for none
+    Field("seconds", "i", "Seconds from `begin_timestamp_ms` to the store time of the record."),
+    Field("previous", "i", "Previous entry of the same slot; 0 = none."),
 )
 
 
@@ -78,7 +76,7 @@ class IndexHeader(NamedTuple):
 
     @classmethod
     def decode(cls, index: bytes | bytearray | memoryview) -> IndexHeader:
-        """From the first 40 bytes of a file; a count below 1 is 1, as in a file without entries.
+        """Decode the first 40 bytes of a file; a count below 1 is read as 1, the count of a file without entries.
 
         Raises:
             FormatError: there are fewer bytes.
@@ -93,12 +91,12 @@ class IndexHeader(NamedTuple):
         return INDEX_HEADER.pack(*self)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file may know records stored from ``begin_ms`` to ``end_ms``."""
+        """Whether the file may hold records stored from ``begin_ms`` to ``end_ms``."""
         return begin_ms <= self.end_timestamp_ms and end_ms >= self.begin_timestamp_ms
 
 
 def index_file_bytes(slot_count: int, entry_max: int) -> int:
-    """Size of an index file of that geometry."""
+    """Size in bytes of an index file of that geometry."""
     return INDEX_HEADER.size + INDEX_SLOT.size * slot_count + INDEX_ENTRY.size * entry_max
 
 
@@ -111,10 +109,10 @@ def key_hash(topic: bytes, key: bytes) -> int:
 
 @dataclass(slots=True)
 class ChainBudget:
-    """How many entries queries may still look at; a chain is as long as whoever chooses keys wants it to be.
+    """Remaining entries that queries may examine. A client that chooses its keys can make a chain arbitrarily long.
 
     Attributes:
-        cut: whether a chain was left because of it.
+        cut: whether a query left a chain because the budget was used up.
     """
 
     steps: int
@@ -131,21 +129,22 @@ def query(
     budget: ChainBudget | None = None,
     look: Callable[[int, int], None] | None = None,
 ) -> list[PhysicalOffset]:
-    """Physical offsets of the entries with that hash and a time in ``begin_ms`` to ``end_ms``, newest first.
+    """Physical offsets of the entries with this hash and a time from ``begin_ms`` to ``end_ms``, newest first.
 
-    Times are as exact as the file: seconds since its begin. Damaged chains end; they are never followed for ever.
+    Times have the precision of the file: whole seconds since its begin time. A damaged chain ends the query; a cycle
+    cannot make it endless.
 
     Args:
-        look: called with position and length of what is looked at next.
+        look: called with position and length of the bytes before they are read.
 
     Raises:
-        FormatError: the file is shorter than its geometry and its count of entries say.
+        FormatError: the file is too short for its geometry and its count of entries.
     """
     header = IndexHeader.decode(index)
     entries = INDEX_HEADER.size + INDEX_SLOT.size * slot_count
     if entries + INDEX_ENTRY.size * header.index_count > len(index) and header.index_count > 1:
         got = f"{header.index_count - 1} entries in {len(index)} bytes"
-        raise FormatError("index file", INDEX_HEADER.position("index_count"), "entries that are there", got)
+        raise FormatError("index file", INDEX_HEADER.position("index_count"), "a count that fits the file", got)
     found: list[PhysicalOffset] = []
     if header.index_count <= 1:
         return found
@@ -153,7 +152,7 @@ def query(
     if look is not None:
         look(slot_at, INDEX_SLOT.size)
     (entry,) = INDEX_SLOT.unpack(index, slot_at)
-    for _ in range(header.index_count):  # no chain is longer, a circle is
+    for _ in range(header.index_count):  # a chain has at most this many entries, unless it is a cycle
         if not 0 < entry <= header.index_count or len(found) >= count_max:
             break
         if budget is not None:
@@ -167,7 +166,7 @@ def query(
         stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entry_at)
         if seconds < 0:
             break
-        # The first entry's seconds may be those since the end of the file before.
+        # The first entry's seconds may count from the end of the previous file.
         time_ms = header.begin_timestamp_ms + (1000 * seconds if entry > 1 else 0)
         if stored_hash == wanted_hash and begin_ms <= time_ms <= end_ms:
             found.append(PhysicalOffset(physical_offset))

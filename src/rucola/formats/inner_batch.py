@@ -1,8 +1,8 @@
-"""Records of topics of type BatchCQ that hold several messages, taken apart for consumers (RocketMQ 5.3.3,
+"""Splits the records of BatchCQ topics, which can hold several messages, for consumers (RocketMQ 5.3.3,
 ``MessageDecoder#decodeMessage``).
 
-The body of such a record is what the producer sent: messages back to back, each with 4 bytes total size, 4 magic code,
-4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties; numbers big-endian.
+The body of such a record is what the producer sent: messages back to back. Each has, in big-endian: 4 bytes total size,
+4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SYS_FLAG = slice(36, 40)
 
 
 def decode_single_messages(records: bytes, queue_offset: int, unpack: bool = True) -> list[MessageExt]:
-    """The messages in records; those of a batch one by one, from ``queue_offset`` on. See ``decode_messages``.
+    """The messages in ``records``; a batch yields its messages from ``queue_offset`` on. See ``decode_messages``.
 
     Raises:
-        FormatError: a record is cut short, does not parse or has a wrong checksum, or a body cannot be unpacked.
+        FormatError: a record is truncated, does not parse or has a wrong checksum, or a body cannot be decompressed.
     """
     messages = decode_messages(records, unpack)
     if any(message.sys_flag & _FLAGS == _FLAGS for message in messages):
@@ -40,9 +40,9 @@ def holds_batches(sys_flags: array[int]) -> bool:
 
 
 def split_inner_batches(records: bytes, queue_offset: int) -> bytes:
-    """The records with one record for each message; those below ``queue_offset`` in the first batch are left out.
+    """The records, with each batch split into one record per message; messages below ``queue_offset`` are left out.
 
-    What is damaged, or holds no messages, stays as it is for whoever checks it.
+    A damaged record, or one without messages, is copied unchanged; the decoder will report it.
     """
     parts: list[bytes] = []
     position = 0
@@ -91,7 +91,7 @@ def _members(record: bytes, queue_offset: int) -> list[bytes]:
 
 
 def _parts(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Flag, body and properties of each message.
+    """Yields flag, body and properties of each message.
 
     Raises:
         FormatError: the lengths do not add up.

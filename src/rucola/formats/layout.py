@@ -1,4 +1,4 @@
-"""Declares a piece of a file once, as a table of named fields; sizes, positions and the codec follow from it."""
+"""Declares a part of a file once, as a table of named fields, from which sizes, positions and the codec follow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Layout:
     """Big-endian fields without gaps.
 
     Args:
-        what: named in errors and documentation.
-        size: number of bytes, asserted against the fields.
+        what: name in errors and documentation.
+        size: number of bytes; must equal the sum of the fields.
         fields: in file order.
     """
 
@@ -48,9 +48,9 @@ class Layout:
         return self.struct.pack(*values)
 
     def unpack(self, data: bytes | bytearray | memoryview, position: int = 0) -> tuple[Any, ...]:
-        """The values of all fields, from ``position`` of ``data`` on.
+        """The values of all fields, read from ``position`` of ``data``.
 
         Raises:
-            struct.error: if ``data`` ends before.
+            struct.error: if ``data`` is too short.
         """
         return self.struct.unpack_from(data, position)

@@ -1,8 +1,8 @@
-"""Light queues: a message that names some has an entry in each of them beside the one in its own queue.
+"""Light queues: a message can name light queues, and has an entry in each of them in addition to its own queue.
 
-The property ``INNER_MULTI_DISPATCH`` holds the names, all of which begin with ``%LMQ%``, and the store adds
-``INNER_MULTI_QUEUE_OFFSET`` with the offset in each (RocketMQ 5.3.3, ``LmqDispatch``). Both lists are separated by
-commas; a name that is none of a light queue has an empty offset. The queue id is always 0.
+The property ``INNER_MULTI_DISPATCH`` holds the names, all of which begin with ``%LMQ%``. The store adds
+``INNER_MULTI_QUEUE_OFFSET`` with the offset in each (RocketMQ 5.3.3, ``LmqDispatch``). Commas separate the items of
+both lists; a name that is not a light queue's has an empty offset. The queue id is always 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def allows_light_queues(topic: bytes) -> bool:
 
 
 def light_queue_names(text: str) -> list[bytes | None]:
-    """The names in the value of ``INNER_MULTI_DISPATCH``, in order; None for what cannot be a light queue."""
+    """The names in the value of ``INNER_MULTI_DISPATCH``, in order; None for a name that cannot be a light queue's."""
     if not text.strip():
         return []
     names: list[bytes | None] = []
@@ -36,7 +36,7 @@ def light_queue_names(text: str) -> list[bytes | None]:
 
 
 def light_queue_offsets(properties: bytes | memoryview) -> Iterator[tuple[bytes, int] | None]:
-    """Name and offset of each light queue the properties of a record name; None for an item that is none."""
+    """Name and offset of each light queue that the record's properties list; None for an invalid item."""
     values = decode_properties(properties)
     text, offsets = values.get(INNER_MULTI_DISPATCH, ""), values.get(INNER_MULTI_QUEUE_OFFSET, "")
     names = light_queue_names(text)

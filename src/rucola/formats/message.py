@@ -1,4 +1,4 @@
-"""Records of the commit log, and the plain road through them: one message object at a time.
+"""Records of the commit log, and codecs for one message object at a time.
 
 Source: RocketMQ 5.3.3, ``MessageExtEncoder``, ``MessageDecoder``, ``CommitLog#checkMessageAndReturnSize``. All integers
 are signed and big-endian. ``B`` and ``S`` are 8, or 20 when bit 4 (born host) or 5 (store host) of sysFlag says IPv6;
@@ -11,7 +11,7 @@ position                bytes field
                               queue id, user flag, queue offset, own physical offset, sysFlag, born time in ms
 48                      B     born host: address, then port as 32 bits
 48 + B                  8     store time in ms
-56 + B                  S     store host
+56 + B                  S     store host, in the same form
 56 + B + S              16    ``RECORD_MIDDLE``: reconsume times, prepared transaction offset, body length L
 72 + B + S              L     body as it was received, perhaps compressed
 72 + B + S + L          T     topic length t
@@ -20,9 +20,9 @@ position                bytes field
 74 + B + S + L + T + t  p     properties (``formats.properties``), the record CRC last if there is one
 ======================= ===== =======================================================================================
 
-A segment ends with a blank record: ``BLANK``, whose size is all the space left; what lies behind its 8 bytes is
-arbitrary. The record CRC is the property ``__CRC32#`` with ten decimal digits, least significant first: the CRC-32,
-without its top bit, of all bytes of the record before the property.
+A segment ends with a blank record: ``BLANK``, whose size field covers all the space left; the bytes after its 8 header
+bytes are arbitrary. The record CRC is the property ``__CRC32#`` with ten decimal digits, least significant first: the
+CRC-32, without its top bit, of all bytes of the record before the property.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ RECORD_HEAD: Final = Layout(
     Field("born_timestamp_ms", "q", "Time at the producer, ms since 1970."),
 )
 RECORD_MIDDLE: Final = Layout(
-    "commit log record, behind the hosts",
+    "commit log record, after the hosts",
     16,
     Field("reconsume_times", "i", "How often a consumer returned the message."),
     Field("prepared_transaction_offset", "q", "Physical offset of the half message that this record ends; else 0."),
@@ -109,7 +109,7 @@ BATCH_MEMBER_HEAD: Final = Layout(
 CHECK_BODY_CRC: Final = 1
 CHECK_RECORD_CRC: Final = 2
 CHECK_PHYSICAL_OFFSET: Final = 4
-"""Bits of the argument ``check`` of ``walk_records``."""
+"""Bits of ``walk_records``'s argument ``check``."""
 
 
 def encode_message(
@@ -123,12 +123,12 @@ def encode_message(
     """One message as a commit-log record.
 
     Args:
-        queue_offset: left out (0 is written) for prepared and rollback messages.
-        store_host: used when the message names none.
+        queue_offset: ignored for prepared and rollback messages, whose records hold 0.
+        store_host: used if the message has none.
         record_crc: whether to append the record CRC property.
 
     Raises:
-        ValueError: topic, properties or a host are not such as can be stored.
+        ValueError: topic, properties or a host cannot be stored.
     """
     source = bytearray(message.body + message.properties)
     table = new_table(1)
@@ -160,7 +160,7 @@ def encode_message(
 
 
 def fill_row(table: array[int], row: int, message: StoreMessage, body_position: int) -> None:
-    """Describes a message in one row for ``encode_rows``; body and then properties lie at ``body_position``."""
+    """Describes a message in one row for ``encode_rows``; its body lies at ``body_position``, its properties follow."""
     base = row * ROW_WIDTH
     table[base + FrameColumn.QUEUE_ID] = message.queue_id
     table[base + FrameColumn.SYS_FLAG] = message.sys_flag
@@ -175,10 +175,10 @@ def fill_row(table: array[int], row: int, message: StoreMessage, body_position: 
 
 
 def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) -> MessageExt:
-    """The message in one record, and nothing else.
+    """The single message in ``record``.
 
     Raises:
-        FormatError: as ``decode_messages``, or there is more or less than one record.
+        FormatError: as for ``decode_messages``, or there is not exactly one record.
     """
     messages = decode_messages(record, unpack)
     if len(messages) != 1:
@@ -187,13 +187,13 @@ def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) 
 
 
 def decode_messages(records: bytes | bytearray | memoryview, unpack: bool = True) -> list[MessageExt]:
-    """The messages in records that lie back to back, a pull answer's body for example. Their checksums are checked.
+    """The messages in consecutive records, for example in the body of a pull response. Checksums are checked.
 
     Args:
-        unpack: whether to give compressed bodies as they were before compression.
+        unpack: whether to decompress compressed bodies.
 
     Raises:
-        FormatError: a record is cut short, does not parse or has a wrong checksum, or a body cannot be unpacked.
+        FormatError: a record is truncated, does not parse or has a wrong checksum, or a body cannot be decompressed.
     """
     view = memoryview(records)
     table = new_table(64)
@@ -205,7 +205,7 @@ def decode_messages(records: bytes | bytearray | memoryview, unpack: bool = True
         if stop == WalkStop.LIMIT:
             return messages
         if stop != WalkStop.TABLE_FULL:
-            got = "an end-of-file record" if stop == WalkStop.BLANK else "a torn or damaged one"
+            got = "an end-of-file record" if stop == WalkStop.BLANK else "a truncated or damaged one"
             raise FormatError("commit log record", position, "a whole, undamaged record", got)
 
 
@@ -215,7 +215,7 @@ def message_from_row(
     """The message that ``walk_records`` found in ``source`` and described in row ``row`` of ``table``.
 
     Raises:
-        FormatError: the body cannot be unpacked.
+        FormatError: the body cannot be decompressed.
     """
     base = row * ROW_WIDTH
     fields = table[base : base + ROW_WIDTH]

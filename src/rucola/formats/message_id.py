@@ -1,7 +1,7 @@
 """The offset message id: store host and physical offset of a record as upper-case hexadecimal digits.
 
-32 digits for an IPv4 host, 56 for IPv6 (RocketMQ 5.3.3, ``MessageDecoder#createMessageId``). The other id of a message,
-its property UNIQ_KEY, is made by clients.
+It has 32 digits for an IPv4 host, 56 for IPv6 (RocketMQ 5.3.3, ``MessageDecoder#createMessageId``). Clients make the
+other id of a message, its property UNIQ_KEY.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rucola.common.ids import PhysicalOffset
 
 
 class OffsetMessageId(NamedTuple):
-    """What an offset message id says: host bytes (8 or 20) and physical offset."""
+    """The content of an offset message id: host bytes (8 or 20) and physical offset."""
 
     store_host: bytes
     physical_offset: PhysicalOffset
@@ -24,10 +24,10 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def parse_offset_message_id(text: str) -> OffsetMessageId:
-    """Takes an offset message id apart; digits of either case are accepted.
+    """Parses an offset message id; accepts upper-case and lower-case digits.
 
     Raises:
-        ValueError: the text has not 32 or 56 hexadecimal digits.
+        ValueError: the text is not 32 or 56 hexadecimal digits.
     """
     if len(text) not in (32, 56) or any(digit not in "0123456789abcdefABCDEF" for digit in text):
         raise ValueError(f"{text!r} is not an offset message id: 32 or 56 hexadecimal digits expected")

@@ -1,8 +1,8 @@
 """Checkpoints and acknowledgements of popped messages (RocketMQ 5.3.3, ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``).
 
-They are bodies of messages in the revive topic: JSON, members in alphabetical order, null ones left out. A checkpoint
-says which messages of a queue one pop gave to a group, an acknowledgement which of them the group is done with. Two of
-them belong together when they name the same topic, group, queue, first queue offset, time of the pop and broker.
+They are the bodies of messages in the revive topic: JSON, members in alphabetical order, without null members. A
+checkpoint lists the messages of a queue that one pop gave to a group; an acknowledgement lists messages that the group
+has acknowledged. They belong together if topic, group, queue, first queue offset, time of the pop and broker are equal.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import orjson
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its consumer offsets say which message of the revive topic was worked off last, not which comes next."""
+"""Its consumer offset in the revive topic is that of the last message processed, not of the next one."""
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 MESSAGES_MAX: Final = 32
-"""Of one pop: the checkpoint has a bit for each."""
+"""Largest number of messages of one pop: the checkpoint has one bit for each."""
 
 IN_ORDER: Final = -1
-"""Start offset in an acknowledgement of every message up to one, by a group that pops in order; ours, not RocketMQ's,
-which finds no checkpoint for it and passes it over."""
+"""Start offset in the acknowledgement of a group that pops in order; it covers every message up to its queue offset.
+An extension of Rucola: RocketMQ finds no checkpoint for it and ignores it.
+"""
 
 
 class PopKey(NamedTuple):
-    """What a checkpoint and its acknowledgements share."""
+    """The fields that a checkpoint and its acknowledgements share."""
 
     topic: str
     group: str
@@ -41,12 +42,12 @@ class PopKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PopCheckpoint:
-    """What one pop took from one queue.
+    """The messages that one pop took from one queue.
 
     Attributes:
-        key: ``start_offset`` is the queue offset that was read from.
-        invisible_ms: how long nobody else gets the messages.
-        distances: of the messages from ``start_offset``, ascending.
+        key: its ``start_offset`` is the first queue offset that the pop read.
+        invisible_ms: how long the messages stay hidden from other consumers.
+        distances: distance of each message from ``start_offset``, ascending.
     """
 
     key: PopKey
@@ -55,12 +56,12 @@ class PopCheckpoint:
 
     @property
     def revive_ms(self) -> int:
-        """When the messages that nobody acknowledged become visible again."""
+        """Time in ms at which unacknowledged messages become visible again."""
         return self.key.pop_time_ms + self.invisible_ms
 
     @property
     def queue_offsets(self) -> list[int]:
-        """Of the messages."""
+        """Queue offsets of the messages."""
         return [self.key.start_offset + distance for distance in self.distances]
 
     @property
@@ -89,14 +90,14 @@ class PopCheckpoint:
 
     @classmethod
     def decode(cls, body: bytes) -> PopCheckpoint:
-        """From the body.
+        """Decode the body of a message.
 
         Raises:
-            FormatError: it is no checkpoint.
+            FormatError: the body is not a checkpoint.
         """
         members = _object(body, "checkpoint of a pop")
         distances = members.get("d")
-        if not distances:  # as old brokers wrote it: the messages follow each other
+        if not distances:  # written by an old broker: consecutive messages
             distances = list(range(_number(members, "n")))
         if not isinstance(distances, list) or not all(type(d) is int and d >= 0 for d in distances):
             raise FormatError("checkpoint of a pop", 0, "a list of distances as d", repr(distances)[:64])
@@ -105,7 +106,7 @@ class PopCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class PopAck:
-    """Messages that a group is done with: one, or with ``batch`` several in one message."""
+    """Acknowledged messages: one, or with ``batch`` several in one revive message."""
 
     key: PopKey
     queue_offsets: tuple[int, ...]
@@ -113,16 +114,16 @@ class PopAck:
 
     @property
     def tag(self) -> str:
-        """Of the message that holds it."""
+        """Tag of the revive message."""
         return BATCH_ACK_TAG if self.batch else ACK_TAG
 
     @property
     def unique_key(self) -> str:
-        """UNIQ_KEY of the message that holds it."""
+        """UNIQ_KEY of the revive message."""
         return _unique_key(self.key, -1 if self.batch else self.queue_offsets[0], ACK_TAG)
 
     def encode(self) -> bytes:
-        """The body of the message."""
+        """The body of the revive message."""
         key = self.key
         body: dict[str, Any] = {"ao": -1 if self.batch else self.queue_offsets[0]}
         if self.batch:
@@ -137,10 +138,10 @@ class PopAck:
 
     @classmethod
     def decode(cls, body: bytes) -> PopAck:
-        """From the body.
+        """Decode the body of a message.
 
         Raises:
-            FormatError: it is no acknowledgement.
+            FormatError: the body is not an acknowledgement.
         """
         members = _object(body, "acknowledgement of a pop")
         queue_offsets = members.get("aol")

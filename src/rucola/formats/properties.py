@@ -1,6 +1,6 @@
 """Message properties as text: ``name 0x01 value 0x02`` for each pair (RocketMQ 5.3.3, ``MessageDecoder``).
 
-A reader accepts a missing last 0x02, ignores pieces without name or value, and takes the last of several equal names.
+A reader accepts a missing last 0x02, ignores items without name or value, and uses the last of several equal names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decode_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def remove_property(text: bytes, name: bytes) -> bytes:
-    """``text`` without the pairs of that name; everything else stays byte for byte."""
+    """``text`` without the pairs of that name; all other bytes are unchanged."""
     if name not in text:
         return text
     kept = [piece for piece in text.split(b"\x02") if not piece.startswith(name + b"\x01")]
@@ -45,10 +45,10 @@ def remove_property(text: bytes, name: bytes) -> bytes:
 
 
 def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str, str]:
-    """``pairs`` in the order in which the reference writes them, which is that of a ``HashMap``.
+    """``pairs`` in the order in which RocketMQ writes them: the iteration order of a ``HashMap``.
 
     Args:
-        capacity: 16 for a map made by hand, 128 for one that came from a parsed text.
+        capacity: 16 for a new map, 128 for a map that RocketMQ parsed from text.
     """
     values = dict(pairs)
     return {name: values[name] for name in _order(tuple(values), capacity)}
@@ -56,5 +56,5 @@ def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str
 
 @lru_cache(maxsize=256)
 def _order(names: tuple[str, ...], capacity: int) -> tuple[str, ...]:
-    """Messages of one sender have the same names."""
+    """Returns the order; cached, because the messages of one sender have the same names."""
     return tuple(hash_map_order(names, capacity))

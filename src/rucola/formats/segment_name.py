@@ -1,4 +1,4 @@
-"""Names of segment files: the position of their first byte as 20 decimal digits, padded with zeros."""
+"""Names of segment files: the position of the first byte as 20 decimal digits, with leading zeros."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAME_DIGITS: Final = 20
 
 
 def segment_name(start: int) -> str:
-    """Name of the segment whose first byte is at ``start`` of its log or queue.
+    """Name of the segment whose first byte has the position ``start`` in its log or queue.
 
     Raises:
         ValueError: if ``start`` is negative or does not fit a signed 64-bit integer.
@@ -19,7 +19,7 @@ def segment_name(start: int) -> str:
 
 
 def segment_start(name: str) -> int | None:
-    """Where the segment of that name starts; None if it is not a segment's name."""
+    """The position of the first byte of the segment with that name; None if it is not a segment's name."""
     if len(name) != NAME_DIGITS or not name.isascii() or not name.isdigit():
         return None
     start = int(name)

@@ -1,7 +1,7 @@
-"""The tables in ``config/`` that a broker keeps: topics, groups, progress of consumers and of delay levels.
+"""The tables that a broker keeps in ``config/``: topics, groups, offsets of consumers and of delay levels.
 
-Each pair of functions turns the content of one file into values and back. How the file is replaced, and that its
-``.bak`` is read when it is damaged, is the matter of whoever owns the file. Unknown members are ignored.
+Each pair of functions decodes and encodes the content of one file. The owner of a file replaces it and falls back to
+its ``.bak`` when it is damaged. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _Value = TypeVar("_Value")
 
 
 def encode_topics(version: DataVersion, topics: Mapping[str, TopicConfig]) -> bytes:
-    """``topics.json``."""
+    """The content of ``topics.json``."""
     table = {name: topic.to_dict() for name, topic in topics.items()}
     return dumps_pretty({"dataVersion": version.to_dict(), "topicConfigTable": table})
 
 
 def decode_topics(text: bytes) -> tuple[DataVersion, dict[str, TopicConfig]]:
-    """From ``topics.json``.
+    """Decode ``topics.json``.
 
     Raises:
-        FormatError: it is not such a table.
+        FormatError: the text is not such a table.
     """
     root = loads_object(text, "topics.json")
     return _version(root, "topics.json"), _table(root, "topicConfigTable", TopicConfig.from_dict, "topics.json")
 
 
 class SubscriptionGroupTable(NamedTuple):
-    """What ``subscriptionGroup.json`` holds; ``forbidden`` is a bit mask per topic for each group."""
+    """The content of ``subscriptionGroup.json``; ``forbidden`` is a bit mask per topic for each group."""
 
     data_version: DataVersion
     groups: dict[str, SubscriptionGroupConfig]
@@ -49,7 +49,7 @@ def encode_subscription_groups(
     groups: Mapping[str, SubscriptionGroupConfig],
     forbidden: Mapping[str, Mapping[str, int]],
 ) -> bytes:
-    """``subscriptionGroup.json``."""
+    """The content of ``subscriptionGroup.json``."""
     return dumps_pretty(
         {
             "dataVersion": version.to_dict(),
@@ -60,10 +60,10 @@ def encode_subscription_groups(
 
 
 def decode_subscription_groups(text: bytes) -> SubscriptionGroupTable:
-    """From ``subscriptionGroup.json``.
+    """Decode ``subscriptionGroup.json``.
 
     Raises:
-        FormatError: it is not such a table.
+        FormatError: the text is not such a table.
     """
     what = "subscriptionGroup.json"
     root = loads_object(text, what)
@@ -77,11 +77,12 @@ def decode_subscription_groups(text: bytes) -> SubscriptionGroupTable:
 def encode_consumer_offsets(
     version: DataVersion, offsets: Mapping[str, Mapping[int, int]], light: bool = False
 ) -> bytes:
-    """``consumerOffset.json``, or ``lmqConsumerOffset.json``.
+    """The content of ``consumerOffset.json``, or of ``lmqConsumerOffset.json``.
 
     Args:
         offsets: ``topic@group`` to queue id to consumer offset.
-        light: it is the latter: groups that begin with ``%LMQ%`` read light queues, which are queues 0.
+        light: for ``lmqConsumerOffset.json``; its groups begin with ``%LMQ%`` and read light queues, whose queue id is
+            0.
     """
     topics: dict[str, list[str]] = {}
     tables: dict[str, dict[int, int]] = {}
@@ -97,7 +98,7 @@ def encode_consumer_offsets(
     return dumps_pretty(
         {
             "dataVersion": version.to_dict(),
-            # derived, for people; a set made for one element in the reference, hence one line and that order
+            # Derived data, for people. RocketMQ uses a set sized for one element, hence one line and this order.
             "groupTopicMap": {group: tuple(hash_map_order(names, 2)) for group, names in topics.items()},
             **({"lmqOffsetTable": light_table} if light else {}),
             "offsetTable": tables,
@@ -106,10 +107,10 @@ def encode_consumer_offsets(
 
 
 def decode_consumer_offsets(text: bytes) -> tuple[DataVersion, dict[str, dict[int, int]]]:
-    """From ``consumerOffset.json``, or ``lmqConsumerOffset.json``.
+    """Decode ``consumerOffset.json`` or ``lmqConsumerOffset.json``.
 
     Raises:
-        FormatError: it is not such a table.
+        FormatError: the text is not such a table.
     """
     what = "consumerOffset.json"
     root = loads_object(text, what)
@@ -118,19 +119,19 @@ def decode_consumer_offsets(text: bytes) -> tuple[DataVersion, dict[str, dict[in
 
 
 def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> bytes:
-    """``delayOffset.json``.
+    """The content of ``delayOffset.json``.
 
     Args:
-        offsets: delay level to the next queue offset in that level's queue.
+        offsets: the next queue offset of each delay level.
     """
     return dumps_pretty({"dataVersion": version.to_dict(), "offsetTable": dict(offsets)})
 
 
 def decode_delay_offsets(text: bytes) -> tuple[DataVersion, dict[int, int]]:
-    """From ``delayOffset.json``.
+    """Decode ``delayOffset.json``.
 
     Raises:
-        FormatError: it is not such a table.
+        FormatError: the text is not such a table.
     """
     what = "delayOffset.json"
     root = loads_object(text, what)
@@ -141,13 +142,13 @@ def decode_delay_offsets(text: bytes) -> tuple[DataVersion, dict[int, int]]:
 
 
 class ConsumerFilter(NamedTuple):
-    """What ``consumerFilter.json`` holds of a group that reads a topic with an SQL92 expression.
+    """Entry of ``consumerFilter.json`` for a group that reads a topic with an SQL92 expression.
 
     Attributes:
-        bits: bits of the bloom filter, 0 without one.
-        bit_positions: those the group has in it.
-        born_ms, dead_ms: when the group subscribed, and when its last member left, 0 while there is one.
-        client_version: of the subscription.
+        bits: size of the bloom filter in bits, 0 without one.
+        bit_positions: the group's bits in the bloom filter.
+        born_ms, dead_ms: when the group subscribed, and when its last member left (0 while it has members).
+        client_version: version of the subscription.
     """
 
     group: str
@@ -167,7 +168,7 @@ class ConsumerFilter(NamedTuple):
 
 
 def encode_consumer_filters(filters: Mapping[str, Mapping[str, ConsumerFilter]]) -> bytes:
-    """``consumerFilter.json``.
+    """The content of ``consumerFilter.json``.
 
     Args:
         filters: topic to group to filter.
@@ -183,10 +184,10 @@ def encode_consumer_filters(filters: Mapping[str, Mapping[str, ConsumerFilter]])
 
 
 def decode_consumer_filters(text: bytes) -> dict[str, dict[str, ConsumerFilter]]:
-    """From ``consumerFilter.json``: topic to group to filter.
+    """Decode ``consumerFilter.json``: topic to group to filter.
 
     Raises:
-        FormatError: it is not such a table.
+        FormatError: the text is not such a table.
     """
     what = "consumerFilter.json"
     root = loads_object(text, what)
@@ -242,7 +243,7 @@ def _table(root: Mapping[str, Any], name: str, value_of: Callable[[Any], _Value]
         for key, value in (root.get(name) or {}).items():
             result[key] = value_of(value)
     except (TypeError, ValueError, AttributeError, LookupError) as error:
-        raise FormatError(what, 0, f"a proper entry {key!r} in {name}", str(error)) from error
+        raise FormatError(what, 0, f"a valid entry {key!r} in {name}", str(error)) from error
     return result
 
 

@@ -1,14 +1,14 @@
-"""Files of messages that wait for a time (RocketMQ 5.3.3, ``TimerWheel``, ``TimerLog``, ``TimerCheckpoint``,
+"""Files of messages with a delivery time (RocketMQ 5.3.3, ``TimerWheel``, ``TimerLog``, ``TimerCheckpoint``,
 ``TimerMetrics``).
 
-``timerlog/``: segments of units, each a waiting message. All units of one due time form a chain from the newest to the
-oldest. A segment in which no unit has a place any more ends with ``TIMER_BLANK``; behind it lies whatever was there.
+``timerlog/``: segments of units; each unit is a waiting message. All units of one due time form a chain from the newest
+to the oldest. A segment ends with ``TIMER_BLANK`` when no further unit fits; the bytes after it are undefined.
 
-``timerwheel``: slots, one for each time step of twice seven days, found by the step number modulo the number of slots.
-A slot whose first field is another step is empty; none is ever cleared.
+``timerwheel``: slots for the time steps of twice seven days; a step's slot is its number modulo the number of slots. A
+slot is empty for a step if its first field names another step; slots are never cleared.
 
-``config/timercheck``: how far both got; 4096 bytes, zeros behind the fields. ``config/timermetrics``: waiting messages
-by topic, compact JSON.
+``config/timercheck``: progress of both; 4096 bytes, zeros after the fields. ``config/timermetrics``: waiting messages
+by topic, in compact JSON.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ TIMER_BLANK: Final = Layout(
 TIMER_BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 MAGIC_PLAIN: Final = 1
 MAGIC_ROLL: Final = 2
-"""The message waits longer than a unit may; it is stored once more when the unit is due."""
+"""The message waits longer than a unit allows; it is stored again when the unit is due."""
 MAGIC_DELETE: Final = 4
-"""The message names another one of the same due time, which is not delivered then."""
+"""The message cancels another message with the same due time."""
 MAGIC_MAX: Final = 15
 STOP_AT_LIMIT: Final = 0
 STOP_AT_BLANK: Final = 1
 STOP_AT_NO_UNIT: Final = 2
-"""Why ``scan_units`` ends."""
+"""Reasons for ``scan_units`` to stop."""
 UNIT_COLUMNS: Final = 4
-"""Integers for each unit that ``chain_units`` gives: physical offset, record size, magic, write time."""
+"""Number of integers that ``chain_units`` writes per unit: physical offset, record size, magic, write time."""
 
 TIMER_SLOT: Final = Layout(
     "timer wheel slot",
@@ -87,7 +87,7 @@ TIMER_CHECKPOINT: Final = Layout(
 
 
 class TimerSlot(NamedTuple):
-    """The units of one time step: positions of the oldest and the newest, and their number less deletions."""
+    """The units of one time step: positions of the oldest and newest, and their number minus deletions."""
 
     step: int
     first_position: int
@@ -98,14 +98,14 @@ class TimerSlot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimerCheckpoint:
-    """How far delivery got.
+    """Progress of the timer's deliveries.
 
     Attributes:
-        read_time_ms: all earlier time steps were delivered.
-        log_flush_position: the timer log is on the disk up to here.
-        queue_offset: messages of the timer topic before it were taken into the timer log, or delivered at once.
-        master_queue_offset: the master's ``queue_offset``, on a master its own.
-        data_version: of the whole.
+        read_time_ms: all earlier time steps have been delivered.
+        log_flush_position: the timer log is on disk up to this position.
+        queue_offset: earlier messages of the timer topic are in the timer log or have been delivered.
+        master_queue_offset: the master's ``queue_offset``; on a master, its own.
+        data_version: version of the checkpoint.
     """
 
     read_time_ms: int = 0
@@ -115,7 +115,7 @@ class TimerCheckpoint:
     data_version: DataVersion = field(default_factory=DataVersion)
 
     def encode_fields(self) -> bytes:
-        """The 56 bytes that a slave asks for."""
+        """The 56 bytes that a slave requests."""
         version = self.data_version
         return TIMER_CHECKPOINT.pack(
             self.read_time_ms,
@@ -133,14 +133,14 @@ class TimerCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
-        """From the bytes of the file; missing ones count as zero, as the reference maps them."""
+        """Decode the bytes of the file; missing bytes count as zero, as in RocketMQ, which maps the whole file."""
         values = TIMER_CHECKPOINT.unpack(data[: TIMER_CHECKPOINT.size].ljust(TIMER_CHECKPOINT.size, b"\0"))
         return cls(values[0], values[1], values[2], values[3], DataVersion(*values[4:]))
 
 
 @dataclass(slots=True)
 class TimerMetric:
-    """Waiting messages of one topic, and when their number changed last."""
+    """Number of waiting messages of one topic, and when it last changed."""
 
     count: int = 0
     timestamp_ms: int = 0
@@ -170,10 +170,10 @@ class TimerMetrics:
 
     @classmethod
     def decode(cls, text: bytes) -> TimerMetrics:
-        """From the content of the file.
+        """Decode the content of the file.
 
         Raises:
-            FormatError: it is not such a table.
+            FormatError: the text is not such a table.
         """
         what = "timermetrics"
         root = loads_object(text, what)

@@ -24,12 +24,12 @@ FLAG_UNIT_SUB = 2
 
 
 class NamesrvAdminProcessor:
-    """The processors.
+    """Processors of administrators' requests.
 
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
-        persist: called after every change of ``kv_config``; raises ``DiskError``.
+        persist: called after each change of ``kv_config``; raises ``DiskError``.
     """
 
     def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], None]) -> None:

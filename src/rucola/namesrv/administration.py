@@ -43,7 +43,7 @@ def register_administration(
     """Registers these requests in ``table``.
 
     Args:
-        persist: called after every change of ``kv_config``; raises ``DiskError``.
+        persist: called after each change of ``kv_config``; raises ``DiskError``.
     """
 
     imports = BackgroundImports()

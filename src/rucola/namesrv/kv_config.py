@@ -1,4 +1,4 @@
-"""Key-value configuration of the name server: namespace → key → value, kept in one JSON file.
+"""Key-value configuration of the name server: namespace → key → value, stored in one JSON file.
 
 It does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself reads only
 the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
@@ -16,7 +16,7 @@ CHARACTERS_MAX = 4 << 20
 
 
 class KVConfigManager:
-    """Namespaces of text pairs. Used from one task only."""
+    """Namespaces of key-value pairs. For use by one task only."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[str, str]] = {}
@@ -33,7 +33,7 @@ class KVConfigManager:
         more = len(value) - len(known) if known is not None else len(key) + len(value)
         more += len(namespace) if table is None else 0
         if more > 0 and self._characters + more > CHARACTERS_MAX:
-            raise ValueError(f"key-value configuration: {CHARACTERS_MAX} characters are allowed in all")
+            raise ValueError(f"key-value configuration: all namespaces together may have {CHARACTERS_MAX} characters")
         self._characters += more
         self._tables.setdefault(namespace, {})[key] = value
 
@@ -54,7 +54,7 @@ class KVConfigManager:
         return None if table is None else dict(table)
 
     def encode(self) -> bytes:
-        """The file's text: ``{"configTable": {namespace: {key: value}}}``."""
+        """The content of the file: ``{"configTable": {namespace: {key: value}}}``."""
         return orjson.dumps({"configTable": self._tables}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
     def load(self, text: bytes, source: str) -> None:

@@ -81,7 +81,7 @@ class NamesrvConfig(TlsConfig):
         self.check_tls()
         check_bind_address(self.bind_address, self.insecure or self.tls_mode != "disabled")
         if self.acl_enable and not self.rocketmq_home:
-            raise ConfigError("rocketmqHome", "", "a directory, with aclEnable=true")
+            raise ConfigError("rocketmqHome", "", "a directory, because aclEnable=true")
 
 
 Judge = Callable[[Channel, RemotingCommand], str]
@@ -89,7 +89,7 @@ Judge = Callable[[Channel, RemotingCommand], str]
 
 
 class NameServer:
-    """One name server. Started and stopped on an event loop, once each.
+    """One name server. It is started and stopped once, on an event loop.
 
     Args:
         judge: decides about requests that are not for everybody; None trusts this machine and peers with a certificate.
@@ -130,7 +130,7 @@ class NameServer:
         """Loads the key-value configuration and starts to listen.
 
         Raises:
-            AddressInUseError: the port is taken.
+            AddressInUseError: the port is in use.
             FormatError: the key-value file is damaged.
         """
         path = self._config.kv_config_path
@@ -139,7 +139,7 @@ class NameServer:
             self._kv_config.load(text, path)
         await self._server.start()
         self._scan = self.supervisor.every(
-            "search for lost brokers",
+            "removal of lost brokers",
             lambda: self._config.scan_not_active_broker_interval_ms / 1000,
             self._scan_now,
             asyncio.get_running_loop(),
@@ -178,12 +178,12 @@ class NameServer:
     def channel_closed(self, channel: Channel) -> None:
         """Removes the brokers that registered over ``channel``."""
         for address in self.routes.channel_closed(channel):
-            event(_log, logging.WARNING, "broker lost, its connection closed", address=address)
+            event(_log, logging.WARNING, "broker lost: connection closed", address=address)
 
     def _judge_by_place(self, channel: Channel, _command: RemotingCommand) -> str:
         if self._config.insecure or _trusted(channel):
             return ""
-        return "only this machine, or a peer with a certificate, may change what the name server says"
+        return "only this machine or a peer with a certificate may change the name server's state"
 
     def _persist(self) -> None:
         if self._config.kv_config_path:
@@ -191,7 +191,7 @@ class NameServer:
 
     def _scan_now(self) -> None:
         for address in self.routes.scan():
-            event(_log, logging.WARNING, "broker lost, it did not renew its registration", address=address)
+            event(_log, logging.WARNING, "broker lost: registration expired", address=address)
 
 
 def _trusted(channel: Channel) -> bool:

@@ -214,7 +214,7 @@ class RouteInfoManager:
         return [topic for topic, flag in flags.items() if flag & with_flags and not flag & without_flags]
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics that a broker of the cluster serves."""
+        """Topics served by a broker of the cluster."""
         names = self._clusters.get(cluster, {})
         return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
 

@@ -1,4 +1,4 @@
-"""Every byte on the wire: frames, commands, headers and bodies of the remoting protocol. Bytes in, values out."""
+"""The remoting protocol: frames, commands, headers and bodies. It takes bytes and returns values, without any I/O."""
 
 from rucola.protocol.answers import SendAnswers, encode_pull_header
 from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, ResponseCode

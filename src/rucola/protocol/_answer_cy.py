@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: writes the answers to successful sends.
+"""Kernel: writes the responses to successful sends.
 
-One call answers all rows of a read; ``answers.SendAnswers`` prepares the constant parts. It works on raw pointers
-without bounds checks: ``encode_send_answers`` first holds the room it may need against what ``out`` has.
-Columns are restated as C constants.
+One call writes the responses of all rows of a read; ``answers.SendAnswers`` prepares the constant parts. The kernel
+uses raw pointers without bounds checks: ``encode_send_answers`` first compares the space it may need with the size of
+``out``. Columns are restated as C constants.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def _is_compiled() -> bool:
 def send_answers_bytes_max(
     table: cython.longlong[::1], first: cython.Py_ssize_t, last: cython.Py_ssize_t, constant_bytes: cython.Py_ssize_t
 ) -> int:
-    """Upper bound of what ``encode_send_answers`` writes for the rows; ``constant_bytes``: of one answer."""
+    """Upper bound of the bytes that ``encode_send_answers`` writes; ``constant_bytes``: constant bytes of one
+    response.
+    """
     total: cython.longlong = 0
     row: cython.Py_ssize_t
     if first < 0 or last * _WIDTH > len(table):
@@ -60,25 +62,25 @@ def encode_send_answers(
     binary_head: bytes,
     binary_fields: bytes,
 ) -> int:
-    """Write the answer frames of rows ``first`` to ``last`` (one past) to ``out[position:]``; oneway rows have none.
+    """Write the response frames of rows ``first`` to ``last`` (excluded) to ``out[position:]``; none for oneway rows.
 
     Args:
         source: the buffer that holds the rows' unique keys.
-        out: has room for ``send_answers_bytes_max`` bytes behind ``position``.
-        json_head: the header up to and with the store host in ``msgId``.
-        json_middle: from behind the last ext value to ``opaque``.
-        json_tail: what follows ``opaque``.
+        out: has ``send_answers_bytes_max`` bytes after ``position``.
+        json_head: the header up to and including the store host in ``msgId``.
+        json_middle: the header from the last ext value to ``opaque``.
+        json_tail: the header after ``opaque``.
         binary_head: code, language, version.
-        binary_fields: ext fields up to and with the store host in ``msgId``.
+        binary_fields: ext fields up to and including the store host in ``msgId``.
 
     Returns:
-        The position behind the last frame.
+        The position after the last frame.
     """
     row: cython.Py_ssize_t
     start: cython.Py_ssize_t
     constants: cython.Py_ssize_t = len(json_head) + len(json_middle) + len(json_tail) + len(binary_fields)
     if position < 0 or send_answers_bytes_max(table, first, last, constants) > len(out) - position:
-        raise ValueError("no room for the answers")
+        raise ValueError("the responses do not fit into out")
     for row in range(first, last):
         start = row * _WIDTH
         if table[start + _UNIQ_KEY_LEN] > 0 and (
@@ -129,7 +131,7 @@ def _put_json_answer(
     table: cython.p_longlong,
     base: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """The rest of ``msgId`` and the other ext fields, up to but without the last closing quote."""
+    """Write the rest of ``msgId`` and the other ext fields, without the last closing quote."""
     i: cython.Py_ssize_t
     key: cython.Py_ssize_t = table[base + _UNIQ_KEY_POS]
     position = _put_hex(out, position, table[base + _PHYSICAL_OFFSET], 16)
@@ -162,7 +164,7 @@ def _put_binary_answer(
     table: cython.p_longlong,
     base: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """The rest of ``msgId`` and the other ext fields."""
+    """Write the rest of ``msgId`` and the other ext fields."""
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t
     key: cython.Py_ssize_t = table[base + _UNIQ_KEY_POS]
@@ -232,7 +234,7 @@ def _put_decimal(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython
 def _put_hex(
     out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong, digits: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """``value`` as upper-case hexadecimal digits, leading zeros included."""
+    """Write ``value`` as upper-case hexadecimal digits, with leading zeros."""
     i: cython.Py_ssize_t
     nibble: cython.int
     for i in range(position + digits - 1, position - 1, -1):

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: finds the frames of a receive buffer and reads the headers of the hot requests.
+"""Kernel: finds the frames in a receive buffer and reads the headers of the frequent requests.
 
-``scan_frames`` turns a read of a socket into rows (``common.columns.FrameColumn``). It understands headers only in the
-shape in which clients send them; a header with any surprise keeps the kind ``PLAIN`` and takes the tolerant road. It
-never judges a header invalid: only the frame around it can be (``protocol.md`` 1.1).
+``scan_frames`` turns the bytes of a read into rows (``common.columns.FrameColumn``). It understands headers only in
+the form in which clients send them. Any other header keeps the kind ``PLAIN`` and is left to the general path, which is
+more tolerant. The kernel never rejects a header, only the frame around it (``protocol.md`` 1.1).
 
 The kernel works on raw pointers without bounds checks. Every function takes the limit up to which it may read, and
 ``scan_frames`` derives that limit from lengths checked against the buffer. Columns are restated as C constants.
@@ -50,7 +50,7 @@ _PULL_SUB_VERSION = cython.declare(cython.int, 23)
 _PULL_EXPRESSION_TYPE_POS = cython.declare(cython.int, 24)
 _PULL_EXPRESSION_TYPE_LEN = cython.declare(cython.int, 25)
 
-# Bits of the fields met so far, in a spare column of the row while its header is read: 1 << column, and the two below.
+# Bits of the fields read so far, in a spare column of the row while its header is read: 1 << column, and the two below.
 _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)
@@ -61,18 +61,18 @@ _SEND = cython.declare(cython.int, 1)
 _BATCH = cython.declare(cython.int, 2)
 _PULL = cython.declare(cython.int, 3)
 
-# Which names the ext fields of a request have.
+# The set of names that a request uses for its ext fields.
 _NAMES_V1 = cython.declare(cython.int, 1)
 _NAMES_V2 = cython.declare(cython.int, 2)
 _NAMES_PULL = cython.declare(cython.int, 3)
 
-# What an ext field is: its column, plus one of these.
+# Description of an ext field: its column plus one of these types.
 _IGNORED = cython.declare(cython.int, 0)
 _NAME = cython.declare(cython.int, 0x100)  # plain ASCII
 _TEXT = cython.declare(cython.int, 0x200)  # UTF-8, with escapes
 _INT = cython.declare(cython.int, 0x400)
 _LONG = cython.declare(cython.int, 0x800)
-_BOOLEAN = cython.declare(cython.int, 0x1000)  # only the batch mark
+_BOOLEAN = cython.declare(cython.int, 0x1000)  # only the batch flag
 _COLUMN_MASK = cython.declare(cython.int, 0xFF)
 
 _FRAME_BYTES_MAX = cython.declare(cython.longlong, 16777216)
@@ -88,8 +88,8 @@ _COMMA = cython.declare(cython.int, 0x2C)
 _BRACE_OPEN = cython.declare(cython.int, 0x7B)
 _BRACE_CLOSE = cython.declare(cython.int, 0x7D)
 
-# Of each byte: whether it is a printable ASCII character that stands for itself in a JSON string, and its value as a
-# hexadecimal digit, -1 for any other.
+# For each byte: whether it is a printable ASCII character that needs no escape in a JSON string, and its value as a
+# hexadecimal digit (-1 if it is not one).
 _STANDS_FOR_ITSELF = cython.declare(cython.uchar[256])
 _HEX_DIGIT = cython.declare(cython.int[256])
 
@@ -110,7 +110,7 @@ _fill_tables()
 
 
 def _is_compiled() -> bool:
-    """Whether the compiled form of this module is in use."""
+    """Whether this module runs compiled."""
     return cython.compiled
 
 
@@ -123,14 +123,16 @@ def scan_frames(
 ) -> tuple[int, int, int, int]:
     """Write one row per complete frame in ``source[start:end]``.
 
-    Every row has its frame columns; code, opaque, flag and version only when the header could be read, else flag is -1.
-    In rows of kind SEND, BATCH and PULL the properties (or subscription) text has been unescaped in place; the bytes
-    between its new end and its old closing quote are then a quote and spaces.
+    Every row has its frame columns. Code, opaque, flag and version are set only if the header could be read; otherwise
+    flag is -1. In rows of kind SEND, BATCH and PULL the properties (or subscription) text is unescaped in place; a
+    quote
+    and spaces fill the bytes up to its old closing quote.
 
     Returns:
-        ``(rows, next_position, error, unread)``: ``next_position`` is the first byte not taken. ``error`` is 0 when a
-        frame is merely incomplete or the table is full, else why the frame there cannot be one: 1 length, 2 serialize
-        type, 3 header length. ``unread`` counts the rows whose flag is -1.
+        ``(rows, next_position, error, unread)``. ``next_position``: the first byte not consumed. ``error``: 0 if the
+        next
+        frame is incomplete or the table is full; otherwise the invalid part of the frame: 1 length, 2 serialize type,
+        3 header length. ``unread``: the number of rows whose flag is -1.
     """
     row: cython.Py_ssize_t = 0
     base: cython.Py_ssize_t = 0
@@ -139,7 +141,7 @@ def scan_frames(
     length: cython.longlong
     header_len: cython.longlong
     if start < 0 or end > len(source) or rows_max * _WIDTH > len(table):
-        raise ValueError(f"range {start}..{end} or {rows_max} rows lie outside of the buffers")
+        raise ValueError(f"range {start}..{end} or {rows_max} rows lie outside the buffers")
     if end - start < 4 or rows_max < 1:
         return 0, start, 0, 0
     if cython.compiled:
@@ -181,7 +183,7 @@ def _read_frame(
     header_len: cython.longlong,
     length: cython.longlong,
 ) -> cython.int:
-    """Fill the row of the complete frame at ``position``; 1 when its header could not be read."""
+    """Fill the row of the complete frame at ``position``; return 1 if its header could not be read."""
     names: cython.int
     header: cython.Py_ssize_t = position + 8
     limit: cython.Py_ssize_t = header + cython.cast(cython.Py_ssize_t, header_len)
@@ -217,7 +219,9 @@ def _clear_row(table: cython.p_longlong, base: cython.Py_ssize_t, column: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
-    """Whether all required fields are there; if so, set the kind and unescape. Last step: nothing declines after it."""
+    """Whether all required fields are present; if so, set the kind and unescape. The last step: it cannot fail
+    later.
+    """
     code: cython.longlong = table[base + _CODE]
     seen: cython.longlong = table[base + _SEEN]
     required: cython.longlong = (1 << _GROUP_POS) | (1 << _TOPIC_POS) | (1 << _QUEUE_ID) | (1 << _SYS_FLAG)
@@ -272,7 +276,7 @@ def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_
 @cython.exceptval(check=False)
 @cython.nogil
 def _names_of(code: cython.longlong) -> cython.int:
-    """Which names the ext fields of request ``code`` have; 0 when the code takes the plain road."""
+    """The set of names of request ``code``'s ext fields; 0 if the code takes the general path."""
     if code in (310, 320):
         return _NAMES_V2
     if code in (11, 361):
@@ -300,7 +304,7 @@ def _equals(
 @cython.exceptval(check=False)
 @cython.nogil
 def _header_field(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """Column of a number at the top of a JSON header; -1 for extFields, 0 for what is ignored."""
+    """Column of a number at the top level of a JSON header; -1 for extFields, 0 for an ignored field."""
     if length == 4:
         if _equals(data, key, 4, b"code"):
             return _CODE
@@ -321,7 +325,7 @@ def _header_field(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.P
 @cython.exceptval(check=False)
 @cython.nogil
 def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """Column and type of an ext field, ``_IGNORED`` when the fast road has no use for it."""
+    """Column and type of an ext field; ``_IGNORED`` if the fast path does not use it."""
     if names == _NAMES_V2:
         return _field_v2(data[key]) if length == 1 else _IGNORED
     if length == 5:
@@ -345,7 +349,7 @@ def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, leng
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_v2(letter: cython.int) -> cython.int:
-    """A letter of ``SendMessageRequestHeaderV2``; k unitMode, l maxReconsumeTimes and n brokerName are ignored."""
+    """A letter of ``SendMessageRequestHeaderV2``. Ignores k (unitMode), l (maxReconsumeTimes) and n (brokerName)."""
     if letter == 0x61:
         return _GROUP_POS | _NAME
     if letter == 0x62:
@@ -375,7 +379,7 @@ def _field_v2(letter: cython.int) -> cython.int:
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_v1(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """A name of ``SendMessageRequestHeader`` (Go client, old C++ client)."""
+    """A name of ``SendMessageRequestHeader`` (Go client, older C++ clients)."""
     if length == 4 and _equals(data, key, 4, b"flag"):
         return _MESSAGE_FLAG | _INT
     if length == 10 and _equals(data, key, 10, b"properties"):
@@ -428,7 +432,7 @@ def _store(
     position: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.int:
-    """Put one ext value into its columns; 0 when it is there already or is not of its type."""
+    """Put one ext value into its columns; return 0 if the field is set already or the value has the wrong type."""
     column: cython.int = field & _COLUMN_MASK
     value: cython.longlong
     bit: cython.longlong = 1 << column
@@ -456,7 +460,7 @@ def _store(
 @cython.exceptval(check=False)
 @cython.nogil
 def _integer(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """The decimal number in ``data[position:end]``, or ``_NO_NUMBER``. At most 18 digits, so nothing can overflow."""
+    """The decimal number in ``data[position:end]``, or ``_NO_NUMBER``. At most 18 digits, so it cannot overflow."""
     value: cython.longlong = 0
     digit: cython.int
     negative: cython.bint = position < end and data[position] == 0x2D
@@ -516,7 +520,7 @@ def _read_json(
     """Read the JSON header in ``data[position:limit]`` into the row.
 
     Returns:
-        Which names its ext fields have, 0 for a code of the plain road, -1 when the header has an unusual shape.
+        The set of its ext field names, 0 for a code of the general path, -1 if the header has an unusual form.
     """
     names: cython.int = 0
     seen: cython.int = 0
@@ -542,7 +546,7 @@ def _read_json(
             if column == _CODE:
                 names = _names_of(table[base + _CODE])
         elif column < 0 and data[start] == _BRACE_OPEN:
-            # The names of the fields depend on the code: when that comes later, they are read once more.
+            # The field names depend on the code: if the code comes later, the fields are read again.
             ext_position = start
             position = _read_fields(data, table, base, names, start, limit)
         else:
@@ -576,7 +580,7 @@ def _read_number(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Read a JSON integer of 32 bits into ``table[column]``; the position after it, or -1."""
+    """Read a 32-bit JSON integer into ``table[column]``; return the position after it, or -1."""
     end: cython.Py_ssize_t = _integer_end(data, position, limit)
     if end >= 0:
         table[column] = _integer(data, position, end)
@@ -596,9 +600,9 @@ def _read_fields(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Read the object of ext fields at the brace at ``position``; the position after it, or -1.
+    """Read the object of ext fields whose brace is at ``position``; return the position after it, or -1.
 
-    Without ``names`` only its end is found.
+    Without ``names``, only find its end.
     """
     key: cython.Py_ssize_t
     key_end: cython.Py_ssize_t
@@ -640,7 +644,9 @@ def _read_value(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Read a string, integer or literal (``position < limit``) into its columns; the position after it, or -1."""
+    """Read a string, integer or literal (``position < limit``) into its columns; return the position after it, or
+    -1.
+    """
     start: cython.Py_ssize_t = position
     end: cython.Py_ssize_t
     after: cython.Py_ssize_t
@@ -660,7 +666,7 @@ def _read_value(
         after = end + 1
     else:
         end = _literal_end(data, position, limit)
-        # A null is an absent field: rare enough for the plain road.
+        # null means that the field is absent; rare enough for the general path.
         if end < 0 or (field != _IGNORED and data[position] == 0x6E):
             return -1
         after = end
@@ -684,7 +690,7 @@ def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """First position that does not hold a printable ASCII character standing for itself in a JSON string."""
+    """First position without a printable ASCII character that needs no escape in a JSON string."""
     while position < limit and _STANDS_FOR_ITSELF[data[position]]:
         position += 1
     return position
@@ -694,7 +700,7 @@ def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.
 @cython.exceptval(check=False)
 @cython.nogil
 def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Closing quote of the key whose text starts at ``key``, or -1."""
+    """Position of the closing quote of the key whose text starts at ``key``, or -1."""
     end: cython.Py_ssize_t
     if key >= limit or data[key - 1] != _QUOTE:
         return -1
@@ -706,7 +712,7 @@ def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssiz
 @cython.exceptval(check=False)
 @cython.nogil
 def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Where the value behind a key starts (before ``limit``), or -1."""
+    """Start of the value after a key (before ``limit``), or -1."""
     position = _skip_space(data, position, limit)
     if position >= limit or data[position] != _COLON:
         return -1
@@ -728,7 +734,7 @@ def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
         position += 1
     if position == start or position - start > 18:
         return -1
-    # Leading zeros are no JSON, and minus zero would have to stay a text of its own.
+    # JSON allows no leading zeros, and minus zero would have to remain a separate text.
     return -1 if data[start] == 0x30 and (negative or position - start > 1) else position
 
 
@@ -748,7 +754,7 @@ def _literal_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Closing quote of a JSON string with escapes and UTF-8, or -1 when it is not a valid one."""
+    """Closing quote of a JSON string with escapes and UTF-8, or -1 if the string is invalid."""
     step: cython.Py_ssize_t
     c: cython.int
     while position < limit:
@@ -771,7 +777,7 @@ def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.P
 @cython.exceptval(check=False)
 @cython.nogil
 def _hex4(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.int:
-    """Value of four hexadecimal digits, or a negative number."""
+    """Value of four hexadecimal digits, or a negative number if they are invalid."""
     value: cython.int = _HEX_DIGIT[data[position]] * 4096
     value |= _HEX_DIGIT[data[position + 1]] * 256
     value |= _HEX_DIGIT[data[position + 2]] * 16
@@ -805,7 +811,7 @@ def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cyt
 @cython.exceptval(check=False)
 @cython.nogil
 def _short_escape(letter: cython.int) -> cython.int:
-    """Byte that a two-character escape stands for, or -1."""
+    """Byte that a two-character escape represents, or -1."""
     if letter in (_QUOTE, _BACKSLASH, 0x2F):
         return letter
     if letter == 0x6E:
@@ -825,7 +831,7 @@ def _short_escape(letter: cython.int) -> cython.int:
 @cython.exceptval(check=False)
 @cython.nogil
 def _utf8_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Length of the UTF-8 character beyond ASCII at ``position``; -1 when cut, overlong, a surrogate or too large."""
+    """Length of the non-ASCII UTF-8 character at ``position``; -1 if truncated, overlong, a surrogate or too large."""
     lead: cython.int = data[position]
     second: cython.int
     length: cython.Py_ssize_t
@@ -859,9 +865,9 @@ def _utf8_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _unescape(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Replace the escapes of the valid JSON string text ``data[position:end]`` in place; its new length.
+    """Replace the escapes of the valid JSON string text ``data[position:end]`` in place; return its new length.
 
-    The closing quote moves up behind the text and spaces fill the gap, so that the bytes around still are JSON.
+    The closing quote moves to the end of the text and spaces fill the gap, so that the header remains valid JSON.
     """
     read: cython.Py_ssize_t = position
     write: cython.Py_ssize_t = position
@@ -925,7 +931,7 @@ def _read_binary(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.int:
-    """Read the binary header in ``data[position:limit]`` into the row; returns what ``_read_json`` does."""
+    """Read the binary header in ``data[position:limit]`` into the row; return the same results as ``_read_json``."""
     names: cython.int
     field: cython.int
     count: cython.int = 0
@@ -941,7 +947,7 @@ def _read_binary(
     names = _names_of(table[base + _CODE])
     if names == 0:
         return 0
-    # A request of a hot code has no remark.
+    # Requests with frequent codes have no remark.
     if _uint32(data, position + 13) != 0 or _uint32(data, position + 17) != limit - position - 21:
         return -1
     position += 21
@@ -960,7 +966,7 @@ def _read_binary(
         if _text_kind(data, key, key + cython.cast(cython.Py_ssize_t, key_len)) != 1:
             return -1
         field = _field(names, data, key, cython.cast(cython.Py_ssize_t, key_len))
-        # A value of no bytes is null, that is absent.
+        # An empty value is null, so the field is absent.
         if value_len > 0 and not _read_binary_value(
             data, table, base, field, position, position + cython.cast(cython.Py_ssize_t, value_len)
         ):
@@ -990,7 +996,7 @@ def _read_binary_value(
 @cython.exceptval(check=False)
 @cython.nogil
 def _text_kind(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-    """1 when the bytes are what a JSON string could hold unescaped in ASCII, 2 when other valid UTF-8, 0 when not."""
+    """1 if the bytes are ASCII that a JSON string holds unescaped, 2 if they are other valid UTF-8, else 0."""
     step: cython.Py_ssize_t
     position = _plain_end(data, position, end)
     if position == end:

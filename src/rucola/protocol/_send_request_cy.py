@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel: the client's end of a send. Writes the properties and the header of a request, reads the answers.
+"""Kernel for a producer: writes the properties and the header of a send request, and reads the responses.
 
-It covers what comes with nearly every message and says so where it does not: a property it may not write, an answer of
-another shape. The caller then takes the plain road, which knows what is wrong.
+It handles what nearly every message needs and reports what it cannot handle, for example a property that it may not
+write, or a response in another form. The caller then takes the general path, which also reports errors.
 
-The kernel works on raw pointers without bounds checks: room is counted before it is written to, and an answer is read
-up to the end of its header only, which is held against the buffer first. Columns are restated as C constants.
+The kernel uses raw pointers without bounds checks. It computes the space before it writes. It reads a response only up
+to the end of its header, which it checks against the buffer first. Columns are restated as C constants.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ _BACKSLASH = cython.declare(cython.int, 0x5C)
 _BRACE_CLOSE = cython.declare(cython.int, 0x7D)
 
 _ROOM = cython.declare(cython.Py_ssize_t, 8192)
-_LAST = cython.declare(cython.Py_ssize_t, 32)  # of the room: separators, and WAIT at the end
+_LAST = cython.declare(cython.Py_ssize_t, 32)  # bytes kept for separators and for WAIT at the end
 _NO_NUMBER = cython.declare(cython.longlong, -9223372036854775807)
 
 
 def _is_compiled() -> bool:
-    """Whether the compiled form of this module is in use."""
+    """Whether this module runs compiled."""
     return cython.compiled
 
 
 def encode_properties(properties: object) -> bytes | None:
-    """Properties as a JSON string, with WAIT=true at the end unless they have a WAIT.
+    """Properties as a JSON string; appends WAIT=true unless they contain WAIT.
 
     Returns:
-        None when they are not a dict of texts, hold a separator, an empty name or half a character, or take more than a
-        few kilobytes.
+        None if the properties are not a dict of strings, contain a separator, an empty name or a lone surrogate, or
+        take
+        more than a few kilobytes.
     """
     room: cython.uchar[8192]
     position: cython.Py_ssize_t = 1
@@ -93,13 +94,13 @@ def encode_send_head(
     opaque: cython.longlong,
     body_bytes: cython.longlong,
 ) -> bytes:
-    """Everything of a send request but its body, whose ``body_bytes`` bytes must follow.
+    """The send request without its body; the body's ``body_bytes`` bytes must follow.
 
     Args:
         head: the header up to the value of sysFlag.
-        sys_flag: of the message.
-        born_timestamp_ms: of the message.
-        message_flag: of the message.
+        sys_flag: the message's sysFlag.
+        born_timestamp_ms: the message's born time.
+        message_flag: the application's flag.
         properties: as a JSON string.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
@@ -115,7 +116,7 @@ def encode_send_head(
     else:
         frame = out = bytearray(size)
     position = _put_int32(out, 0, size - 4 + body_bytes)
-    position = _put_int32(out, position, size - 8)  # its top byte says JSON
+    position = _put_int32(out, position, size - 8)  # the top byte 0 means JSON
     position = _put(out, position, head, len(head))
     position = _put_decimal(out, position, sys_flag)
     position = _put(out, position, b'","g":"', 7)
@@ -137,14 +138,14 @@ def encode_send_head(
 def read_send_answers(
     source: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> list[tuple[int, str, int, int, str | None, str | None] | None]:
-    """What the answers in the first ``rows`` rows say of the messages that were sent.
+    """The results of the sends whose responses are in the first ``rows`` rows.
 
     Returns:
-        For each row code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``; None for what
-        is no answer with a JSON header that begins with its code and then these fields, as brokers write it.
+        For each row: code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None for any
+        frame but a response whose JSON header begins with its code and then has these fields, as brokers write it.
 
     Raises:
-        ValueError: the rows lie outside of the table, or a header outside of the buffer.
+        ValueError: the rows lie outside the table, or a header outside the buffer.
     """
     row: cython.Py_ssize_t
     base: cython.Py_ssize_t
@@ -152,7 +153,7 @@ def read_send_answers(
     end: cython.Py_ssize_t
     answers: list[Any] = []
     if rows * _WIDTH > len(table):
-        raise ValueError(f"{rows} rows lie outside of the table")
+        raise ValueError(f"{rows} rows lie outside the table")
     if rows < 1 or len(source) < 1:
         return answers
     if cython.compiled:
@@ -164,7 +165,7 @@ def read_send_answers(
         start = table[base + _HEADER_POS]
         end = start + table[base + _HEADER_LEN]
         if start < 0 or end > len(source):
-            raise ValueError(f"header of row {row} lies outside of the source")
+            raise ValueError(f"header of row {row} lies outside the source")
         if table[base + _SERIALIZE] == 0 and table[base + _FLAG] & 1:
             answers.append(_read_answer(data, table[base + _CODE], start, end))
         else:
@@ -239,7 +240,7 @@ def _text(data: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_s
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """The closing quote of a text of printable ASCII without escapes; ``end`` when it is none."""
+    """Position of the closing quote of a text of printable ASCII without escapes; ``end`` if there is none."""
     c: cython.int
     while position < end:
         c = data[position]
@@ -261,7 +262,7 @@ def _holds(
     text: cython.p_const_char,
     length: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether ``text`` lies at ``position``, with at least one byte before ``end`` behind it."""
+    """Whether ``text`` stands at ``position`` and at least one byte follows it before ``end``."""
     return position + length < end and _is(data, position, position + length, text, length)
 
 
@@ -288,7 +289,7 @@ def _is(
 @cython.exceptval(check=False)
 @cython.nogil
 def _integer(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """The decimal number there, or ``_NO_NUMBER``. At most 18 digits, so nothing can overflow."""
+    """The decimal number there, or ``_NO_NUMBER``. At most 18 digits, so it cannot overflow."""
     value: cython.longlong = 0
     digit: cython.int
     negative: cython.bint = position < end and data[position] == 0x2D
@@ -308,7 +309,7 @@ def _integer(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cytho
 @cython.cfunc
 @cython.exceptval(-1)
 def _put_text(out: cython.p_uchar, position: cython.Py_ssize_t, text: object) -> cython.Py_ssize_t:
-    """Write ``text`` as in a JSON string; 0 when it holds a separator, or there may be no room for it."""
+    """Write ``text`` as in a JSON string; return 0 if it contains a separator or might not fit."""
     size: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
     c: cython.uchar

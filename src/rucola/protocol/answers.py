@@ -1,4 +1,4 @@
-"""Answers that are made without a ``RemotingCommand``: of a send, by the read, and of a pull."""
+"""Responses written without a ``RemotingCommand``: to all sends of a read, and to one pull."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PULL_MIDDLE, _PULL_TAIL = _JSON_MIDDLE.decode(), _JSON_TAIL.decode()
 
 
 class SendAnswers:
-    """Answers to sends that were stored, as ``SendMessageResponseHeader`` of RocketMQ 5.3.3 has them.
+    """Responses to stored sends, with the fields of ``SendMessageResponseHeader`` of RocketMQ 5.3.3.
 
     Args:
-        store_host: address of the broker as records hold it, 8 or 20 bytes; it is part of ``msgId``.
+        store_host: address of the broker in the form of the records, 8 or 20 bytes; a part of ``msgId``.
         region: ``regionId`` of the broker.
         trace_on: ``traceOn`` of the broker.
-        code: of the answers; every one of them says that the message is stored: 0, 10, 11 or 12.
+        code: response code; one of those that say that the message is stored: 0, 10, 11 or 12.
     """
 
     __slots__ = ("_constant_bytes", "_constants", "_out")
@@ -32,7 +32,7 @@ class SendAnswers:
         fields = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false", "msgId": store_host.hex().upper()}
         json_header = RemotingCommand(code, ext_fields=fields).encode_header()
         json_head = json_header[: json_header.index(b'"},"flag":')]
-        # The offset's 16 digits complete msgId, so its length in the binary block counts them.
+        # The 16 digits of the offset complete msgId, so its length in the binary block includes them.
         ends_at = 16 + len(fields["msgId"])
         fields["msgId"] = "0" * ends_at
         block = header_binary.encode(header_binary.BinaryHeader(0, 0, 0, 0, 0, None, fields))[21:-ends_at]
@@ -43,9 +43,9 @@ class SendAnswers:
         self._out = bytearray(_FIRST_BYTES)
 
     def encode(self, source: bytearray, table: array[int], first: int, last: int) -> bytearray:
-        """The answer frames of rows ``first`` to ``last`` (one past), one behind the other; oneway rows have none.
+        """The response frames of rows ``first`` to ``last`` (excluded), back to back; oneway rows have none.
 
-        The rows are of kind SEND and were stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
+        The rows are of kind SEND and stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
         """
         bytes_max = send_answers_bytes_max(table, first, last, self._constant_bytes)
         if bytes_max > len(self._out):
@@ -67,18 +67,18 @@ def encode_pull_header(
     topic_sys_flag: int = 0,
     group_sys_flag: int = 0,
 ) -> bytes:
-    """Everything of the answer to a pull but its body, whose ``body_len`` bytes must follow.
+    """The response to a pull without its body; the body's ``body_len`` bytes must follow.
 
     Args:
-        opaque: of the request.
-        serialize: of the request.
-        code: 0 with a body; 19, 20 or 21 without.
+        opaque: correlation id of the request.
+        serialize: serialize type of the request.
+        code: 0 with a body; 19, 20 or 21 without a body.
         next_begin_offset: queue offset of the next pull.
         min_offset: smallest queue offset.
-        max_offset: queue offset of the next message.
-        suggest_broker_id: which broker to pull from next, 0 the master.
-        body_len: bytes of the body.
-        remark: ASCII name of the outcome (``GetMessageStatus``).
+        max_offset: queue offset of the next message to be stored.
+        suggest_broker_id: the broker to pull from next; 0 is the master.
+        body_len: length of the body in bytes.
+        remark: ASCII name of the ``GetMessageStatus``.
         topic_sys_flag: ``topicSysFlag`` of the topic.
         group_sys_flag: ``groupSysFlag`` of the subscription group.
     """

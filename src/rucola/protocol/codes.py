@@ -1,7 +1,8 @@
 """Request, response and language codes of the remoting protocol.
 
-Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``. A code missing
-from a table is legal on the wire: answer a request with ``REQUEST_CODE_NOT_SUPPORTED``, keep a response's number.
+Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``. Codes missing
+here are legal: an unknown request is answered with ``REQUEST_CODE_NOT_SUPPORTED``, an unknown response keeps its
+number.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Kind of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -145,7 +146,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of a request."""
+    """Result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -199,7 +200,7 @@ class ResponseCode(IntEnum):
 
 
 def response_name(code: int) -> str:
-    """What a response code is called, empty for one that is not in the table."""
+    """Name of a response code; empty if the code is not in the table."""
     return ResponseCode(code).name if code in _RESPONSE_CODES else ""
 
 
@@ -207,7 +208,7 @@ _RESPONSE_CODES = frozenset(map(int, ResponseCode))
 
 
 class LanguageCode(IntEnum):
-    """What a peer is written in."""
+    """Language in which a peer is written."""
 
     JAVA = 0
     CPP = 1
@@ -226,4 +227,4 @@ class LanguageCode(IntEnum):
 
 
 PROTOCOL_VERSION = 479
-"""Version ordinal in everything we send: RocketMQ 5.3.3, whose behaviour is ours (protocol.md 1.6)."""
+"""Version ordinal in every command sent: RocketMQ 5.3.3, whose behaviour Rucola has (protocol.md 1.6)."""

@@ -1,8 +1,8 @@
-"""``RemotingCommand``: one request or answer, and its header in either serialization.
+"""``RemotingCommand``: one request or response, with its header in either serialization.
 
-JSON headers are written the way Java writes them (keys sorted, nulls left out, ext fields in the order given) and read
-with the leniency clients need: ext values given as numbers or booleans, fields absent or null, unknown keys, white
-space behind the object (``protocol.md`` 1.2).
+JSON headers are written as Java writes them: keys sorted, nulls left out, ext fields in the given order. They are read
+with the leniency that clients need: ext values may be numbers or booleans, fields may be absent or null, and unknown
+keys and white space after the object are accepted (``protocol.md`` 1.2).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-"""Largest whole frame (RocketMQ: ``com.rocketmq.remoting.frameMaxLength``)."""
+"""Size limit of a whole frame in bytes (RocketMQ: ``com.rocketmq.remoting.frameMaxLength``)."""
 
 _HEADER_BYTES_MAX = (1 << 24) - 1
 HEADER_BYTES_READ_MAX = 256 * 1024
-"""Largest header of a peer that is decoded: properties of 32,767 bytes, each escaped in six, and the other fields."""
+"""Size limit of a received header: 32,767 bytes of properties, each escaped as six, and the other fields."""
 _LANGUAGES = {language.name: language for language in LanguageCode}
 _LANGUAGE_CODES = {int(language): language for language in LanguageCode}
 
 
 @dataclass(slots=True)
 class RemotingCommand:
-    """One request or answer.
+    """One request or response.
 
     Attributes:
-        code: a ``RequestCode`` or ``ResponseCode``, or a number of neither.
-        opaque: correlation id, int32; an answer repeats that of its request.
-        flag: bit 0 answer, bit 1 oneway.
-        remark: error text of an answer, empty for none.
-        ext_fields: the fields of the header, all texts; keys of value null are left out.
-        body: what follows the header, empty for none.
-        language: of the sender; ``OTHER`` when not known.
+        code: a ``RequestCode``, a ``ResponseCode`` or any other number.
+        opaque: correlation id, int32; a response repeats that of its request.
+        flag: bit 0 response, bit 1 oneway.
+        remark: error text of a response; empty if none.
+        ext_fields: the fields of the header, as strings; fields whose value is null are left out.
+        body: the bytes after the header; may be empty.
+        language: language of the sender; ``OTHER`` if unknown.
         version: version ordinal of the sender (``protocol.md`` 1.6).
         serialize: ``JSON`` or ``BINARY`` header.
     """
@@ -62,12 +62,12 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether this is a response."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer to this."""
+        """Whether the sender expects no response."""
         return bool(self.flag & FLAG_ONEWAY)
 
     def answer(
@@ -77,7 +77,7 @@ class RemotingCommand:
         ext_fields: dict[str, str] | None = None,
         body: bytes | bytearray | memoryview = b"",
     ) -> RemotingCommand:
-        """An answer to this request, in its serialization."""
+        """A response to this request, in the same serialization."""
         return RemotingCommand(
             code, self.opaque, FLAG_RESPONSE, remark, ext_fields or {}, body, serialize=self.serialize
         )
@@ -92,7 +92,7 @@ class RemotingCommand:
         return b"".join((frame_prefix(len(header), len(self.body), self.serialize), header, self.body))
 
     def encode_header(self) -> bytes:
-        """The header alone, without the eight bytes before it."""
+        """The header alone, without the eight bytes that precede it."""
         if self.serialize == BINARY:
             return header_binary.encode(
                 header_binary.BinaryHeader(
@@ -116,7 +116,7 @@ def frame_prefix(header_bytes: int, body_bytes: int, serialize: int) -> bytes:
     """The eight bytes before a header.
 
     Raises:
-        FormatError: the frame would be larger than a peer accepts.
+        FormatError: the frame would be larger than peers accept.
     """
     total = 8 + header_bytes + body_bytes
     if total > FRAME_BYTES_MAX or header_bytes > _HEADER_BYTES_MAX:
@@ -128,12 +128,12 @@ def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingC
     """Decode the header of a frame.
 
     Args:
-        header: all its bytes.
+        header: the header's bytes.
         serialize: ``JSON`` or ``BINARY``.
-        body: put into the command as it is.
+        body: body of the command.
 
     Raises:
-        FormatError: the header is not one, names a field twice or is larger than any request needs.
+        FormatError: the header is invalid, repeats a field or exceeds the size limit.
     """
     if len(header) > HEADER_BYTES_READ_MAX:
         raise FormatError("header", 0, f"at most {HEADER_BYTES_READ_MAX} bytes", str(len(header)))
@@ -175,10 +175,10 @@ def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingC
 
 
 def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
-    """Decode one whole frame that has the bytes to itself. Connections use ``FrameReader``.
+    """Decode exactly one whole frame. Connections use ``FrameReader``.
 
     Raises:
-        FormatError: it is not one frame, or its header is not one.
+        FormatError: the bytes are not exactly one frame, or its header is invalid.
     """
     frame = bytes(frame)
     if len(frame) < 8 or int.from_bytes(frame[:4], "big") != len(frame) - 4:
@@ -190,7 +190,9 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def _quotes(fields: dict[str, Any]) -> int:
-    """Quotation marks in a header that names no field twice, holds none in a text, and has no object but extFields."""
+    """Number of quotation marks in a header without repeated fields, quotes in strings, or objects besides
+    extFields.
+    """
     texts = list(fields.values())
     keys = len(fields)
     ext_fields = fields.get("extFields")
@@ -204,7 +206,7 @@ def _refuse_duplicates(header: bytes) -> None:
     try:
         json.loads(header, object_pairs_hook=_unique, parse_int=str, parse_float=str)
     except RecursionError:
-        raise FormatError("JSON header", 0, "fewer objects within each other", "too many") from None
+        raise FormatError("JSON header", 0, "fewer nested objects", "too many") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> None:
@@ -215,16 +217,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> None:
 def _int32(fields: dict[str, Any], name: str, default: int | None) -> int:
     value = fields.get(name, default)
     if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
-        raise FormatError("JSON header", 0, f"a number of 32 bits for {name}", repr(value))
+        raise FormatError("JSON header", 0, f"a 32-bit number for {name}", repr(value))
     return value
 
 
 def _texts(fields: object) -> dict[str, str]:
-    """Ext fields with every value as text; clients send numbers and booleans as such."""
+    """Ext fields with all values as strings; clients also send numbers and booleans."""
     if fields is None:
         return {}
     if type(fields) is not dict or len(fields) > header_binary.EXT_FIELDS_MAX:
-        raise FormatError("JSON header", 0, f"extFields: an object of at most {header_binary.EXT_FIELDS_MAX}", "others")
+        raise FormatError(
+            "JSON header", 0, f"at most {header_binary.EXT_FIELDS_MAX} extFields in an object", "another value"
+        )
     texts: dict[str, str] = {}
     for key, value in fields.items():
         kind = type(value)
@@ -235,5 +239,5 @@ def _texts(fields: object) -> dict[str, str]:
         elif kind is int or kind is float:
             texts[key] = str(value)
         elif value is not None:
-            raise FormatError("JSON header", 0, f"a text for ext field {key}", kind.__name__)
+            raise FormatError("JSON header", 0, f"a string for ext field {key}", kind.__name__)
     return texts

@@ -1,8 +1,8 @@
-"""The JSON dialect of bodies: standard JSON out, what fastjson writes in (``protocol.md`` 1.9).
+"""The JSON dialect of bodies: writes standard JSON, reads what fastjson writes (``protocol.md`` 1.9).
 
-``loads`` tries standard JSON first. Else it reads, beyond standard JSON: numbers, beans and plain identifiers as map
-keys, single quotes, and ``{"$ref": "$.path"}`` for an object that stood at that path. Keys that are numbers or
-identifiers become texts; a bean becomes a tuple of its (name, value) pairs, sorted by name: ``dict(key)`` is the bean.
+``loads`` tries standard JSON first. Otherwise it also accepts numbers, beans and plain identifiers as map keys, single
+quotes, and ``{"$ref": "$.path"}`` as a reference to the object at that path. Numbers and identifiers as keys become
+strings. A bean as key becomes a tuple of its (name, value) pairs, sorted by name: ``dict(key)`` is the bean.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX = 32
-"""Objects and arrays within each other."""
+"""Largest number of nested objects and arrays."""
 BYTES_MAX = 16 * 1024 * 1024
-"""A body cannot be longer than a frame."""
+"""Size limit of a body: the size limit of a frame."""
 _RESOLVED_MAX = 1 << 20
-"""Members on one level of a body with references: a few hundred bytes of them can stand for more than fits anywhere."""
+"""Limit of members per level in a body with references: a few hundred bytes of references can expand without bound."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -59,8 +59,8 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
     """The value in ``source``.
 
     Raises:
-        FormatError: not JSON in this dialect, not UTF-8, nested too deep, longer than a frame, with a key twice in an
-            object, or with references that enclose themselves or grow beyond all bounds.
+        FormatError: the source is not JSON in this dialect, not UTF-8, nested too deep, or longer than a frame; or it
+            repeats a key in an object, or has references that enclose themselves or expand beyond the limit.
     """
     if isinstance(source, ReadBody):
         return source.value
@@ -78,20 +78,20 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Standard JSON that every peer reads: keys sorted, numeric keys quoted, members that are None left out."""
+    """Standard JSON that every peer can read: keys sorted, numeric keys quoted, members that are None left out."""
     return orjson.dumps(_without_none(value), option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
 def bean_keyed(table: Iterable[tuple[Any, Any]]) -> orjson.Fragment:
-    """A map whose keys are objects, for use in a value given to ``dumps``; standard JSON has no such thing."""
+    """A map with objects as keys, for a value given to ``dumps``. Standard JSON does not allow such keys."""
     return orjson.Fragment(b"{" + b",".join([dumps(key) + b":" + dumps(value) for key, value in table]) + b"}")
 
 
 def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, Any]:
-    """The object in ``source``; ``what`` it is stands in the error.
+    """The object in ``source``; errors name it ``what``.
 
     Raises:
-        FormatError: see ``loads``, or the value is not an object.
+        FormatError: as for ``loads``, or the value is not an object.
     """
     value = loads(source)
     if type(value) is not dict:
@@ -176,7 +176,7 @@ class _Parser:
             if not self._take(":"):
                 raise self._error("':'")
             if key in members:
-                raise self._error(f"each key once, not {str(key)[:64]} again")
+                raise self._error(f"each key once, not a second {str(key)[:64]}")
             members[key] = self._value()
             if self._take("}"):
                 return members
@@ -212,7 +212,7 @@ class _Parser:
         self._at += 1
         while True:
             match = _PLAIN[quote].match(self._text, self._at)
-            assert match is not None  # it matches the empty text
+            assert match is not None  # the pattern matches the empty string
             parts.append(match[0])
             self._at = match.end()
             after = self._text[self._at : self._at + 1]
@@ -272,7 +272,7 @@ class _Parser:
 
     def _space(self) -> None:
         match = _SPACE.match(self._text, self._at)
-        assert match is not None  # it matches the empty text
+        assert match is not None  # the pattern matches the empty string
         self._at = match.end()
 
     def _error(self, expected: str) -> FormatError:
@@ -280,7 +280,7 @@ class _Parser:
 
 
 def _as_key(value: Any) -> Any:
-    """``value`` made hashable."""
+    """``value`` in hashable form."""
     if isinstance(value, dict):
         return tuple(sorted(((str(name), _as_key(member)) for name, member in value.items()), key=lambda pair: pair[0]))
     if isinstance(value, list):
@@ -289,14 +289,16 @@ def _as_key(value: Any) -> Any:
 
 
 def _resolve(root: Any) -> Any:
-    """Replace every ``{"$ref": path}`` by what stands there; no references to references, none to what encloses one."""
+    """Replace each ``{"$ref": path}`` by the value at the path; refuse references to references and to enclosing
+    values.
+    """
     places: list[tuple[Any, Any, str, list[Any]]] = []
     _find_references(root, [root], places)
     targets = []
     for _, _, path, enclosing in places:
         target = _at_path(root, path)
         if any(target is outer for outer in enclosing):
-            raise FormatError("JSON body", 0, "a reference to something else than what encloses it", path)
+            raise FormatError("JSON body", 0, "a reference to a value that does not enclose it", path)
         targets.append(target)
     for (container, key, _, _), target in zip(places, targets, strict=True):
         container[key] = target
@@ -327,4 +329,4 @@ def _at_path(root: Any, path: str) -> Any:
     else:
         if path.startswith("$"):
             return value
-    raise FormatError("JSON body", 0, "a reference to a value in it", path)
+    raise FormatError("JSON body", 0, "a reference to a value in the body", path)

@@ -1,4 +1,4 @@
-"""Bytes of a connection in, frames out.
+"""Splits the byte stream of a connection into frames.
 
 ::
 
@@ -6,7 +6,7 @@
     | length | type | header len h | header (h bytes) | body |
     | int32  | u8   | u24          |                  |      |
 
-``length`` counts what follows it, at most 16 MiB - 4; type 0 is a JSON header, 1 a binary one (``protocol.md`` 1.1).
+``length`` counts the bytes after it, at most 16 MiB - 4. Type 0 is a JSON header, 1 a binary one (``protocol.md`` 1.1).
 
 ``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and reports with ``received``; the
 frames of that read are then handled in place, before the next ``buffer()``, which may move or replace them.
@@ -47,19 +47,19 @@ _TEXT_LEN = int(FrameColumn.PROPERTIES_LEN)
 
 
 SendAnswer = tuple[int, str, int, int, str | None, str | None]
-"""Code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId`` of the answer to a send."""
+"""Code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId`` of the response to a send."""
 
 
 class FrameBatch:
     """The complete frames of one read, in order. Valid until the next ``FrameReader.buffer()``.
 
     Attributes:
-        source: the buffer all positions in the table point into.
+        source: the buffer that all positions in the table refer to.
         view: ``source`` as a memoryview.
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
-        send_answers: of each frame what it says of a message that was sent, kept here by who reads it.
-        judged: rows that access control has looked at, kept here by it.
+        send_answers: the send results in the frames, cached here by the client.
+        judged: rows that access control has examined, kept here by access control.
     """
 
     __slots__ = ("count", "judged", "send_answers", "source", "table", "view")
@@ -73,10 +73,10 @@ class FrameBatch:
         self.count = count
 
     def command(self, row: int) -> RemotingCommand:
-        """Decode frame ``row``, with a copy of its body. Works for every kind of frame.
+        """Decode frame ``row`` with a copy of its body. Accepts every kind of frame.
 
         Raises:
-            FormatError: the header is not one.
+            FormatError: the header is invalid.
         """
         base = row * ROW_WIDTH
         body = self.table[base + _BODY_POS]
@@ -95,13 +95,15 @@ class FrameBatch:
             self.table[base + ROW_WIDTH + _SAME_TOPIC] = 0
 
     def body(self, row: int) -> memoryview:
-        """The body of frame ``row``, not copied."""
+        """The body of frame ``row``, without a copy."""
         base = row * ROW_WIDTH
         position = self.table[base + _BODY_POS]
         return self.view[position : position + self.table[base + _BODY_LEN]]
 
     def _header(self, base: int) -> bytes:
-        """The header as it came: of a hot row the kernel unescaped one text in place, which is escaped again here."""
+        """The header as it was received. The kernel unescapes one text of a hot row in place; it is escaped again
+        here.
+        """
         table = self.table
         start = table[base + _HEADER_POS]
         end = start + table[base + _HEADER_LEN]
@@ -116,11 +118,12 @@ class FrameBatch:
 class FrameReader:
     """The receive buffer of one connection.
 
-    It starts small, doubles up to ``capacity`` while reads fill it, grows beyond only as the bytes of a larger frame
-    arrive, and shrinks back behind that frame.
+    It starts small and doubles up to ``capacity`` while reads fill it. Beyond ``capacity`` it grows only as the bytes
+    of a
+    larger frame arrive, and shrinks again after that frame.
 
     Args:
-        capacity: bytes of the buffer in ordinary use.
+        capacity: largest size in bytes for ordinary frames.
     """
 
     __slots__ = ("_capacity", "_end", "_rows", "_source", "_start", "_table", "_view", "_wanted")
@@ -131,27 +134,27 @@ class FrameReader:
         self._view = memoryview(self._source)
         self._table = new_table(_FIRST_ROWS)
         self._rows = _FIRST_ROWS
-        self._start = 0  # of the bytes not yet handed out
+        self._start = 0  # first byte not yet returned in a batch
         self._end = 0
         self._wanted = len(self._source)  # size of the next buffer
 
     @property
     def is_large(self) -> bool:
-        """Whether the buffer is larger than in ordinary use, or the next one will be."""
+        """Whether the buffer, or the next one, is larger than ``capacity``."""
         return self._wanted > self._capacity or len(self._source) > self._capacity
 
     @property
     def wants_more(self) -> bool:
-        """Whether a frame that is not complete needs a larger buffer than in ordinary use."""
+        """Whether an incomplete frame needs a buffer larger than ``capacity``."""
         return self._wanted > self._capacity
 
     @property
     def begun_bytes(self) -> int:
-        """Bytes that are here of a frame that is not complete."""
+        """Number of received bytes of an incomplete frame."""
         return self._end - self._start
 
     def buffer(self) -> memoryview:
-        """Where the transport may write next; never empty. Ends the life of the previous batch."""
+        """Where the transport may write next; never empty. Invalidates the previous batch."""
         if self._wanted != len(self._source):
             source = bytearray(self._wanted)
             source[: self._end - self._start] = self._view[self._start : self._end]
@@ -160,18 +163,20 @@ class FrameReader:
             if self._start:
                 self._source[: self._end - self._start] = self._view[self._start : self._end]
         else:
-            self._start = self._end = 0  # as after nearly every read
+            self._start = self._end = 0  # the usual case after a read
             return self._view
         self._end -= self._start
         self._start = 0
         return self._view[self._end :]
 
     def received(self, count: int) -> FrameBatch | None:
-        """Take note of ``count`` bytes written to ``buffer()``; the frames that are complete now, None without any.
+        """Account for ``count`` bytes written to ``buffer()``; return the frames that are now complete, None if none
+        is.
 
         Raises:
-            FormatError: what arrived is not a frame; the connection is of no more use. Frames before it in the same
-                read are not handed out: nobody was told that they took effect.
+            FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same read are
+                dropped:
+                no response has confirmed them.
         """
         self._end += count
         filled = self._end == len(self._source)
@@ -190,7 +195,7 @@ class FrameReader:
         return batch
 
     def _scan_on(self, rows: int, unread: int) -> tuple[int, int, int]:
-        """The table was full: double it and go on behind it."""
+        """Double the full table and continue after the last row."""
         more = new_table(self._rows)
         added, self._start, error, others = scan_frames(self._source, self._start, self._end, more, self._rows)
         self._table = self._table + more
@@ -198,7 +203,7 @@ class FrameReader:
         return rows + added, error, unread + others
 
     def _read_others(self, batch: FrameBatch) -> None:
-        """Read headers of an unusual shape into their rows: whoever gets the batch relies on code, opaque and flag."""
+        """Fill the rows of unusual headers, because users of the batch rely on code, opaque and flag."""
         table = batch.table
         for row in range(batch.count):
             base = row * ROW_WIDTH
@@ -208,13 +213,14 @@ class FrameReader:
                 table[base + _FLAG], table[base + _VERSION] = command.flag, command.version
 
     def _plan(self, filled: bool) -> None:
-        """Decide on the size of the next buffer."""
+        """Choose the size of the next buffer."""
         size, rest = len(self._source), self._end - self._start
         needed = 0
         if rest >= 4:
             needed = int.from_bytes(self._view[self._start : self._start + 4], "big") + 4
         if needed > self._capacity:
-            # Room is made for bytes that arrived, not for those announced: a peer cannot make us allocate by a number.
+            # Memory is allocated for bytes that arrived, not for announced ones: a length field alone cannot allocate
+            # memory.
             self._wanted = min(needed, max(size, 2 * rest, self._capacity))
         elif size > self._capacity:
             self._wanted = self._capacity

@@ -8,9 +8,9 @@ bytes   field    meaning
 2       version  signed
 4       opaque   signed
 4       flag     bit 0 response, bit 1 oneway
-4 + n   remark   length and UTF-8 text; length 0: none
+4 + n   remark   length and UTF-8 text; empty if length 0
 4 + n   ext      length of the block, then per field int16 key length, key,
-                 int32 value length, value; a value of no bytes is absent
+                 int32 value length, value; an empty value is absent
 ======  =======  ==========================================================
 
 All numbers are big-endian.
@@ -45,14 +45,14 @@ class BinaryHeader(NamedTuple):
 
 
 def encode(header: BinaryHeader) -> bytes:
-    """The bytes of ``header``; ext fields keep their order, empty values are left out because they mean null.
+    """The bytes of ``header``. Ext fields keep their order; empty values are left out because they mean null.
 
     Raises:
         FormatError: ``code`` or ``version`` does not fit 16 bits, or a key is too long.
     """
     for name, number in (("code", header.code), ("version", header.version)):
         if not -32768 <= number <= 32767:
-            raise FormatError(f"binary header, {name}", 0, "a number of 16 bits", str(number))
+            raise FormatError(f"binary header, {name}", 0, "a 16-bit number", str(number))
     remark = (header.remark or "").encode()
     ext = bytearray()
     for key_text, value_text in header.ext_fields.items():
@@ -67,11 +67,12 @@ def encode(header: BinaryHeader) -> bytes:
 
 
 def decode(source: bytes) -> BinaryHeader:
-    """Decode ``source``, all of it.
+    """Decode all of ``source``.
 
     Raises:
-        FormatError: a length is negative or steps past its block, text is not UTF-8, a key appears twice, there are
-            more than 128 fields, or bytes are left over.
+        FormatError: a length is negative or exceeds its block, text is not UTF-8, a key occurs twice, there are more
+            than
+            128 fields, or bytes remain.
     """
     if len(source) < FIXED.size:
         raise FormatError("binary header", 0, f"at least {FIXED.size} bytes", str(len(source)))

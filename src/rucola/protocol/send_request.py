@@ -1,7 +1,7 @@
-"""The client's end of a send, without header objects: requests as bytes, and what their answers say.
+"""Producer side of a send without header objects: encodes requests as bytes and reads the results in the responses.
 
-What does not change from message to message is prepared once per queue. The frames equal those of ``protocol.command``
-(a test holds them against each other).
+The parts that do not change from message to message are prepared once per queue. The frames equal those of
+``protocol.command``; a test compares both.
 
 Source: protocol.md 1.2, 1.13, 2.2; RocketMQ 5.3.3, SendMessageRequestHeaderV2 and MessageDecoder.
 """
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 EncodedMessage = tuple[bytes, int, int, bytes]
-"""A message ready for its header: body as transferred, sysFlag, the application's flag, properties as a JSON string."""
+"""A message ready for its header: body as sent, sysFlag, the application's flag, properties as a JSON string."""
 
 PROPERTIES_BYTES_MAX = 32767
 
 _BATCH_HEAD = struct.Struct(">iiiii")  # total, magic 0, crc 0, flag, body length
 _SHORT = struct.Struct(">h")
-_ITEM_BYTES = 22  # of a batch member, besides body and properties
+_ITEM_BYTES = 22  # of a batch member, without body and properties
 _WAIT = "WAIT\x01true\x02"
 
 
@@ -78,12 +78,12 @@ def send_frame(
     Args:
         head: from ``header_head``.
         sys_flag: bits of ``MessageSysFlag``.
-        born_timestamp_ms: when it is sent.
+        born_timestamp_ms: time of the send.
         message_flag: the application's flag.
         properties: from ``encode_properties`` or ``properties_json``.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
-        body: as transferred, compressed or not.
+        body: the body as sent, compressed or not.
     """
     return (
         encode_send_head(head, sys_flag, born_timestamp_ms, message_flag, properties, frame_flag, opaque, len(body))
@@ -92,22 +92,22 @@ def send_frame(
 
 
 def unusual_properties(properties: Mapping[str, str]) -> bytes:
-    """``encode_properties`` for those that it leaves.
+    """Encode properties that ``encode_properties`` does not handle.
 
     Raises:
-        ClientError: they cannot be sent.
+        ClientError: the properties cannot be sent.
     """
     text = properties_text(properties)
     if message_const.WAIT not in properties:
-        text += _WAIT  # the reference's messages have it from the start
+        text += _WAIT  # every message of RocketMQ's clients has it
     return properties_json(text)
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Properties as one text: ``name U+0001 value U+0002`` for each.
+    """Properties as one string: ``name U+0001 value U+0002`` for each.
 
     Raises:
-        ClientError: a name or value is no text or holds one of the separators, or a name is empty.
+        ClientError: a name or value is not a string or contains a separator, or a name is empty.
     """
     count = len(properties)
     try:
@@ -120,21 +120,21 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def _not_text(properties: Mapping[str, str]) -> str:
-    """What is wrong with properties of which a name or a value is no text."""
+    """Error text for properties with a name or value that is not a string."""
     pairs: Iterable[tuple[object, object]] = properties.items()
     for name, value in pairs:
         if not isinstance(name, str):
             return f"property {name!r}: its name must be a str, not {type(name).__name__}"
         if not isinstance(value, str):
             return f"property {name!r}: its value must be a str, not {type(value).__name__} ({value!r})"
-    raise AssertionError("one of them is no text")
+    raise AssertionError("one of them is not a string")
 
 
 def properties_json(text: str) -> bytes:
     """The properties text as a JSON string.
 
     Raises:
-        ClientError: longer than 32,767 bytes, or not text (a lone surrogate).
+        ClientError: the text is longer than 32,767 bytes, or contains a lone surrogate.
     """
     try:
         if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
@@ -161,9 +161,9 @@ def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes
 
 
 def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
-    """What all frames of a read say of messages that were sent, read when the first is asked for.
+    """The send results in all frames of a read; decoded at the first call for the batch.
 
-    None for frames that are something else, and for answers that only ``FrameBatch.command`` can read.
+    None for other frames, and for responses that only ``FrameBatch.command`` can read.
     """
     if batch.send_answers is None:
         batch.send_answers = read_send_answers(batch.source, batch.table, batch.count)

@@ -1,10 +1,10 @@
-"""What a trace message carries: one line of text for each thing that happened to a message.
+"""The content of trace messages: one line of text for each event of a message.
 
-Fields are joined by U+0001, every record ends with U+0002; a value that is missing is ``null``. Which fields a kind of
-record has, in which order, stands in ``_FIELDS``.
+U+0001 joins the fields of a record, U+0002 ends it; a missing value is ``null``. ``_FIELDS`` lists the fields of each
+kind of record in order.
 
-Source: protocol.md 4.11; RocketMQ 5.3.3, TraceDataEncoder. A trace comes from whoever may write the topic: what cannot
-be read is passed over, as nothing but the record itself is lost with it.
+Source: protocol.md 4.11; RocketMQ 5.3.3, TraceDataEncoder. Any client with access to the topic can write traces.
+Unreadable records are skipped, since only the trace itself is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ABSENT = "null"
 
 
 class TraceType(Enum):
-    """What happened."""
+    """Kind of event."""
 
     PUB = "Pub"
     SUB_BEFORE = "SubBefore"
@@ -29,7 +29,7 @@ class TraceType(Enum):
 
 
 class MessageType(Enum):
-    """Kind of a message, by its number on the wire."""
+    """Kind of message, with its number on the wire."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -40,29 +40,29 @@ class MessageType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
-    """One thing that happened to one message; which fields matter depends on ``trace_type``.
+    """One event of one message; ``trace_type`` decides which fields are used.
 
     Attributes:
-        trace_type: what happened.
+        trace_type: kind of event.
         msg_id: unique id of the message.
-        timestamp_ms: when it began, ms since the epoch.
-        region: of the broker.
-        group: of the producer or consumer.
-        topic: of the message.
-        tags: of the message.
-        keys: of the message, separated by spaces.
+        timestamp_ms: start of the event, ms since the epoch.
+        region: the broker's region.
+        group: producer or consumer group.
+        topic: topic of the message.
+        tags: tags of the message.
+        keys: keys of the message, separated by spaces.
         store_host: address of the broker.
-        body_length: bytes of the body as the application gave it.
-        cost_ms: how long it took.
+        body_length: length in bytes of the application's body.
+        cost_ms: duration of the event.
         msg_type: number of a ``MessageType``.
-        offset_msg_id: where the broker put the message.
-        success: whether it went well.
-        request_id: joins what a consumer began and ended.
-        retry_times: how often the message was consumed before.
-        context_code: 0 consumed, 1 too late, 2 exception, 3 nothing returned, 4 failed.
-        transaction_id: of the transaction.
+        offset_msg_id: offset message id given by the broker.
+        success: whether the operation succeeded.
+        request_id: connects the start and the end of a consumption.
+        retry_times: number of earlier consumptions of the message.
+        context_code: 0 consumed, 1 timed out, 2 exception, 3 returned nothing, 4 failed.
+        transaction_id: id of the transaction.
         transaction_state: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
-        from_transaction_check: whether the broker had asked.
+        from_transaction_check: whether the state answers a check by the broker.
     """
 
     trace_type: TraceType
@@ -101,7 +101,7 @@ _PUB_BEFORE_4_4 = tuple(name for name in _NAMES[TraceType.PUB] if name != "offse
 _TYPES = {kind.value: kind for kind in TraceType}
 _KINDS = {field.name: field.type for field in fields(TraceRecord)}
 _NEEDED = {TraceType.SUB_AFTER: 5}
-"""Old clients end such a record early: without context code, time and group."""
+"""Number of fields that old clients write for such a record: without context code, time and group."""
 
 
 def encode_trace(records: Iterable[TraceRecord]) -> str:
@@ -115,7 +115,7 @@ def decode_trace(text: str) -> list[TraceRecord]:
 
 
 def trace_keys(records: Iterable[TraceRecord]) -> list[str]:
-    """Under which keys ``records`` are found: the ids and keys of their messages, each once."""
+    """Keys of the trace message: the ids and keys of the messages in ``records``, each once."""
     found: dict[str, None] = {}
     for record in records:
         found[record.msg_id] = None

@@ -145,7 +145,7 @@ def test_health_and_metrics(tmp_path):
         status, text = get(f"{base}/metrics")
         assert status == 200
         assert "rucola_ready 1.0" in text.splitlines()
-        for work in ("recheck of held pulls", "search for lost brokers", "look at connections"):
+        for work in ("recheck of held pulls", "removal of lost brokers", "look at connections"):
             assert f'rucola_work_failures_total{{work="{work}"}} 0.0' in text.splitlines()
         assert get(f"{base}/nothing")[0] == 404
 

@@ -128,7 +128,7 @@ def test_messages(tmp_path: Path, capsys: Capture) -> None:
     async def work(shell: Shell, there: Administered) -> None:
         await there.cluster.bodies("T_live")
         assert "message 0" in await shell("queryMsgById -t T_live -i ID")
-        assert "one of topic" in await shell("queryMsgById -t other -i ID", code=1)
+        assert "belongs to topic" in await shell("queryMsgById -t other -i ID", code=1)
         assert await shell.rows("queryMsgByKey -t T_live -k live3") == [{"Message ID": "U3", "QID": 1, "Offset": 1}]
         assert "has the key" in await shell("queryMsgByKey -t T_live -k none", code=1)
         assert "message 5" in await shell("queryMsgByUniqueKey -t T_live -i U5")
@@ -166,11 +166,11 @@ def test_name_servers(tmp_path: Path, capsys: Capture) -> None:
         ("topicRoute", "Missing option"),
         ("sendMessage -t T -p x -i 1", "broker's name"),
         ("consumeMessage -t T -i 1", "broker's name"),
-        ("consumeMessage -t T -o 1", "queue before the offset"),
+        ("consumeMessage -t T -o 1", "queue id, because -o is given"),
         ("consumeMessage -t T -s 2999-01-01#00:00:00:000", "before now"),
         ("printMsg -t T -c no-such", "charset"),
         ("setConsumeMode -t T -g g -m PUSH -b x:1", "PULL or POP"),
-        ("updateTopicList -f /nowhere/t.json -b x:1", "file that is there"),
+        ("updateTopicList -f /nowhere/t.json -b x:1", "an existing file"),
         ("allocateMQ -t T -i ,", "separated by commas"),
         ("sendMsgStatus -b b -s 99999999999999999999", "16777216"),
         ("clusterRT -s 99999999999999999999", "16777216"),

@@ -52,7 +52,7 @@ def test_the_fields_of_a_record_are_all_of_its_bytes(data: bytes) -> None:
     assert named["body_crc"].meaning == "right"
     assert named["property TAGS"].value == "A"
     assert named["property KEYS"].value == "k"
-    assert named["properties, no pair"].data == b"odd\x02"
+    assert named["properties without a pair"].data == b"odd\x02"
 
 
 def test_hosts_flags_and_versions() -> None:
@@ -119,9 +119,13 @@ def test_units_checkpoint_and_index() -> None:
 def test_timers() -> None:
     unit = annotate_timer_unit(TIMER_UNIT.pack(52, -1, 7, 5000, 2000, 100, 300, -9, 0), 104)
     assert [field.value for field in unit] == [52, -1, 7, 5000, 2000, 100, 300, -9, 0]
-    assert (unit[0].position, unit[1].meaning, unit[4].meaning) == (104, "the oldest of its step", "due at 7000 ms")
-    assert unit[2].meaning == "stored again when it is due, withdraws another one"
-    assert annotate_timer_unit(bytes(52))[0].meaning == "no unit"
+    assert (unit[0].position, unit[1].meaning, unit[4].meaning) == (
+        104,
+        "the oldest unit of its time step",
+        "due at 7000 ms",
+    )
+    assert unit[2].meaning == "stored again when it is due, cancels another message"
+    assert annotate_timer_unit(bytes(52))[0].meaning == "not a unit"
     blank = annotate_timer_unit(TIMER_BLANK.pack(60, 0, TIMER_BLANK_MAGIC))
     assert [field.value for field in blank] == [60, 0, TIMER_BLANK_MAGIC]
     assert [field.value for field in annotate_timer_slot(TIMER_SLOT.pack(5, 0, 52, 2, 0))] == [5, 0, 52, 2, 0]

@@ -238,7 +238,7 @@ def test_a_chain_that_is_not_as_it_was_put_is_found(index: ModuleType) -> None:
             assert broken(wrong) == number
     with pytest.raises(ValueError, match="do not hold"):
         broken(file[:-1])
-    with pytest.raises(ValueError, match="room for"):
+    with pytest.raises(ValueError, match="do not suffice"):
         index.find_broken_chain(file, SLOTS, ENTRIES, array("i", bytes(4 * SLOTS - 4)))
 
 

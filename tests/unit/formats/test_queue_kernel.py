@@ -57,7 +57,7 @@ def test_put(queue: ModuleType) -> None:
     unit = ConsumeQueueUnit(2**62 + 1, 5, -2123558616)
     assert list(read_units(units_of(queue, unit, unit) + b"rest")) == [unit, unit]
     for position in (-1, 1, 20):
-        with pytest.raises(ValueError, match="no room"):
+        with pytest.raises(ValueError, match="does not fit"):
             queue.put_unit(bytearray(20), position, 0, 0, 0)
 
 
@@ -203,7 +203,7 @@ class TestGatherUnits:
 
     def test_what_does_not_fit_is_refused(self, queue: ModuleType) -> None:
         table = record_rows(*self.ROWS)
-        with pytest.raises(ValueError, match="no room"):
+        with pytest.raises(ValueError, match="do not fit"):
             queue.gather_units(table, 0, 6, 1, 7, 0, bytearray(119))
         for first, last in ((-1, 1), (2, 1), (0, 7)):
             with pytest.raises(ValueError, match="outside"):

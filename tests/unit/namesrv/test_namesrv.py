@@ -195,7 +195,7 @@ def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch)
             async with asyncio.timeout(30):
                 while len(looks) < 2:
                     await asyncio.sleep(0.001)
-            assert server.supervisor.failures["search for lost brokers"] == 1
+            assert server.supervisor.failures["removal of lost brokers"] == 1
         finally:
             await server.shutdown()
         count = len(looks)

@@ -100,7 +100,7 @@ def test_undecodable_headers(header: bytes) -> None:
 
 
 def test_code_beyond_the_binary_header() -> None:
-    with pytest.raises(FormatError, match="16 bits"):
+    with pytest.raises(FormatError, match="16-bit"):
         RemotingCommand(200050, serialize=BINARY).encode()
     assert decode_frame(RemotingCommand(200050).encode()).code == 200050
 

@@ -215,8 +215,8 @@ def test_every_cut_of_a_header_ends_in_its_row(module: ModuleType) -> None:
 
 def test_rows_outside_are_refused(module: ModuleType) -> None:
     batch = received(RemotingCommand(0, 1, 1, ext_fields=FIELDS).encode())
-    with pytest.raises(ValueError, match="outside of the table"):
+    with pytest.raises(ValueError, match="outside the table"):
         module.read_send_answers(batch.source, batch.table[:ROW_WIDTH], 2)
-    with pytest.raises(ValueError, match="outside of the source"):
+    with pytest.raises(ValueError, match="outside the source"):
         module.read_send_answers(batch.source[:20], batch.table, 1)
     assert module.read_send_answers(batch.source, batch.table, 0) == []

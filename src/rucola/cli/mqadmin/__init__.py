@@ -1,5 +1,5 @@
-"""``rucola mqadmin``: the administration of a cluster with RocketMQ's command and option names (5.3.3, ``mqadmin``).
+"""``rucola mqadmin``: administers a cluster with RocketMQ's command and option names (5.3.3, ``mqadmin``).
 
-A module for each family of commands, ``app`` holds them; what they ask stands in ``client.admin``. They work against
-RocketMQ's servers as well. Exit codes: 0, 1 failed, 2 usage.
+There is one module per group of commands, which register with ``app``; ``client.admin`` has their requests. The
+commands also work with RocketMQ's servers. Exit codes: 0 success, 1 failure, 2 usage.
 """

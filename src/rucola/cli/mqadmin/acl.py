@@ -1,4 +1,4 @@
-"""Commands about accounts (access control of RocketMQ 4.x: ``plain_acl.yml``), as the tool of 4.9 has them."""
+"""Commands for accounts (access control of RocketMQ 4.x: ``plain_acl.yml``), as in mqadmin 4.9."""
 
 from __future__ import annotations
 
@@ -40,10 +40,12 @@ def update_acl_config(
     access_key: AccessKey,
     secret_key: Annotated[
         str | None,
-        typer.Option("-s", "--secretKey", envvar="MQADMIN_PASSWORD", help="Its secret; better not on the line."),
+        typer.Option(
+            "-s", "--secretKey", envvar="MQADMIN_PASSWORD", help="Its secret; the environment variable is safer."
+        ),
     ] = None,
     addresses: Annotated[
-        str | None, typer.Option("-w", "--whiteRemoteAddress", help="From where it needs no signature.")
+        str | None, typer.Option("-w", "--whiteRemoteAddress", help="Addresses that need no signature.")
     ] = None,
     topic_perm: Annotated[str | None, typer.Option("-i", "--defaultTopicPerm", help="DENY, PUB, SUB, PUB|SUB")] = None,
     group_perm: Annotated[str | None, typer.Option("-u", "--defaultGroupPerm", help="DENY, PUB, SUB, PUB|SUB")] = None,
@@ -56,12 +58,12 @@ def update_acl_config(
     """Create or change an account."""
     one_of(broker, cluster)
     if not secret_key:
-        raise ConfigError("-s", "", "a secret, here or in MQADMIN_PASSWORD")
+        raise ConfigError("-s", "", "a secret in -s or MQADMIN_PASSWORD")
     account = CreateAccessConfigRequestHeader(
         access_key,
         secret_key,
         addresses,
-        # RocketMQ's tool says no when it is not told.
+        # Without the option, RocketMQ's tool sets false.
         switch("-m", administrator, False),
         topic_perm,
         group_perm,
@@ -102,11 +104,13 @@ def update_global_white_addr(
     addresses: Annotated[
         str, typer.Option("-g", "--globalWhiteRemoteAddresses", help="10.10.103.*,192.168.0.*", show_default=False)
     ],
-    path: Annotated[str | None, typer.Option("-p", "--aclFileFullPath", help="Of this file of the broker.")] = None,
+    path: Annotated[
+        str | None, typer.Option("-p", "--aclFileFullPath", help="Only in this file of the broker.")
+    ] = None,
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Set the addresses from where nobody needs a signature."""
+    """Set the addresses that need no signature with any account."""
     one_of(broker, cluster)
 
     tell_brokers(
@@ -121,7 +125,7 @@ def update_global_white_addr(
 
 @app.command("clusterAclConfigVersion")
 def cluster_acl_config_version(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show which version of its accounts each broker has."""
+    """Show the version of each broker's accounts."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -139,7 +143,7 @@ def cluster_acl_config_version(namesrv: Namesrv, broker: Broker = None, cluster:
 
 @app.command("getAclConfig")
 def get_acl_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show the accounts; a broker of this package shows no secrets."""
+    """Show the accounts; a Rucola broker shows no secrets."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -157,9 +161,9 @@ def _file_versions(version: GetBrokerAclConfigResponseHeader) -> dict[str, dict[
         found = orjson.loads(version.all_acl_file_version)
         return {str(path): dict(file_version) for path, file_version in found.items()}
     except (ValueError, AttributeError, TypeError) as error:
-        raise FormatError("allAclFileVersion", 0, "JSON, path to version", str(error)[:80]) from None
+        raise FormatError("allAclFileVersion", 0, "a JSON object of versions by path", str(error)[:80]) from None
 
 
 def _shown(value: object) -> object:
-    """Lists are texts for people only."""
+    """The value to print; lists become text for people."""
     return output.list_text(value) if isinstance(value, list) and not output.JSON.get() else value

@@ -1,4 +1,4 @@
-"""Commands about users and rules (access control of RocketMQ 5.x)."""
+"""Commands for users and rules (access control of RocketMQ 5.x)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ _ACL_COLUMNS = ["#Subject", "#PolicyType", "#Resource", "#Actions", "#SourceIp",
 
 User = Annotated[str, typer.Option("-u", "--username", help="Name of the user.", show_default=False)]
 Password = Annotated[
-    str | None, typer.Option("-p", "--password", envvar="MQADMIN_PASSWORD", help="Password; better not on the line.")
+    str | None,
+    typer.Option("-p", "--password", envvar="MQADMIN_PASSWORD", help="Password; the environment variable is safer."),
 ]
 UserType = Annotated[str | None, typer.Option("-t", "--userType", help="Super or Normal.")]
 Subject = Annotated[str, typer.Option("-s", "--subject", help="User:NAME", show_default=False)]
 Resources = Annotated[str, typer.Option("-r", "--resources", help="Topic:T,Group:G*", show_default=False)]
 Actions = Annotated[str, typer.Option("-a", "--actions", help="Pub,Sub, ...", show_default=False)]
 Decision = Annotated[str, typer.Option("-d", "--decision", help="Allow or Deny.", show_default=False)]
-SourceIps = Annotated[str | None, typer.Option("-i", "--sourceIp", help="Addresses it holds for. [default: all]")]
+SourceIps = Annotated[
+    str | None, typer.Option("-i", "--sourceIp", help="Addresses to which the rule applies. [default: all]")
+]
 FromBroker = Annotated[str, typer.Option("-f", "--fromBroker", help="Broker to copy from.", show_default=False)]
 ToBroker = Annotated[str, typer.Option("-t", "--toBroker", help="Broker to copy to.", show_default=False)]
 
@@ -42,7 +45,7 @@ def create_user(
     """Create a user."""
     one_of(broker, cluster)
     if not password:
-        raise ConfigError("-p", "", "a password, here or in MQADMIN_PASSWORD")
+        raise ConfigError("-p", "", "a password in -p or MQADMIN_PASSWORD")
     user = _given(username=name, password=password, userType=user_type)
 
     tell_brokers(
@@ -101,7 +104,7 @@ def delete_user(namesrv: Namesrv, name: User, broker: Broker = None, cluster: Cl
 
 @app.command("getUser")
 def get_user(namesrv: Namesrv, name: User, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show a user, as the first broker that has it does."""
+    """Show a user from the first broker that has it."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -119,9 +122,9 @@ def list_user(
     namesrv: Namesrv,
     broker: Broker = None,
     cluster: Cluster = None,
-    name_filter: Annotated[str | None, typer.Option("-f", "--filter", help="Part of the names.")] = None,
+    name_filter: Annotated[str | None, typer.Option("-f", "--filter", help="Substring of the names.")] = None,
 ) -> None:
-    """List users, as the first broker that has some does."""
+    """List the users of the first broker that has any."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -139,9 +142,9 @@ def copy_user(
     namesrv: Namesrv,
     source: FromBroker,
     target: ToBroker,
-    names: Annotated[str | None, typer.Option("-u", "--usernames", help="These only: a,b")] = None,
+    names: Annotated[str | None, typer.Option("-u", "--usernames", help="Only these users: a,b")] = None,
 ) -> None:
-    """Copy users from broker to broker; a broker that tells no passwords can be no source of new users."""
+    """Copy users between brokers; a broker that does not reveal passwords cannot supply new users."""
 
     async def work(admin: AdminClient) -> None:
         users = await admin.auth.users(source)
@@ -169,7 +172,7 @@ def create_acl(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Give a user rules."""
+    """Add rules for a user."""
     one_of(broker, cluster)
     acl = acl_info(subject, named(resources), named(actions), named(source_ips) or None, decision)
 
@@ -214,11 +217,11 @@ def update_acl(
 def delete_acl(
     namesrv: Namesrv,
     subject: Subject,
-    resource: Annotated[str | None, typer.Option("-r", "--resources", help="For this one only.")] = None,
+    resource: Annotated[str | None, typer.Option("-r", "--resources", help="Only for this resource.")] = None,
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Take rules from a user: all, or those for one resource."""
+    """Delete all rules of a user, or those for one resource."""
     one_of(broker, cluster)
 
     tell_brokers(
@@ -249,8 +252,8 @@ def list_acl(
     namesrv: Namesrv,
     broker: Broker = None,
     cluster: Cluster = None,
-    subject: Annotated[str | None, typer.Option("-s", "--subject", help="Part of the subjects.")] = None,
-    resource: Annotated[str | None, typer.Option("-r", "--resource", help="Part of the resources.")] = None,
+    subject: Annotated[str | None, typer.Option("-s", "--subject", help="Substring of the subjects.")] = None,
+    resource: Annotated[str | None, typer.Option("-r", "--resource", help="Substring of the resources.")] = None,
 ) -> None:
     """List rules."""
     one_of(broker, cluster)
@@ -267,9 +270,9 @@ def copy_acl(
     namesrv: Namesrv,
     source: FromBroker,
     target: ToBroker,
-    subjects: Annotated[str | None, typer.Option("-s", "--subjects", help="Of these only: User:a,User:b")] = None,
+    subjects: Annotated[str | None, typer.Option("-s", "--subjects", help="Only these subjects: User:a,User:b")] = None,
 ) -> None:
-    """Copy rules from broker to broker."""
+    """Copy rules between brokers."""
 
     async def work(admin: AdminClient) -> None:
         acls = await admin.auth.acls(source)

@@ -1,4 +1,4 @@
-"""Commands about clusters and brokers."""
+"""Commands for clusters and brokers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BrokerName = Annotated[str, typer.Option("-b", "--brokerName", help="Name of the
 @app.command("clusterList")
 def cluster_list(
     namesrv: Namesrv,
-    more: Annotated[bool, typer.Option("-m", "--moreStats", help="Messages of today and yesterday.")] = False,
-    cluster: Annotated[str | None, typer.Option("-c", "--clusterName", help="This cluster only.")] = None,
+    more: Annotated[bool, typer.Option("-m", "--moreStats", help="Show the messages of today and yesterday.")] = False,
+    cluster: Annotated[str | None, typer.Option("-c", "--clusterName", help="Only this cluster.")] = None,
 ) -> None:
-    """List clusters, brokers and what they do."""
+    """List clusters and brokers with their load."""
 
     async def work(admin: AdminClient) -> None:
         info = await admin.cluster_info()
@@ -45,7 +45,7 @@ def cluster_list(
 
 @app.command("brokerStatus")
 def broker_status(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show the figures of a broker or of a cluster's brokers."""
+    """Show the figures of a broker, or of all brokers of a cluster."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -58,7 +58,7 @@ def broker_status(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = No
 
 @app.command("getBrokerConfig")
 def get_broker_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show the options of a broker or of a cluster's masters."""
+    """Show the options of a broker, or of all masters of a cluster."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -77,7 +77,7 @@ def update_broker_config(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Change an option of a broker or of a cluster's masters."""
+    """Change an option of a broker, or of all masters of a cluster."""
     one_of(broker, cluster)
 
     tell_brokers(
@@ -93,7 +93,7 @@ def update_broker_config(
 
 @app.command("wipeWritePerm")
 def wipe_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
-    """Let nobody send to a broker, on all name servers."""
+    """Remove a broker's write permission on all name servers."""
 
     _change_write_perm(namesrv, broker_name, "wipe", lambda admin: admin.api.wipe_write_perm)
 
@@ -106,13 +106,13 @@ def add_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
 
 @app.command("cleanExpiredCQ")
 def clean_expired_cq(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Remove what has expired from the consume queues."""
+    """Remove expired files of the consume queues."""
     _clean(namesrv, broker, cluster, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
 
 @app.command("deleteExpiredCommitLog")
 def delete_expired_commit_log(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Remove what has expired from the commit log, now."""
+    """Remove expired files of the commit log now."""
     _clean(namesrv, broker, cluster, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
 
@@ -120,10 +120,12 @@ def delete_expired_commit_log(namesrv: Namesrv, broker: Broker = None, cluster: 
 def broker_consume_stats(
     namesrv: Namesrv,
     broker: Annotated[str, typer.Option("-b", "--brokerAddr", help="Broker, host:port.", show_default=False)],
-    level: Annotated[int, typer.Option("-l", "--level", help="Queues with at least so many waiting.", min=0)] = 0,
-    order: Annotated[Switch, typer.Option("-o", "--order", help="Ordered topics only: true or false.")] = None,
+    level: Annotated[
+        int, typer.Option("-l", "--level", help="Only queues with at least this many waiting messages.", min=0)
+    ] = 0,
+    order: Annotated[Switch, typer.Option("-o", "--order", help="Only ordered topics: true or false.")] = None,
 ) -> None:
-    """Show how far all groups are."""
+    """Show the offsets and lag of all groups."""
     ordered_only = switch("-o", order, False)
 
     async def work(admin: AdminClient) -> None:
@@ -156,7 +158,7 @@ def _clean(namesrv: str, broker: str | None, cluster: str | None, code: RequestC
 
 
 def _state(figures: dict[str, str]) -> list[object]:
-    """Version, messages a second in and out, share of the disk in use, whether messages are taken."""
+    """Version, messages per second in and out, disk usage, whether the broker accepts messages."""
     rates = [figures.get(name, "").split() for name in ("putTps", "getTransferredTps")]
     return [
         figures.get("brokerVersionDesc", ""),

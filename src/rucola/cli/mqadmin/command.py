@@ -1,4 +1,4 @@
-"""What the commands of ``rucola mqadmin`` share: the options, the client, the command they register with."""
+"""Common parts of the ``rucola mqadmin`` commands: options, client, and registration."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 
 HELP = {"help_option_names": ["-h", "--help"]}
-"""As RocketMQ's commands have it."""
+"""Timeout of RocketMQ's commands."""
 
 app = typer.Typer(
     name="mqadmin",
-    help="Administer a cluster: RocketMQ's mqadmin commands, against its servers or ours.",
+    help="Administer a cluster: RocketMQ's mqadmin commands, for RocketMQ's servers and Rucola's.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -38,7 +38,7 @@ Namesrv = Annotated[
         "-n", "--namesrvAddr", envvar="NAMESRV_ADDR", help="Name servers, host:port separated by ;", show_default=False
     ),
 ]
-Broker = Annotated[str | None, typer.Option("-b", "--brokerAddr", help="This broker, host:port.")]
+Broker = Annotated[str | None, typer.Option("-b", "--brokerAddr", help="Only this broker, host:port.")]
 Cluster = Annotated[str | None, typer.Option("-c", "--clusterName", help="All masters of this cluster.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.", show_default=False)]
 Group = Annotated[str, typer.Option("-g", "--groupName", help="Consumer group.", show_default=False)]
@@ -50,12 +50,12 @@ Switch = str | None
 
 @app.callback()
 def options(json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False) -> None:
-    """Administer a cluster: RocketMQ's mqadmin commands, against its servers or ours."""
+    """Administer a cluster: RocketMQ's mqadmin commands, for RocketMQ's servers and Rucola's."""
     output.JSON.set(json)
 
 
 def administer(namesrv: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
-    """Do ``work`` with a client of these name servers."""
+    """Run ``work`` with a client of these name servers."""
 
     async def session() -> None:
         async with AdminClient(namesrv, config=client_config()) as admin:
@@ -74,13 +74,13 @@ def tell_brokers(
     slaves: bool = False,
     **values: object,
 ) -> None:
-    """Change one thing on a broker, or on those of a cluster, or on all, with a line for each that took it.
+    """Make a change on one broker, on the brokers of a cluster or on all, and print a line for each broker changed.
 
     Args:
         tell: makes the change at an address.
-        done: the line for a person, of the address.
-        slaves: on the slaves too, for what no slave copies.
-        values: what a script hears besides the address.
+        done: the line for people; takes the address.
+        slaves: include slaves, for changes that slaves do not copy.
+        values: output for scripts, in addition to the address.
     """
 
     async def work(admin: AdminClient) -> None:
@@ -92,12 +92,13 @@ def tell_brokers(
 
 
 def client_config() -> ClientConfig:
-    """Who asks: ``$ROCKETMQ_HOME/conf/tools.yml``, where RocketMQ's tool finds ``accessKey`` and ``secretKey`` too.
+    """Client configuration from ``$ROCKETMQ_HOME/conf/tools.yml``, where RocketMQ's tool has ``accessKey`` and
+    ``secretKey``.
 
-    Any key of ``ClientConfig`` may stand there, so ``useTLS`` and ``tlsClientTrustCertPath`` as well.
+    The file can have any key of ``ClientConfig``, for example ``useTLS`` and ``tlsClientTrustCertPath``.
 
     Raises:
-        ConfigError: the file is not a YAML mapping of names to values, or holds no good value.
+        ConfigError: the file is not a YAML mapping of names to values, or has an invalid value.
     """
     home = os.environ.get("ROCKETMQ_HOME")
     path = f"{home}/{TOOLS_FILE}"
@@ -109,7 +110,7 @@ def client_config() -> ClientConfig:
     try:
         values = yaml.safe_load(content)
     except yaml.YAMLError as error:
-        raise ConfigError(path, f"line {_line(error)}", "YAML") from None  # its text may hold the secret
+        raise ConfigError(path, f"line {_line(error)}", "YAML") from None  # the error's text may contain the secret
     if values is None:  # nothing but comments
         return ClientConfig()
     if not isinstance(values, dict):
@@ -118,15 +119,15 @@ def client_config() -> ClientConfig:
 
 
 def settings(config: ClientConfig) -> dict[str, Any]:
-    """``config`` for the constructor of another client's configuration."""
+    """The values of ``config`` for the constructor of another client configuration."""
     return {each.name: getattr(config, each.name) for each in fields(ClientConfig)}
 
 
 def time_ms(option: str, text: str) -> int:
-    """A point in time as RocketMQ's tool takes it.
+    """Parse a time in the forms that RocketMQ's tool accepts.
 
     Raises:
-        ConfigError: it is neither ``now``, nor milliseconds, nor ``yyyy-MM-dd#HH:mm:ss:SSS``.
+        ConfigError: the text is not ``now``, milliseconds or ``yyyy-MM-dd#HH:mm:ss:SSS``.
     """
     if text == "now":
         return SystemClock().wall_ms()
@@ -142,14 +143,14 @@ def time_ms(option: str, text: str) -> int:
 
 
 def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
-    """What ``make`` makes of the objects of a file that holds a JSON list of them, each a ``kind``.
+    """Read a JSON list of objects from a file and convert each with ``make``; errors call an object a ``kind``.
 
     Raises:
-        ConfigError: there is no such file, or it holds something else.
+        ConfigError: the file does not exist, or has other content.
     """
     content = Files().read_file(path)
     if content is None:
-        raise ConfigError("-f", path, "a file that is there")
+        raise ConfigError("-f", path, "an existing file")
     try:
         found = orjson.loads(content)
     except ValueError as error:
@@ -163,7 +164,7 @@ def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list
 
 
 def named(text: str | None) -> list[str]:
-    """The parts of a list that commas separate."""
+    """The items of a comma-separated list."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
@@ -180,7 +181,7 @@ def switch(option: str, text: str | None, default: bool) -> bool:
     """The value of an option that takes ``true`` or ``false``, as RocketMQ's do.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     if text is None:
         return default

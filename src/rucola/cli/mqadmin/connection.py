@@ -1,4 +1,4 @@
-"""Commands about connected clients."""
+"""Commands for connected clients."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def _rows(connections: list[Connection]) -> list[list[object]]:
 
 
 async def _consumers(admin: AdminClient, group: str, broker: str | None) -> list[tuple[str, ConsumerConnection]]:
-    """Where a group is online, and who.
+    """The brokers on which a group is online, and its consumers there.
 
     Raises:
-        ClientError: nobody is online.
+        ClientError: no consumer is online.
     """
     if broker is not None:
         addresses = [broker]
@@ -48,7 +48,7 @@ def consumer_connection(
     group: Annotated[str, typer.Option("-g", "--consumerGroup", help="Consumer group.", show_default=False)],
     broker: Broker = None,
 ) -> None:
-    """Show who consumes in a group, and what."""
+    """Show the consumers of a group and their subscriptions."""
 
     async def work(admin: AdminClient) -> None:
         found = await _consumers(admin, group, broker)
@@ -72,11 +72,11 @@ def consumer_connection(
 def consumer_status(
     namesrv: Namesrv,
     group: Annotated[str, typer.Option("-g", "--consumerGroup", help="Consumer group.", show_default=False)],
-    client_id: Annotated[str | None, typer.Option("-i", "--clientId", help="This client only.")] = None,
+    client_id: Annotated[str | None, typer.Option("-i", "--clientId", help="Only this client.")] = None,
     broker: Broker = None,
-    jstack: Annotated[bool, typer.Option("-s", "--jstack", help="With the client's threads.")] = False,
+    jstack: Annotated[bool, typer.Option("-s", "--jstack", help="Include the client's threads.")] = False,
 ) -> None:
-    """Let consumers say how they are doing."""
+    """Show the status that consumers report."""
 
     async def work(admin: AdminClient) -> None:
         asked = set()
@@ -107,7 +107,7 @@ def producer_connection(
     group: Annotated[str, typer.Option("-g", "--producerGroup", help="Producer group.", show_default=False)],
     topic: Topic,
 ) -> None:
-    """Show who sends to a topic in a group."""
+    """Show the producers of a group for a topic."""
 
     async def work(admin: AdminClient) -> None:
         clients: dict[str, Connection] = {}

@@ -24,7 +24,7 @@ _PULL_MESSAGES = 32
 _TIMEOUT_MS = 10_000
 _TOOLS_GROUP = "TOOLS_CONSUMER"
 
-Charset = Annotated[str, typer.Option("-c", "--charsetName", help="Of the bodies.")]
+Charset = Annotated[str, typer.Option("-c", "--charsetName", help="Charset of the bodies.")]
 Expression = Annotated[str, typer.Option("-s", "--subExpression", help="TagA || TagB")]
 Begin = Annotated[str | None, typer.Option("-b", "--beginTimestamp", help="Milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS")]
 End = Annotated[str | None, typer.Option("-e", "--endTimestamp", help="Milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS")]
@@ -41,7 +41,7 @@ def print_msg(
     end: End = None,
     print_body: PrintBody = None,
     parent: Annotated[
-        str | None, typer.Option("-l", "--lmqParentTopic", help="Topic whose route leads to a light queue.")
+        str | None, typer.Option("-l", "--lmqParentTopic", help="Topic whose route to use for a light queue.")
     ] = None,
 ) -> None:
     """Print all messages of a topic."""
@@ -71,7 +71,7 @@ def print_msg_by_queue(
     end: End = None,
     print_messages: Annotated[Switch, typer.Option("-p", "--printMsg", help="true or false.")] = None,
     print_body: PrintBody = None,
-    by_tag: Annotated[Switch, typer.Option("-f", "--calculate", help="Count by tag: true or false.")] = None,
+    by_tag: Annotated[Switch, typer.Option("-f", "--calculate", help="Count messages by tag: true or false.")] = None,
 ) -> None:
     """Print the messages of a queue, or count them by tag."""
     charset = _known_charset(charset)
@@ -98,19 +98,21 @@ def print_msg_by_queue(
 def consume_message(
     namesrv: Namesrv,
     topic: Topic,
-    broker_name: Annotated[str | None, typer.Option("-b", "--brokerName", help="Of this broker only.")] = None,
-    queue_id: Annotated[int | None, typer.Option("-i", "--queueId", help="Of this queue only.", min=0)] = None,
-    queue_offset: Annotated[int | None, typer.Option("-o", "--offset", help="From this one on.", min=0)] = None,
+    broker_name: Annotated[str | None, typer.Option("-b", "--brokerName", help="Only this broker.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-i", "--queueId", help="Only this queue.", min=0)] = None,
+    queue_offset: Annotated[
+        int | None, typer.Option("-o", "--offset", help="Start at this queue offset.", min=0)
+    ] = None,
     group: Annotated[str, typer.Option("-g", "--consumerGroup", help="Consumer group.")] = _TOOLS_GROUP,
-    begin: Annotated[str | None, typer.Option("-s", "--beginTimestamp", help="As for printMsg.")] = None,
-    end: Annotated[str | None, typer.Option("-e", "--endTimestamp", help="As for printMsg.")] = None,
-    count: Annotated[int, typer.Option("-c", "--MessageNumber", help="So many messages.", min=1)] = 128,
+    begin: Annotated[str | None, typer.Option("-s", "--beginTimestamp", help="Same as for printMsg.")] = None,
+    end: Annotated[str | None, typer.Option("-e", "--endTimestamp", help="Same as for printMsg.")] = None,
+    count: Annotated[int, typer.Option("-c", "--MessageNumber", help="Number of messages.", min=1)] = 128,
 ) -> None:
-    """Read messages as a consumer group does; its progress stays where it is."""
+    """Read messages as a consumer group would, without a change of its offsets."""
     if queue_id is not None and broker_name is None:
-        raise ConfigError("-b", "", "the broker's name before the queue")
+        raise ConfigError("-b", "", "the broker's name, because -i is given")
     if queue_offset is not None and queue_id is None:
-        raise ConfigError("-i", "", "the queue before the offset")
+        raise ConfigError("-i", "", "the queue id, because -o is given")
     now_ms = SystemClock().wall_ms()
     for option, text in (("-s", begin), ("-e", end)):
         if text is not None and time_ms(option, text) > now_ms:
@@ -136,7 +138,7 @@ def consume_message(
 async def _range(
     admin: AdminClient, address: str, queue: MessageQueue, begin: str | None, end: str | None
 ) -> tuple[int, int]:
-    """First queue offset, and the one behind the last."""
+    """First queue offset, and the queue offset after the last one."""
     first, last = await admin.api.min_offset(address, queue), await admin.api.max_offset(address, queue)
     if begin is not None:
         first = await admin.api.search_offset(address, queue, time_ms("-b", begin))
@@ -175,7 +177,7 @@ async def _messages(
             if message.queue_offset < last and (wanted is None or message.tags in wanted):
                 yield message
         if answer.header.next_begin_offset <= first:
-            return  # the messages expired meanwhile, and the queue is empty
+            return  # the messages have expired and the queue is empty
         first = answer.header.next_begin_offset
 
 
@@ -183,7 +185,7 @@ def _known_charset(name: str) -> str:
     try:
         "".encode(name)
     except LookupError:
-        raise ConfigError("-c", name, "a charset, as UTF-8 or GBK") from None
+        raise ConfigError("-c", name, "a charset, for example UTF-8 or GBK") from None
     return name
 
 
@@ -207,7 +209,7 @@ def _print_message(message: MessageExt, charset: str, bodies: bool) -> None:
 
 
 def message_text(message: MessageExt) -> str:
-    """A message as RocketMQ's ``MessageExt#toString`` has it."""
+    """A message in the form of RocketMQ's ``MessageExt#toString``."""
     properties = ", ".join(f"{name}={value}" for name, value in message.properties.items())
     return (
         f"MessageExt [brokerName={message.broker_name}, queueId={message.queue_id}, storeSize={message.store_size}, "
@@ -223,5 +225,5 @@ def message_text(message: MessageExt) -> str:
 
 
 def _signed(body: Iterable[int]) -> str:
-    """Bytes as Java shows them."""
+    """Bytes in the form in which Java prints them, as signed numbers."""
     return f"[{', '.join(str(byte - 256 if byte > 127 else byte) for byte in body)}]"

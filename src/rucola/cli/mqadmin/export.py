@@ -1,4 +1,4 @@
-"""Commands that write what a cluster has into a file: ``exportMetadata``, ``exportConfigs``."""
+"""Commands that write a cluster's configuration to a file: ``exportMetadata``, ``exportConfigs``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rucola.formats.config_json import dumps_pretty
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 
-Folder = Annotated[str, typer.Option("-f", "--filePath", help="Folder of the file, made when it is not there.")]
+Folder = Annotated[str, typer.Option("-f", "--filePath", help="Directory of the file; created if it does not exist.")]
 _OWN_GROUPS = frozenset(
     {
         *("DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "SCHEDULE_CONSUMER", "FILTERSRV_CONSUMER"),
@@ -25,7 +25,7 @@ _OWN_GROUPS = frozenset(
         *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
     }
 )
-"""Groups of the system (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``), besides those of this prefix."""
+"""System groups (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``), in addition to those with this prefix."""
 _OWN_GROUP_PREFIX = "CID_RMQ_SYS_"
 _CONFIG_KEYS = """
     brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType maxMessageSize
@@ -41,10 +41,12 @@ def export_metadata(
     cluster: Cluster = None,
     folder: Folder = ".",
     topics_only: Annotated[bool, typer.Option("-t", "--topic", help="Topics only.")] = False,
-    groups_only: Annotated[bool, typer.Option("-g", "--subscriptionGroup", help="Consumer groups only.")] = False,
-    special: Annotated[bool, typer.Option("-s", "--specialTopic", help="Retry and dead-letter topics too.")] = False,
+    groups_only: Annotated[bool, typer.Option("-g", "--subscriptionGroup", help="Only consumer groups.")] = False,
+    special: Annotated[
+        bool, typer.Option("-s", "--specialTopic", help="Include retry and dead-letter topics.")
+    ] = False,
 ) -> None:
-    """Write topics and consumer groups into a file; queues of several brokers are added up."""
+    """Write topics and consumer groups to a file; queue counts of several brokers are added up."""
     one_of(broker, cluster)
 
     async def work(admin: AdminClient) -> None:
@@ -75,10 +77,10 @@ def export_metadata(
 @app.command("exportConfigs")
 def export_configs(
     namesrv: Namesrv,
-    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Of this cluster.", show_default=False)],
+    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Cluster.", show_default=False)],
     folder: Folder = ".",
 ) -> None:
-    """Write the size of a cluster and the main options of its brokers into a file."""
+    """Write the size of a cluster and the main options of its brokers to a file."""
 
     async def work(admin: AdminClient) -> None:
         configs: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""Commands about consumer groups."""
+"""Commands for consumer groups."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def update_sub_group(
 ) -> None:
     """Create or change a consumer group on a broker or on a cluster.
 
-    As with RocketMQ's tool, -m and -d are off unless they are given.
+    As in RocketMQ's tool, -m and -d are false unless given.
     """
     one_of(broker, cluster)
     config = SubscriptionGroupConfig(
@@ -80,7 +80,7 @@ def update_sub_group_list(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Create or change many consumer groups at once."""
+    """Create or change many consumer groups."""
     one_of(broker, cluster)
     configs = json_list(path, "SubscriptionGroupConfig", SubscriptionGroupConfig.from_dict)
 
@@ -102,11 +102,13 @@ def set_consume_mode(
     topic: Annotated[str, typer.Option("-t", "--topicName", help="Topic.", show_default=False)],
     group: Group,
     mode: Annotated[str, typer.Option("-m", "--mode", help="PULL or POP.", show_default=False)],
-    share: Annotated[int, typer.Option("-q", "--popShareQueueNum", help="Queues that consumers share.", min=0)] = 0,
+    share: Annotated[
+        int, typer.Option("-q", "--popShareQueueNum", help="Number of queues that consumers share.", min=0)
+    ] = 0,
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Let a group pull a topic, or pop it."""
+    """Set whether a group pulls or pops a topic."""
     one_of(broker, cluster)
     if mode not in ("PULL", "POP"):
         raise ConfigError("-m", mode, "PULL or POP")
@@ -130,7 +132,7 @@ def delete_sub_group(
     broker: Broker = None,
     cluster: Cluster = None,
     remove_offset: Annotated[
-        Switch, typer.Option("-r", "--removeOffset", help="Its progress, retry and dead-letter topics too.")
+        Switch, typer.Option("-r", "--removeOffset", help="Also delete its offsets, retry and dead-letter topics.")
     ] = None,
 ) -> None:
     """Delete a consumer group from a broker or from a cluster."""
@@ -149,7 +151,7 @@ def delete_sub_group(
 
 @app.command("getConsumerConfig")
 def get_consumer_config(namesrv: Namesrv, group: Group) -> None:
-    """Show a consumer group as each broker has it."""
+    """Show the configuration of a consumer group on each broker."""
 
     async def work(admin: AdminClient) -> None:
         found = False

@@ -1,4 +1,4 @@
-"""``haStatus``: how far slaves are behind their master."""
+"""``haStatus``: the lag of slaves behind their master."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ha_status(
     broker: Broker = None,
     cluster: Cluster = None,
     interval_s: Annotated[
-        int | None, typer.Option("-i", "--interval", help="Again and again, with so many seconds between.", min=1)
+        int | None, typer.Option("-i", "--interval", help="Repeat, with this many seconds in between.", min=1)
     ] = None,
 ) -> None:
     """Show a master's slaves, or a slave's master."""

@@ -1,4 +1,4 @@
-"""Commands about messages and queues."""
+"""Commands for messages and queues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def query_msg_by_id(
     topic: Topic,
     message_id: Annotated[str, typer.Option("-i", "--msgId", help="Offset id of the message.", show_default=False)],
 ) -> None:
-    """Show a message by the id that says where it is stored."""
+    """Show a message by its offset message id, which holds its location."""
     try:
         place = parse_offset_message_id(message_id)
     except ValueError as error:
@@ -39,7 +39,7 @@ def query_msg_by_id(
         record = await admin.api.view_message(host_text(place.store_host), place.physical_offset, _TIMEOUT_MS)
         message = decode_message(record)
         if message.topic != topic:
-            raise ClientError(f"the message is one of topic {message.topic}")
+            raise ClientError(f"the message belongs to topic {message.topic}")
         _show(message)
 
     administer(namesrv, work)
@@ -52,7 +52,7 @@ def query_msg_by_key(
     key: Annotated[str, typer.Option("-k", "--msgKey", help="Key of the message.", show_default=False)],
     begin: Annotated[int, typer.Option("-b", "--beginTimestamp", help="Stored at or after, in ms.", min=0)] = 0,
     end: Annotated[int, typer.Option("-e", "--endTimestamp", help="Stored at or before, in ms.")] = (1 << 63) - 1,
-    most: Annotated[int, typer.Option("-c", "--maxNum", help="At most so many.", min=1)] = 64,
+    most: Annotated[int, typer.Option("-c", "--maxNum", help="Maximum number of messages.", min=1)] = 64,
 ) -> None:
     """List messages with a key."""
 
@@ -71,9 +71,11 @@ def query_msg_by_unique_key(
     namesrv: Namesrv,
     topic: Topic,
     message_id: Annotated[str, typer.Option("-i", "--msgId", help="Unique id of the message.", show_default=False)],
-    show_all: Annotated[bool, typer.Option("-a", "--showAll", help="All that carry it, not only the first.")] = False,
+    show_all: Annotated[
+        bool, typer.Option("-a", "--showAll", help="Show all messages with the id, not only the first.")
+    ] = False,
 ) -> None:
-    """Show a message by the id that its producer made."""
+    """Show a message by its unique id, which its producer created."""
 
     async def work(admin: AdminClient) -> None:
         messages = await admin.messages_by_key(topic, message_id, True)
@@ -93,7 +95,7 @@ def query_msg_by_offset(
     queue_id: Annotated[int, typer.Option("-i", "--queueId", help="Queue.", min=0, show_default=False)],
     queue_offset: Annotated[int, typer.Option("-o", "--offset", help="Queue offset.", min=0, show_default=False)],
 ) -> None:
-    """Show a message by its place in a queue."""
+    """Show a message by its queue offset."""
 
     async def work(admin: AdminClient) -> None:
         address = await admin.broker_address(broker_name)
@@ -118,8 +120,8 @@ def query_cq(
     queue_id: Annotated[int, typer.Option("-q", "--queue", help="Queue.", min=0, show_default=False)],
     index: Annotated[int, typer.Option("-i", "--index", help="First queue offset.", min=0, show_default=False)],
     broker: Annotated[str, typer.Option("-b", "--broker", help="Broker, host:port.", show_default=False)],
-    count: Annotated[int, typer.Option("-c", "--count", help="So many units.", min=1)] = 10,
-    group: Annotated[str | None, typer.Option("-g", "--consumer", help="With this group's subscription.")] = None,
+    count: Annotated[int, typer.Option("-c", "--count", help="Number of units.", min=1)] = 10,
+    group: Annotated[str | None, typer.Option("-g", "--consumer", help="Include this group's subscription.")] = None,
 ) -> None:
     """Show units of a consume queue."""
 

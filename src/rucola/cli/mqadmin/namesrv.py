@@ -1,4 +1,4 @@
-"""Commands about name servers, and figures over all topics."""
+"""Commands for name servers, and figures of all topics."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def delete_kv_config(namesrv: Namesrv, namespace: Namespace, key: Key) -> None:
 @app.command("statsAll")
 def stats_all(
     namesrv: Namesrv,
-    active: Annotated[bool, typer.Option("-a", "--activeTopic", help="Topics only that moved lately.")] = False,
-    topic: Annotated[str | None, typer.Option("-t", "--topic", help="This topic only.")] = None,
+    active: Annotated[bool, typer.Option("-a", "--activeTopic", help="Only topics with recent messages.")] = False,
+    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")] = None,
 ) -> None:
-    """Show what goes in and out of all topics."""
+    """Show the message rates of all topics."""
 
     async def work(admin: AdminClient) -> None:
         rows: list[list[object]] = []

@@ -1,4 +1,4 @@
-"""Commands about the progress of consumer groups."""
+"""Commands for the offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _END = -1
 def consumer_progress(
     namesrv: Namesrv,
     group: Annotated[str | None, typer.Option("-g", "--groupName", help="Group. [default: all]")] = None,
-    topic: Annotated[str | None, typer.Option("-t", "--topicName", help="This topic only.")] = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topicName", help="Only this topic.")] = None,
 ) -> None:
-    """Show how far consumer groups are."""
+    """Show the offsets and lag of consumer groups."""
 
     async def one(admin: AdminClient, name: str) -> None:
         stats = await admin.consume_stats(name, topic)
@@ -83,17 +83,17 @@ def reset_offset_by_time(
     timestamp: Annotated[
         str, typer.Option("-s", "--timestamp", help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS", show_default=False)
     ],
-    force: Annotated[Switch, typer.Option("-f", "--force", help="Forward too: true or false.")] = None,
-    broker: Annotated[str | None, typer.Option("-b", "--broker", help="With -q: this broker, host:port.")] = None,
-    queue_id: Annotated[int | None, typer.Option("-q", "--queue", help="With -b: this queue only.", min=0)] = None,
+    force: Annotated[Switch, typer.Option("-f", "--force", help="Also move forward: true or false.")] = None,
+    broker: Annotated[str | None, typer.Option("-b", "--broker", help="Only this broker, host:port; needs -q.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-q", "--queue", help="Only this queue; needs -b.", min=0)] = None,
     consumer_offset: Annotated[
-        int | None, typer.Option("-o", "--offset", help="With -b and -q: to this offset, not to a time.", min=0)
+        int | None, typer.Option("-o", "--offset", help="New offset, in place of a time; needs -b and -q.", min=0)
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option("-c", "--cluster", help="Cluster, or the topic whose route leads to a light queue.")
+        str | None, typer.Option("-c", "--cluster", help="Cluster, or the topic whose route to use for a light queue.")
     ] = None,
 ) -> None:
-    """Let a group go on from a time, in one queue also from an offset."""
+    """Reset a group's offsets to a time; for one queue also to an offset."""
     moment_ms = time_ms("-s", timestamp)
     if broker is None or queue_id is None:
         _reset(namesrv, group, topic, moment_ms, switch("-f", force, True), cluster)
@@ -118,7 +118,7 @@ def skip_accumulated_message(
     force: Annotated[Switch, typer.Option("-f", "--force", help="true or false.")] = None,
     cluster: Cluster = None,
 ) -> None:
-    """Let a group go on from the end."""
+    """Reset a group's offsets to the end of the queues."""
     _reset(namesrv, group, topic, _END, switch("-f", force, True), cluster)
 
 
@@ -129,10 +129,10 @@ def clone_group_offset(
     target: Annotated[str, typer.Option("-d", "--destGroup", help="Group to copy to.", show_default=False)],
     topic: Topic,
     offline: Annotated[
-        Switch, typer.Option("-o", "--offline", help="true or false; as with RocketMQ's tool it changes nothing.")
+        Switch, typer.Option("-o", "--offline", help="true or false; has no effect, as in RocketMQ's tool.")
     ] = None,
 ) -> None:
-    """Let a group be as far as another one."""
+    """Copy the offsets of one group to another."""
     switch("-o", offline, False)
 
     async def work(admin: AdminClient) -> None:

@@ -1,4 +1,4 @@
-"""How ``rucola mqadmin`` prints: tables for people, with ``--json`` one object a line for scripts."""
+"""Output of ``rucola mqadmin``: tables for people; with ``--json`` one object per line for scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Console(Console):
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows of values under their names."""
+    """Print rows of values under column names."""
     if JSON.get():
         for row in rows:
             _json(dict(zip(columns, row, strict=True)))
@@ -38,7 +38,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def facts(values: Mapping[str, object]) -> None:
-    """Names and values, one a line."""
+    """Print names and values, one per line."""
     if JSON.get():
         _json(dict(values))
         return
@@ -49,7 +49,7 @@ def facts(values: Mapping[str, object]) -> None:
 
 
 def say(text: str, **values: object) -> None:
-    """One sentence for a person; for a script ``values`` alone."""
+    """Print a sentence for people, or ``values`` alone for scripts."""
     if JSON.get():
         _json(values)
     else:
@@ -57,17 +57,17 @@ def say(text: str, **values: object) -> None:
 
 
 def document(value: object) -> None:
-    """JSON for people, as RocketMQ's tool prints some answers."""
+    """Print indented JSON, as RocketMQ's tool does for some responses."""
     _console().print(Text(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2).decode()))
 
 
 def list_text(value: object) -> str:
-    """A list as RocketMQ's tool prints it, ``null`` where there is none."""
+    """A list in the format of RocketMQ's tool; ``null`` if the value is not a list."""
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else "null"
 
 
 def time_text(wall_ms: int) -> str:
-    """``yyyy-MM-dd HH:mm:ss,SSS`` in local time, ``-`` for no time."""
+    """``yyyy-MM-dd HH:mm:ss,SSS`` in local time; ``-`` if there is no time."""
     if wall_ms <= 0:
         return "-"
     return datetime.fromtimestamp(wall_ms / 1000).strftime("%Y-%m-%d %H:%M:%S,") + f"{wall_ms % 1000:03d}"
@@ -82,7 +82,7 @@ def _text(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text of others, in which nothing may act on the terminal or look like a line of ours."""
+    """Foreign text without characters that control the terminal or imitate a line of output."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
@@ -93,5 +93,5 @@ def _json(value: Mapping[str, object]) -> None:
 
 
 def _console() -> Console:
-    # Somebody else's program has no 80 columns.
+    # Output to a pipe is not limited to 80 columns.
     return _Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)

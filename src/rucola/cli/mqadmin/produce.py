@@ -1,4 +1,4 @@
-"""Commands that send: ``sendMessage``, ``checkMsgSendRT``, ``sendMsgStatus``, ``clusterRT``."""
+"""Commands that send messages: ``sendMessage``, ``checkMsgSendRT``, ``sendMsgStatus``, ``clusterRT``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rucola.runtime.clock import SystemClock
 
 _GROUP = "TOOLS_PRODUCER"
 
-Amount = Annotated[int, typer.Option("-a", "--amount", help="So many messages.", min=1)]
-Size = Annotated[int, typer.Option("-s", "--size", help="Bytes of a body.", min=1, max=FRAME_BYTES_MAX)]
+Amount = Annotated[int, typer.Option("-a", "--amount", help="Number of messages.", min=1)]
+Size = Annotated[int, typer.Option("-s", "--size", help="Size of a body in bytes.", min=1, max=FRAME_BYTES_MAX)]
 
 
 @app.command("sendMessage")
@@ -33,13 +33,13 @@ def send_message(
     body: Annotated[str, typer.Option("-p", "--body", help="Text of the message.", show_default=False)],
     keys: Annotated[str | None, typer.Option("-k", "--key", help="Keys, separated by spaces.")] = None,
     tags: Annotated[str | None, typer.Option("-c", "--tags", help="Tag.")] = None,
-    broker_name: Annotated[str | None, typer.Option("-b", "--broker", help="To this broker.")] = None,
-    queue_id: Annotated[int | None, typer.Option("-i", "--qid", help="To this queue of it.", min=0)] = None,
+    broker_name: Annotated[str | None, typer.Option("-b", "--broker", help="Broker to send to.")] = None,
+    queue_id: Annotated[int | None, typer.Option("-i", "--qid", help="Queue of the broker; needs -b.", min=0)] = None,
     trace: Annotated[Switch, typer.Option("-m", "--msgTraceEnable", help="true or false.")] = None,
 ) -> None:
     """Send a message."""
     if queue_id is not None and broker_name is None:
-        raise ConfigError("-b", "", "the broker's name, if the queue is chosen")
+        raise ConfigError("-b", "", "the broker's name, because -i is given")
     queue = MessageQueue(topic, broker_name, queue_id) if broker_name is not None and queue_id is not None else None
 
     async def work(producer: Producer) -> None:
@@ -53,7 +53,7 @@ def send_message(
 
 @app.command("checkMsgSendRT")
 def check_msg_send_rt(namesrv: Namesrv, topic: Topic, amount: Amount = 100, size: Size = 128) -> None:
-    """Measure how long sends to the queues of a topic take, in ms."""
+    """Measure the duration of sends to the queues of a topic, in ms."""
 
     async def work(producer: Producer) -> None:
         queues = await producer.message_queues(topic)
@@ -73,13 +73,15 @@ def check_msg_send_rt(namesrv: Namesrv, topic: Topic, amount: Amount = 100, size
 @app.command("sendMsgStatus")
 def send_msg_status(
     namesrv: Namesrv,
-    broker_name: Annotated[str, typer.Option("-b", "--brokerName", help="To the topic of this name.")],
+    broker_name: Annotated[
+        str, typer.Option("-b", "--brokerName", help="Broker name; also the name of the topic to send to.")
+    ],
     size: Annotated[
-        int, typer.Option("-s", "--messageSize", help="Bytes of a body.", min=1, max=FRAME_BYTES_MAX)
+        int, typer.Option("-s", "--messageSize", help="Size of a body in bytes.", min=1, max=FRAME_BYTES_MAX)
     ] = 128,
-    count: Annotated[int, typer.Option("-c", "--count", help="So many messages.", min=1)] = 50,
+    count: Annotated[int, typer.Option("-c", "--count", help="Number of messages.", min=1)] = 50,
 ) -> None:
-    """Send to the topic that is named after a broker, and show what becomes of each message."""
+    """Send to the topic named after a broker, and show the result of each send."""
     body = b"hello jodie" * math.ceil(size / 11)
 
     async def work(producer: Producer) -> None:
@@ -109,12 +111,12 @@ def cluster_rt(
     amount: Amount = 100,
     size: Size = 128,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Cluster. [default: all]")] = None,
-    as_log: Annotated[Switch, typer.Option("-p", "--print log", help="One line a broker: true or false.")] = None,
-    room: Annotated[str, typer.Option("-m", "--machine room", help="Name in such a line.")] = "noname",
+    as_log: Annotated[Switch, typer.Option("-p", "--print log", help="One line per broker: true or false.")] = None,
+    room: Annotated[str, typer.Option("-m", "--machine room", help="Machine room name in that line.")] = "noname",
     interval_s: Annotated[int, typer.Option("-i", "--interval", help="Seconds between rounds.", min=0)] = 10,
-    rounds: Annotated[int | None, typer.Option("--rounds", help="So many rounds. [default: until stopped]")] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="Number of rounds. [default: until stopped]")] = None,
 ) -> None:
-    """Measure how long sends to the brokers of a cluster take, in ms, again and again."""
+    """Measure repeatedly the duration of sends to the brokers of a cluster, in ms."""
     logged = switch("-p", as_log, False)
 
     async def measure(producer: Producer, name: str, broker_name: str) -> None:
@@ -156,7 +158,7 @@ def _produce(namesrv: str, work: Callable[[Producer], Awaitable[None]], trace: b
 
 
 async def _timed(producer: Producer, message: Message, queue: MessageQueue | None = None) -> tuple[bool, float]:
-    """Whether a send succeeded, and how long it took, in ms."""
+    """Whether a send succeeded, and its duration in ms."""
     clock = SystemClock()
     began = clock.monotonic()
     try:
@@ -168,6 +170,6 @@ async def _timed(producer: Producer, message: Message, queue: MessageQueue | Non
 
 
 def _average(times_ms: list[float]) -> float:
-    """Without the first, which opens connections."""
+    """The average without the first send, which opens connections."""
     later = times_ms[1:]
     return sum(later) / len(later) if later else 0.0

@@ -1,4 +1,4 @@
-"""The command ``rucola mqadmin``: all its families, how one command runs, how it ends."""
+"""The command ``rucola mqadmin``: imports all groups of commands, runs one command and returns its exit code."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from rucola.cli.mqadmin.command import app
 from rucola.errors import ConfigError, RucolaError
 
 FAMILIES = (acl, auth, broker, connection, consume, export, group, ha, message, namesrv, offset, produce, topic, trace)
-"""Each registers its commands when it is imported."""
+"""Modules that register their commands when imported."""
 
 
 def run(arguments: list[str]) -> int:
     """Run one ``rucola mqadmin`` command; returns the exit code.
 
     Raises:
-        ConfigError: an option is not what it must be.
+        ConfigError: an option is invalid.
     """
     try:
         result = _command()(arguments, prog_name="rucola mqadmin", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Commands about topics."""
+"""Commands for topics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rucola.protocol.codes import RequestCode
 @app.command("topicList")
 def topic_list(
     namesrv: Namesrv,
-    cluster_model: Annotated[bool, typer.Option("-c", "--clusterModel", help="With cluster and groups.")] = False,
+    cluster_model: Annotated[bool, typer.Option("-c", "--clusterModel", help="Show cluster and groups.")] = False,
 ) -> None:
     """List all topics."""
 
@@ -52,7 +52,7 @@ def topic_list(
 
 @app.command("topicClusterList")
 def topic_cluster_list(namesrv: Namesrv, topic: Topic) -> None:
-    """Say which clusters serve a topic."""
+    """Show the clusters that serve a topic."""
 
     async def work(admin: AdminClient) -> None:
         clusters = {data.cluster for data in await admin.brokers_of(topic)}
@@ -65,9 +65,9 @@ def topic_cluster_list(namesrv: Namesrv, topic: Topic) -> None:
 def topic_route(
     namesrv: Namesrv,
     topic: Topic,
-    as_list: Annotated[bool, typer.Option("-l", "--list", help="As a table.")] = False,
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="Print a table.")] = False,
 ) -> None:
-    """Show where the queues of a topic are: the name server's JSON, or a table."""
+    """Show the route of a topic: the name server's JSON, or a table."""
 
     async def work(admin: AdminClient) -> None:
         route = await admin.route(topic)
@@ -96,7 +96,7 @@ def topic_route(
 
 @app.command("topicStatus")
 def topic_status(namesrv: Namesrv, topic: Topic) -> None:
-    """Show the ends of a topic's queues."""
+    """Show minimum and maximum offsets of a topic's queues."""
 
     async def work(admin: AdminClient) -> None:
         offsets = await admin.topic_offsets(topic)
@@ -161,7 +161,7 @@ def update_topic_list(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Create or change many topics at once."""
+    """Create or change many topics."""
     one_of(broker, cluster)
     configs = json_list(path, "TopicConfig", TopicConfig.from_dict)
 
@@ -181,7 +181,7 @@ def allocate_mq(
     topic: Topic,
     ips: Annotated[str, typer.Option("-i", "--ipList", help="Clients, separated by commas.", show_default=False)],
 ) -> None:
-    """Show how clients would share the queues of a topic."""
+    """Show how the given clients would share the queues of a topic."""
     clients = named(ips)
     if not clients:
         raise ConfigError("-i", ips, "clients, separated by commas")
@@ -233,7 +233,7 @@ def update_topic_perm(
 def delete_topic(
     namesrv: Namesrv,
     topic: Topic,
-    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="In this cluster.", show_default=False)],
+    cluster: Annotated[str, typer.Option("-c", "--clusterName", help="Cluster.", show_default=False)],
 ) -> None:
     """Delete a topic from brokers and name servers."""
 
@@ -275,7 +275,7 @@ def update_order_conf(
 
 @app.command("cleanUnusedTopic")
 def clean_unused_topic(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Remove queues of topics that brokers do not know any more."""
+    """Remove queues of topics that the brokers no longer have."""
 
     tell_brokers(
         namesrv,

@@ -1,4 +1,4 @@
-"""``queryMsgTraceById``: what became of a message, by the records of its producer and consumers."""
+"""``queryMsgTraceById``: the history of a message, from the trace records of its producer and consumers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _REST = ["#ClientHost", "#SendTime", "#CostTimes", "#Status"]
 def query_msg_trace_by_id(
     namesrv: Namesrv,
     message_id: Annotated[str, typer.Option("-i", "--msgId", help="Unique id of the message.", show_default=False)],
-    topic: Annotated[str, typer.Option("-t", "--traceTopic", help="Where the traces are.")] = TRACE_TOPIC,
+    topic: Annotated[str, typer.Option("-t", "--traceTopic", help="Topic of the trace messages.")] = TRACE_TOPIC,
     begin: Annotated[int, typer.Option("-b", "--beginTimestamp", help="Stored at or after, in ms.", min=0)] = 0,
     end: Annotated[int, typer.Option("-e", "--endTimestamp", help="Stored at or before, in ms.")] = (1 << 63) - 1,
-    most: Annotated[int, typer.Option("-c", "--maxNum", help="At most so many trace messages.", min=1)] = 64,
+    most: Annotated[int, typer.Option("-c", "--maxNum", help="Maximum number of trace messages.", min=1)] = 64,
 ) -> None:
-    """Show who sent and who consumed a message, when, and how it went."""
+    """Show who sent and consumed a message, when, and with what result."""
 
     async def work(admin: AdminClient) -> None:
         sent: list[list[object]] = []

@@ -58,7 +58,7 @@ TRUE = cython.declare(cython.int, 1)
 NULL = cython.declare(cython.int, 2)
 ERROR = cython.declare(cython.int, 3)
 
-# places of the program
+# offsets in the program's head
 NAME_COUNT = cython.declare(cython.int, 0)
 NAMES = cython.declare(cython.int, 1)
 CODE = cython.declare(cython.int, 2)
@@ -93,7 +93,7 @@ def match_texts(
     count: cython.Py_ssize_t,
     outcomes: cython.uchar[::1],
 ) -> int:
-    """Evaluates the expression for ``count`` property texts; ``places`` holds position and length of each.
+    """Evaluates the expression for ``count`` property texts; ``places`` holds the position and length of each.
 
     Returns:
         The number of TRUE outcomes; ``outcomes`` gets the outcome of each text.
@@ -150,7 +150,7 @@ def _find_properties(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.void:
-    """Puts position and length of each property the program knows into ``work``, position -1 for a missing one."""
+    """Stores position and length of each property of the program in ``work``; position -1 for a missing one."""
     count: cython.Py_ssize_t = program[NAME_COUNT]
     names: cython.Py_ssize_t = program[NAMES]
     stop: cython.Py_ssize_t
@@ -186,7 +186,7 @@ def _run(
     at: cython.Py_ssize_t = program[CODE]
     end: cython.Py_ssize_t = program[CODE_END]
     base: cython.Py_ssize_t = program[STACK]
-    top: cython.Py_ssize_t = -1  # of the stack, in values
+    top: cython.Py_ssize_t = -1  # top of the stack, counted in values
     slot: cython.Py_ssize_t
     op: cython.int
     answer: cython.int
@@ -306,7 +306,7 @@ def _compare(
     top: cython.Py_ssize_t,
     op: cython.int,
 ) -> cython.int:
-    """The outcome of ``op`` on the values at ``slot`` and ``slot + 3`` (``ComparisonExpression``)."""
+    """The outcome of ``op`` for the values at ``slot`` and ``slot + 3`` (``ComparisonExpression``)."""
     left: cython.int = work[slot]
     right: cython.int = work[slot + 3]
     order: cython.int
@@ -378,7 +378,7 @@ def _order(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _order_doubles(x: cython.double, y: cython.double) -> cython.int:
-    """``Double.compare``: NaN equals itself and is above all, -0.0 is below 0.0."""
+    """``Double.compare``: NaN equals itself and is greater than all other values; -0.0 is less than 0.0."""
     if x < y:
         return -1
     if x > y:
@@ -532,7 +532,7 @@ def _same_strings(
     work: cython.longlong[::1],
     slot: cython.Py_ssize_t,
 ) -> cython.int:
-    """Whether the strings at ``slot`` and ``slot + 3`` are the same."""
+    """Whether the strings at ``slot`` and ``slot + 3`` are equal."""
     size: cython.Py_ssize_t = work[slot + 2]
     left: cython.longlong = work[slot + 1]
     right: cython.longlong = work[slot + 4]
@@ -558,7 +558,7 @@ def _is_member(
     first: cython.Py_ssize_t,
     count: cython.Py_ssize_t,
 ) -> cython.int:
-    """Whether the property at ``slot`` is one of the literals; their positions and lengths begin at ``first``."""
+    """Whether the property at ``slot`` equals one of the literals, whose positions and lengths begin at ``first``."""
     at: cython.Py_ssize_t = work[slot + 1]
     size: cython.Py_ssize_t = work[slot + 2]
     i: cython.Py_ssize_t
@@ -645,7 +645,7 @@ def _same(
     there: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.int:
-    """Whether ``size`` bytes are the same; both sides are known to be there."""
+    """Whether ``size`` bytes are equal; the caller has checked that both sides have them."""
     if size == 0:
         return 1
     if cython.compiled:

@@ -16,7 +16,7 @@ from rucola.errors import FormatError
 from rucola.filter.sql.instructions import Condition, Kind, Op
 
 LENGTH_MAX = 16 * 1024
-"""Characters of an expression."""
+"""Maximum number of characters of an expression."""
 DEPTH_MAX = 1024
 """Maximum nesting of parentheses, signs and NOTs."""
 INSTRUCTIONS_MAX = 65_536
@@ -257,7 +257,7 @@ def _parser() -> Lark:
 
 
 def _unquoted(token: Token) -> str:
-    """The text of a literal; a quote in it is written twice."""
+    """The text of a literal; two quotes in it stand for one."""
     return token[1:-1].replace("''", "'")
 
 
@@ -283,12 +283,12 @@ def _not(part: Condition) -> Condition:
 def _deeper(part: Condition) -> Condition:
     part.depth += 1
     if part.depth > DEPTH_MAX:
-        _refuse(part.position, f"at most {DEPTH_MAX} parentheses, signs and NOTs around each other", "more")
+        _refuse(part.position, f"at most {DEPTH_MAX} nested parentheses, signs and NOTs", "more")
     return part
 
 
 def _binary(left: Condition, right: Condition, *ops: Op) -> Condition:
-    """Both sides, then the instructions ``ops``."""
+    """Both sides, followed by the instructions ``ops``."""
     left.height = max(left.height, 1 + right.height)
     left.depth = max(left.depth, right.depth)
     left.code += right.code

@@ -17,7 +17,9 @@ linear time.
 
 
 def parse_integer(text: bytes, bits: int) -> int | None:
-    """The signed integer of ``bits`` value bits in ``text``: a sign and decimal digits of any script, nothing else."""
+    """The integer in ``text``, which must fit a sign and ``bits`` bits. Accepts a sign and decimal digits of any
+    script.
+    """
     digits = text.decode("utf-8", "replace")
     negative = digits[:1] == "-"
     if digits[:1] in ("+", "-"):
@@ -36,7 +38,7 @@ def parse_integer(text: bytes, bits: int) -> int | None:
 
 
 def parse_double(text: bytes) -> float | None:
-    """The double in ``text``: white space around it, hexadecimal digits and a type suffix are allowed."""
+    """The double in ``text``. Surrounding white space, hexadecimal digits and a type suffix are allowed."""
     digits = text.decode("utf-8", "replace").strip(_WHITE)
     if len(text) > _TEXT_MAX or not _DOUBLE.fullmatch(digits):
         return None

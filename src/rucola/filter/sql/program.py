@@ -1,11 +1,12 @@
-"""Compiled expressions: an instruction list, laid out as integers for the kernel ``_sql_cy``.
+"""Compiled expressions: instruction lists as integers for the kernel ``_sql_cy``.
 
-A program is an ``array('q')``: a head of five (number of property names, place of the names, place and end of the code,
-place of the stack in the work array), then position and length in the pool of each literal of the IN lists, then the
-same of each property name, then the code. An instruction is four integers, operation and operands; it works on a stack.
-``AND`` and ``OR`` leave out their right side when the left one decides, since the right one may fail (Java does so).
+A program is an ``array('q')`` with four parts. The head has five integers: number of property names, position of the
+names, start and end of the code, position of the stack in the work array. The literals of IN lists follow, then the
+property names, both as position and length in the pool. The code is last: four integers per instruction, an operation
+and its operands, which work on a stack. ``AND`` and ``OR`` skip their right side if the left one decides, as in Java,
+because the right side may fail.
 
-The work array holds position and length of each property's value, position -1 for a missing one, then the stack.
+The work array holds position and length of each property's value (position -1 for a missing one), then the stack.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ class _Layout(NamedTuple):
 
 
 class SqlExpression:
-    """One expression, ready to be evaluated. It owns its stack: one thread at a time.
+    """One compiled expression. It owns its stack, so only one thread at a time may use it.
 
     Args:
         text: the expression.
-        condition: what the parser made of it.
+        condition: the output of the parser.
     """
 
     def __init__(self, text: str, condition: Condition) -> None:
@@ -70,15 +71,15 @@ class SqlExpression:
         self._outcomes = bytearray(64)
 
     def match(self, source: bytes | bytearray | memoryview, places: array[int], count: int, outcomes: bytearray) -> int:
-        """Evaluate for many messages.
+        """Evaluate the expression for many messages.
 
         Args:
-            source: what the places point into.
-            places: position and length of the property text of each message.
-            outcomes: gets an ``Outcome`` for each.
+            source: the buffer with the property texts.
+            places: position and length of each message's property text.
+            outcomes: receives one ``Outcome`` per message.
 
         Returns:
-            How many pass.
+            The number of messages that pass.
 
         Raises:
             ValueError: a place lies outside ``source``, or an array is too short.
@@ -88,12 +89,14 @@ class SqlExpression:
         )
 
     def evaluate_text(self, properties: bytes) -> Outcome:
-        """Evaluate for one message with this property text."""
+        """Evaluate the expression for one message with this property text."""
         self.match(properties, array("q", (0, len(properties))), 1, self._outcomes)
         return Outcome(self._outcomes[0])
 
     def evaluate(self, properties: Mapping[str, str]) -> Outcome:
-        """Evaluate for these properties; values may be empty and hold separators, which no stored message can."""
+        """Evaluate the expression for these properties. Unlike in stored messages, values may be empty or hold
+        separators.
+        """
         source = bytearray()
         for index, name in enumerate(self._names):
             value = properties.get(name)
@@ -110,9 +113,9 @@ def compile_sql(text: str) -> SqlExpression:
     """Compile an expression.
 
     Raises:
-        FormatError: it cannot be compiled; names the position of the character that does not fit.
+        FormatError: the expression cannot be compiled; the error has the position of the offending character.
     """
-    from rucola.filter.sql.grammar import parse  # a broker without such filters does without the parser
+    from rucola.filter.sql.grammar import parse  # imported late: few brokers have SQL92 filters
 
     return SqlExpression(text, parse(text))
 

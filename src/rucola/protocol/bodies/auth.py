@@ -1,4 +1,4 @@
-"""Body of 3006 and 3007 (``protocol.md`` 2.11)."""
+"""Body of requests 3006 (AUTH_CREATE_ACL) and 3007 (AUTH_UPDATE_ACL) (``protocol.md`` 2.11)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def acl_info(
     subject: str, resources: Sequence[str], actions: Sequence[str], source_ips: Sequence[str] | None, decision: str
 ) -> dict[str, Any]:
-    """``AclInfo``: one rule for each resource."""
+    """``AclInfo`` with one rule for each resource."""
     rule: dict[str, Any] = {"actions": list(actions), "decision": decision}
     if source_ips is not None:
         rule["sourceIps"] = list(source_ips)

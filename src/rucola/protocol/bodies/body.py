@@ -1,9 +1,9 @@
-"""How a typed body becomes JSON and back.
+"""Base class of typed bodies: how they become JSON and how JSON is read.
 
-A body class is a dataclass with one annotated attribute per member. Its JSON name is the attribute in camel case, or
-what the class attribute ``json_names`` says. Reading follows fastjson's leniency (``protocol.md`` 1.9, 2.4): numbers
-as texts and texts as numbers, enums by name or ordinal; absent and null members take the default, unknown ones are
-ignored.
+A body class is a dataclass with one annotated attribute per member. The member's JSON name is the attribute in camel
+case, or the name in the class attribute ``json_names``. The reader is as lenient as fastjson (``protocol.md`` 1.9,
+2.4): it accepts numbers as strings, strings as numbers, and enums by name or ordinal. Absent and null members take the
+default; unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Body:
     """Attributes whose JSON name is not their name in camel case."""
 
     def encode(self) -> bytes:
-        """Standard JSON, keys sorted, members that are None left out."""
+        """The body as standard JSON: keys sorted, members that are None left out."""
         return fastjson.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it, with the members that are None."""
+        """The body as values for JSON, including members that are None."""
         return {member.json_name: _plain(getattr(self, member.attribute)) for member in _plan(type(self))}
 
     @classmethod
@@ -48,7 +48,7 @@ class Body:
         """Read a body.
 
         Raises:
-            FormatError: no JSON object, or a member is not of its type.
+            FormatError: the source is not a JSON object, or a member has the wrong type.
         """
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
@@ -57,7 +57,7 @@ class Body:
         """Read a parsed body.
 
         Raises:
-            FormatError: a member is not of its type, or one without a default is missing.
+            FormatError: a member has the wrong type, or a member without default is missing.
         """
         values: dict[str, Any] = {}
         for member in _plan(cls):
@@ -98,10 +98,10 @@ def _declared(body: type[Body]) -> tuple[_Member, ...]:
 
 
 def message_queue_from_dict(data: Mapping[Any, Any]) -> MessageQueue:
-    """A queue as bodies name it.
+    """The queue in a parsed body.
 
     Raises:
-        FormatError: a member is missing or not of its type.
+        FormatError: a member is missing or has the wrong type.
     """
     return MessageQueue(
         _read_str("MessageQueue, topic", data.get("topic")),
@@ -111,7 +111,7 @@ def message_queue_from_dict(data: Mapping[Any, Any]) -> MessageQueue:
 
 
 def message_queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
-    """A queue as bodies name it."""
+    """The members of ``queue`` in a body."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
@@ -121,7 +121,7 @@ _FROM_DICT: dict[type, Callable[[Mapping[Any, Any]], Any]] = {
     SubscriptionGroupConfig: SubscriptionGroupConfig.from_dict,
     TopicConfig: TopicConfig.from_dict,
 }
-"""Value types that are used in bodies without being bodies."""
+"""Value types that occur in bodies but are not bodies."""
 
 
 def _plain(value: Any) -> Any:
@@ -172,7 +172,7 @@ def _read_int(what: str, value: Any) -> int:
             value = int(value)
     if type(value) is int and -(1 << 63) <= value < 1 << 63:
         return value
-    raise FormatError(what, 0, "a number of 64 bits", repr(value)[:80])
+    raise FormatError(what, 0, "a 64-bit number", repr(value)[:80])
 
 
 def _read_float(what: str, value: Any) -> float:
@@ -228,4 +228,4 @@ def _read_object(from_dict: Callable[[Mapping[Any, Any]], Any], what: str, value
     try:
         return from_dict(value)
     except (TypeError, ValueError) as error:
-        raise FormatError(what, 0, "its members of their types", str(error)[:200]) from error
+        raise FormatError(what, 0, "members of the declared types", str(error)[:200]) from error

@@ -1,4 +1,4 @@
-"""Topics and groups many at once: bodies of 18 and 225, answers to 201 and 353 (``protocol.md`` 2.7)."""
+"""Bodies with many topics or groups: requests 18 and 225, responses to 201 and 353 (``protocol.md`` 2.7)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class CreateTopicListRequestBody(Body):
-    """Body of 18."""
+    """Body of request 18 (UPDATE_AND_CREATE_TOPIC_LIST)."""
 
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class SubscriptionGroupList(Body):
-    """Body of 225."""
+    """Body of request 225 (UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)."""
 
     group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class GroupForbidden(Body):
-    """Answer to 353."""
+    """Response to 353 (UPDATE_AND_GET_GROUP_FORBIDDEN)."""
 
     group: str = ""
     topic: str = ""
@@ -35,7 +35,9 @@ class GroupForbidden(Body):
 
 @dataclass(slots=True)
 class SubscriptionGroupWrapper(Body):
-    """Answer to 201: groups by name; what each is kept from reading, a bit mask by topic."""
+    """Response to 201 (GET_ALL_SUBSCRIPTIONGROUP_CONFIG): groups by name; for each group a bit mask by topic of what it
+    must not read.
+    """
 
     subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Who is connected: answers to 203, 204, 328 and 345 (``protocol.md`` 2.7, 2.8)."""
+"""Connected clients: responses to 203, 204, 328 and 345 (``protocol.md`` 2.7, 2.8)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Connection(Body):
 
 @dataclass(slots=True)
 class ConsumerConnection(Body):
-    """Answer to 203: the live consumers of a group and what they subscribe to."""
+    """Response to 203 (GET_CONSUMER_CONNECTION_LIST): the connected consumers of a group and their subscriptions."""
 
     connection_set: list[Connection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
@@ -33,14 +33,14 @@ class ConsumerConnection(Body):
 
 @dataclass(slots=True)
 class ProducerConnection(Body):
-    """Answer to 204."""
+    """Response to 204 (GET_PRODUCER_CONNECTION_LIST)."""
 
     connection_set: list[Connection] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ProducerInfo(Body):
-    """One producer; ``last_update_timestamp``: ms of its last heartbeat."""
+    """One producer; ``last_update_timestamp``: time of its last heartbeat in ms."""
 
     json_names: ClassVar[Mapping[str, str]] = {"remote_ip": "remoteIP"}
 
@@ -53,14 +53,16 @@ class ProducerInfo(Body):
 
 @dataclass(slots=True)
 class ProducerTableInfo(Body):
-    """Answer to 328: producers by group."""
+    """Response to 328 (GET_ALL_PRODUCER_INFO): producers by group."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class QuerySubscriptionResponseBody(Body):
-    """Answer to 345; no subscription when the group does not read the topic now."""
+    """Response to 345 (QUERY_SUBSCRIPTION_BY_CONSUMER); without a subscription if the group does not read the topic
+    now.
+    """
 
     group: str = ""
     topic: str = ""

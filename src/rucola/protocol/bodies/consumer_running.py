@@ -1,4 +1,4 @@
-"""What a consumer answers to 307 and 309 (RocketMQ 5.3.3, ``ConsumerRunningInfo``, ``ConsumeMessageDirectlyResult``).
+"""Responses of a consumer to 307 and 309 (RocketMQ 5.3.3, ``ConsumerRunningInfo``, ``ConsumeMessageDirectlyResult``).
 
 Times in ms since the epoch, rates per second.
 """
@@ -16,7 +16,7 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 @dataclass(slots=True)
 class ProcessQueueInfo(Body):
-    """One queue of a consumer. ``droped`` is the reference's spelling; transaction: taken and not committed."""
+    """One queue of a consumer. ``droped`` is RocketMQ's spelling; transaction: messages taken but not committed."""
 
     json_names: ClassVar[Mapping[str, str]] = {"cached_msg_size_in_mib": "cachedMsgSizeInMiB"}
 
@@ -38,7 +38,7 @@ class ProcessQueueInfo(Body):
 
 @dataclass(slots=True)
 class ConsumeStatus(Body):
-    """How fast a consumer goes through a topic."""
+    """The consumption rates of a consumer for one topic."""
 
     json_names: ClassVar[Mapping[str, str]] = {
         "pull_tps": "pullTPS",
@@ -54,7 +54,7 @@ class ConsumeStatus(Body):
 
 @dataclass(slots=True)
 class ConsumerRunningInfo(Body):
-    """Answer to 307."""
+    """Response to 307 (GET_CONSUMER_RUNNING_INFO)."""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscription_set: list[SubscriptionData] = field(default_factory=list)
@@ -65,7 +65,7 @@ class ConsumerRunningInfo(Body):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyResult(Body):
-    """Answer to 309. ``consume_result``: one of the reference's ``CMResult``."""
+    """Response to 309 (CONSUME_MESSAGE_DIRECTLY). ``consume_result``: a value of RocketMQ's ``CMResult``."""
 
     order: bool = False
     auto_commit: bool = True

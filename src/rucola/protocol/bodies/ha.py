@@ -1,4 +1,4 @@
-"""How far slaves are behind their master (``protocol.md`` 2.8; request 907)."""
+"""Lag of slaves behind their master (``protocol.md`` 2.8; request 907)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class HAClientRuntimeInfo(Body):
-    """What a slave knows of its link; a master has none of it."""
+    """State of a slave's connection to its master; empty on a master."""
 
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
@@ -21,7 +21,7 @@ class HAClientRuntimeInfo(Body):
 
 @dataclass(slots=True)
 class HAConnectionRuntimeInfo(Body):
-    """What a master knows of one slave."""
+    """State of one slave as its master sees it."""
 
     addr: str
     diff: int = 0
@@ -33,7 +33,7 @@ class HAConnectionRuntimeInfo(Body):
 
 @dataclass(slots=True)
 class HARuntimeInfo(Body):
-    """907, the answer."""
+    """Response to 907 (GET_BROKER_HA_STATUS)."""
 
     master_commit_log_max_offset: int = 0
     master: bool = True

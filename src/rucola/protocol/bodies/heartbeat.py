@@ -1,4 +1,4 @@
-"""Body of 34 (``protocol.md`` 2.4, 5.2) and of 46."""
+"""Bodies of requests 34 (HEART_BEAT) (``protocol.md`` 2.4, 5.2) and 46 (CHECK_CLIENT_CONFIG)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rucola.protocol.bodies.body import Body
 
 
 class ConsumeType(StrEnum):
-    """How a consumer gets messages; the order is that of Java's ordinals, which C++ sends."""
+    """How a consumer receives messages; the order is that of Java's ordinals, which C++ clients send."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -19,14 +19,14 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Who gets a message: every consumer of the group, or one."""
+    """Whether each message goes to every consumer of the group, or to one."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
 
 
 class ConsumeFromWhere(StrEnum):
-    """Where a group without progress starts."""
+    """Where a group without committed offsets starts."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
@@ -38,15 +38,16 @@ class ConsumeFromWhere(StrEnum):
 
 @dataclass(slots=True)
 class SubscriptionData(Body):
-    """One topic of a consumer group.
+    """The subscription of a consumer group to one topic.
 
     Attributes:
         sub_string: the expression.
-        tags_set: the tags in it, empty for ``*``.
-        code_set: their hash codes; this is what a broker filters by.
-        sub_version: grows with every change; ms in Java, ns in Go, so only good for comparing.
+        tags_set: the tags in the expression; empty for ``*``.
+        code_set: hash codes of the tags; the broker filters by them.
+        sub_version: grows with every change. Milliseconds in Java, nanoseconds in Go, so only comparisons are
+            meaningful.
         expression_type: ``TAG`` or ``SQL92``.
-        class_filter_mode: a filter class of old; always false today.
+        class_filter_mode: whether a filter class of older versions is used; always false today.
     """
 
     topic: str = ""
@@ -79,11 +80,11 @@ class ConsumerData(Body):
 
 @dataclass(slots=True)
 class HeartbeatData(Body):
-    """Body of 34.
+    """Body of request 34 (HEART_BEAT).
 
     Attributes:
-        heartbeat_fingerprint: of the subscriptions; 0: heartbeat V1.
-        without_sub: heartbeat V2 that leaves the subscriptions out because the broker has them.
+        heartbeat_fingerprint: fingerprint of the subscriptions; 0 for heartbeat V1.
+        without_sub: a heartbeat V2 without subscriptions, because the broker has them already.
     """
 
     json_names: ClassVar[Mapping[str, str]] = {"client_id": "clientID"}
@@ -97,7 +98,7 @@ class HeartbeatData(Body):
 
 @dataclass(slots=True)
 class CheckClientRequestBody(Body):
-    """Body of 46: may the client subscribe like this?"""
+    """Body of request 46 (CHECK_CLIENT_CONFIG), which asks whether the client may subscribe this way."""
 
     client_id: str = ""
     group: str = ""

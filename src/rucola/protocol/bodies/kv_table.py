@@ -1,4 +1,4 @@
-"""Answers to 28, 103 and 219."""
+"""Responses to 28, 103 and 219."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class KVTable(Body):
-    """Texts by name."""
+    """Strings by name."""
 
     table: dict[str, str] = field(default_factory=dict)

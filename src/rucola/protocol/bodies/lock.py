@@ -1,4 +1,4 @@
-"""Bodies of 41 and 42 (``protocol.md`` 2.4)."""
+"""Bodies of requests 41 (LOCK_BATCH_MQ) and 42 (UNLOCK_BATCH_MQ) (``protocol.md`` 2.4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LockBatchRequestBody(Body):
 
 @dataclass(slots=True)
 class LockBatchResponseBody(Body):
-    """Answer to 41: what the client holds now."""
+    """Response to 41 (LOCK_BATCH_MQ): the queues that the client now holds."""
 
     json_names: ClassVar[Mapping[str, str]] = {"lock_ok_mq_set": "lockOKMQSet"}
 

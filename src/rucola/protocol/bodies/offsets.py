@@ -1,4 +1,4 @@
-"""Offsets of many queues at once: 43, 220 to 223 and 308 (``protocol.md`` 1.9, 2.8)."""
+"""Offsets of many queues: 43, 220 to 223 and 308 (``protocol.md`` 1.9, 2.8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class ConsumerOffsetSerializeWrapper(Body):
-    """Answer to 43: consumer offsets by ``topic@group`` and queue id; topics by group in 5.x."""
+    """Response to 43 (GET_ALL_CONSUMER_OFFSET): consumer offsets by ``topic@group`` and queue id; 5.x adds the topics
+    of each group.
+    """
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -20,21 +22,21 @@ class ConsumerOffsetSerializeWrapper(Body):
 
 @dataclass(slots=True)
 class CorrectionOffsetBody(Body):
-    """Answer to 308: consumer offsets by queue id."""
+    """Response to 308 (QUERY_CORRECTION_OFFSET): consumer offsets by queue id."""
 
     correction_offsets: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class ResetOffsetBody(Body):
-    """Answer to 222 and body of 220: offsets by queue, under keys that are beans."""
+    """Response to 222 and body of request 220 (RESET_CONSUMER_CLIENT_OFFSET): offsets by queue; the keys are beans."""
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class MessageQueueForC(Body):
-    """A queue and an offset, as clients written in C++ read them."""
+    """A queue and its offset, in the form that C++ clients read."""
 
     topic: str
     broker_name: str
@@ -44,14 +46,14 @@ class MessageQueueForC(Body):
 
 @dataclass(slots=True)
 class ResetOffsetBodyForC(Body):
-    """Body of 220 to a client written in C++."""
+    """Body of request 220 (RESET_CONSUMER_CLIENT_OFFSET) to a C++ client."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class GetConsumerStatusBody(Body):
-    """Answer to 221: a client's own offsets, ``message_queue_table``; to 223: those of the clients by id."""
+    """Response to 221: a client's own offsets in ``message_queue_table``. Response to 223: offsets of clients by id."""
 
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Bodies of 200151, 400 and 401 (``protocol.md`` 2.7 and 2.9)."""
+"""Bodies of requests 200151, 400 and 401 (``protocol.md`` 2.7 and 2.9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BITS_BYTES_MAX = 4096
 
 @dataclass(slots=True)
 class BatchAck(Body):
-    """Messages of one pop from one queue. ``bits``: base64 of a set of distances from ``start_offset``."""
+    """Messages of one pop from one queue. ``bits``: a bit set of distances from ``start_offset``, in base64."""
 
     json_names: ClassVar[Mapping[str, str]] = {
         "consumer_group": "c",
@@ -42,10 +42,10 @@ class BatchAck(Body):
     bits: str = ""
 
     def queue_offsets(self) -> Iterator[int]:
-        """Of the messages, ascending.
+        """Queue offsets of the messages, ascending.
 
         Raises:
-            FormatError: ``bits`` is no such set.
+            FormatError: ``bits`` is not such a set.
         """
         try:
             bits = base64.b64decode(self.bits, validate=True)
@@ -60,7 +60,7 @@ class BatchAck(Body):
 
 @dataclass(slots=True)
 class BatchAckMessageRequestBody(Body):
-    """200151."""
+    """Body of request 200151 (BATCH_ACK_MESSAGE)."""
 
     broker_name: str = ""
     acks: list[BatchAck] = field(default_factory=list)
@@ -68,7 +68,7 @@ class BatchAckMessageRequestBody(Body):
 
 @dataclass(slots=True)
 class QueryAssignmentRequestBody(Body):
-    """400."""
+    """Body of request 400 (QUERY_ASSIGNMENT)."""
 
     topic: str
     consumer_group: str
@@ -79,7 +79,7 @@ class QueryAssignmentRequestBody(Body):
 
 @dataclass(slots=True)
 class MessageQueueAssignment(Body):
-    """A queue that a consumer shall read. ``mode``: PULL or POP."""
+    """A queue assigned to a consumer. ``mode``: PULL or POP."""
 
     message_queue: MessageQueue
     mode: str = "PULL"
@@ -87,14 +87,14 @@ class MessageQueueAssignment(Body):
 
 @dataclass(slots=True)
 class QueryAssignmentResponseBody(Body):
-    """The answer to 400; None: the consumer keeps what it has."""
+    """Response to 400 (QUERY_ASSIGNMENT); None means that the consumer keeps its queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 
 
 @dataclass(slots=True)
 class SetMessageRequestModeRequestBody(Body):
-    """401."""
+    """Body of request 401 (SET_MESSAGE_REQUEST_MODE)."""
 
     topic: str
     consumer_group: str

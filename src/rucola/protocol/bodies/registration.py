@@ -1,16 +1,16 @@
-"""Body of 103: what a broker tells the name server about its topics (``protocol.md`` 2.1.1).
+"""Body of request 103 (REGISTER_BROKER): a broker reports its topics to the name server (``protocol.md`` 2.1.1).
 
-Two forms. JSON, or deflated: zlib over
+The body has two forms: JSON, or zlib-compressed data with this content:
 
 ==========  ==========================================================================
 int32 + n   ``DataVersion`` as JSON
 int32       number of topics, then per topic int32 + n: ``name read write perm
-            filterType attributesJson``, separated by single spaces; the last may miss
+            filterType attributesJson``, separated by single spaces; the last is optional
 int32 + n   list of filter servers as JSON
 int32       number of static topic mappings (5.x only), each int32 + n JSON
 ==========  ==========================================================================
 
-The header's ``compressed`` is wrong in 5.x, so the reader looks at the first byte (``BrokerOuterAPI``, 5.3.3).
+The header's ``compressed`` is wrong in 5.x, so the reader decides by the first byte (``BrokerOuterAPI``, 5.3.3).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from rucola.protocol import fastjson
 from rucola.protocol.bodies.body import Body
 
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
-"""A deflated body may not become larger than this: 4 KiB for each of 16,384 topics."""
+"""Size limit of an inflated body: 4 KiB for each of 16,384 topics."""
 
 _INT32 = Struct(">i")
 
 
 @dataclass(slots=True)
 class TopicConfigSerializeWrapper(Body):
-    """Topics by name, and the version of that table.
+    """Topics by name, and the version of the table.
 
-    The mappings of static topics (5.x) are kept as the JSON has them; 4.9 sends none.
+    The mappings of static topics (5.x) stay in their JSON form; 4.9 sends none.
     """
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
@@ -48,24 +48,24 @@ class TopicConfigSerializeWrapper(Body):
 
 @dataclass(slots=True)
 class RegisterBrokerBody(Body):
-    """Body of 103."""
+    """Body of request 103 (REGISTER_BROKER)."""
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
     filter_server_list: list[str] = field(default_factory=list)
 
     @classmethod
     def decode(cls, source: bytes | bytearray | memoryview) -> RegisterBrokerBody:
-        """Read either form.
+        """Decode a body in either form.
 
         Raises:
-            FormatError: it is neither.
+            FormatError: the body has neither form.
         """
         if bytes(source[:1]) == b"\x78":
             return _decode_deflated(bytes(source))
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
     def encode_deflated(self) -> bytes:
-        """The deflated form, as a 5.x broker writes it: with an empty list of mappings."""
+        """The compressed form as a 5.x broker writes it, with an empty list of mappings."""
         wrapper = self.topic_config_serialize_wrapper
         topics = wrapper.topic_config_table.values()
         parts = [_sized(fastjson.dumps(wrapper.data_version.to_dict())), _INT32.pack(len(topics))]
@@ -75,7 +75,7 @@ class RegisterBrokerBody(Body):
 
 
 def body_crc32(body: bytes) -> int:
-    """``bodyCrc32`` of the header of 103."""
+    """The value of ``bodyCrc32`` in the header of 103."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
@@ -95,7 +95,7 @@ def _decode_deflated(source: bytes) -> RegisterBrokerBody:
     except zlib.error as error:
         raise FormatError("RegisterBrokerBody", 0, "zlib data", str(error)) from error
     if not inflate.eof:
-        raise FormatError("RegisterBrokerBody", len(inflated), "the end of the zlib data", "more, or cut off")
+        raise FormatError("RegisterBrokerBody", len(inflated), "the end of the zlib data", "more or truncated data")
     version, position = _read_sized(inflated, 0)
     count, position = _read_count(inflated, position)
     table: dict[str, TopicConfig] = {}
@@ -127,7 +127,7 @@ def _read_count(source: bytes, position: int) -> tuple[int, int]:
         raise FormatError("RegisterBrokerBody", position, "4 bytes", f"{len(source) - position}")
     count: int = _INT32.unpack_from(source, position)[0]
     if count < 0:
-        raise FormatError("RegisterBrokerBody", position, "a number from 0 on", str(count))
+        raise FormatError("RegisterBrokerBody", position, "a number of at least 0", str(count))
     return count, position + 4
 
 

@@ -1,4 +1,4 @@
-"""Bodies of the name server's answers: 105, 106, 901 (``protocol.md`` 2.1)."""
+"""Response bodies of the name server: 105, 106, 901 (``protocol.md`` 2.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class QueueData(Body):
-    """Queues of a topic on one broker. ``perm``: or of ``PermName`` bits."""
+    """Queues of a topic on one broker. ``perm``: ``PermName`` bits."""
 
     broker_name: str
     read_queue_nums: int = 0
@@ -20,7 +20,7 @@ class QueueData(Body):
 
 @dataclass(slots=True)
 class BrokerData(Body):
-    """A broker and its addresses, ``host:port`` by broker id; id 0 is the master."""
+    """A broker and its addresses: ``host:port`` by broker id; id 0 is the master."""
 
     cluster: str
     broker_name: str
@@ -31,11 +31,12 @@ class BrokerData(Body):
 
 @dataclass(slots=True)
 class TopicRouteData(Body):
-    """Answer to 105: clients need both lists, and brokers with an address under 0 to publish to.
+    """Response to 105 (GET_ROUTEINFO_BY_TOPIC). Clients need both lists, and publish to brokers that have an address
+    with id 0.
 
     Attributes:
         order_topic_conf: ``broker:queues`` joined by ``;`` for an ordered topic.
-        filter_server_table: filter servers by broker address; empty today.
+        filter_server_table: filter servers by broker address; not used any more.
     """
 
     order_topic_conf: str | None = None
@@ -46,7 +47,7 @@ class TopicRouteData(Body):
 
 @dataclass(slots=True)
 class ClusterInfo(Body):
-    """Answer to 106: brokers by name, and broker names by cluster."""
+    """Response to 106 (GET_BROKER_CLUSTER_INFO): brokers by name, and broker names by cluster."""
 
     broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class ClusterInfo(Body):
 
 @dataclass(slots=True)
 class BrokerMemberGroup(Body):
-    """One broker name's live members."""
+    """The live members of one broker name."""
 
     cluster: str
     broker_name: str
@@ -63,6 +64,6 @@ class BrokerMemberGroup(Body):
 
 @dataclass(slots=True)
 class BrokerMemberGroupBody(Body):
-    """Answer to 901."""
+    """Response to 901 (GET_BROKER_MEMBER_GROUP)."""
 
     broker_member_group: BrokerMemberGroup | None = None

@@ -1,4 +1,4 @@
-"""How far queues and groups are and how fast they move: answers to 202, 208, 303, 315, 317 and 321
+"""Offsets and rates of queues and groups: responses to 202, 208, 303, 315, 317 and 321
 (``protocol.md`` 2.8). Times in ms, rates per second.
 """
 
@@ -13,7 +13,7 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 @dataclass(slots=True)
 class TopicOffset(Body):
-    """Ends of one queue and the store time of its newest message."""
+    """Minimum and maximum offset of one queue, and the store time of its newest message."""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -22,7 +22,7 @@ class TopicOffset(Body):
 
 @dataclass(slots=True)
 class TopicStatsTable(Body):
-    """Answer to 202."""
+    """Response to 202 (GET_TOPIC_STATS_INFO)."""
 
     offset_table: dict[MessageQueue, TopicOffset] = field(default_factory=dict)
     topic_put_tps: float = 0.0
@@ -30,10 +30,11 @@ class TopicStatsTable(Body):
 
 @dataclass(slots=True)
 class OffsetWrapper(Body):
-    """A group in one queue; ``last_timestamp``: store time of the last message consumed, 0 for none.
+    """Offsets of a group in one queue; ``last_timestamp``: store time of the last consumed message, 0 if none.
 
     Attributes:
-        pull_offset: behind the last message that a consumer was given; 0 from brokers before 5.0, which do not say it.
+        pull_offset: offset after the last message given to a consumer; 0 from brokers before 5.0, which do not report
+            it.
     """
 
     broker_offset: int = 0
@@ -43,29 +44,29 @@ class OffsetWrapper(Body):
 
     @property
     def inflight(self) -> int:
-        """Messages fetched and not yet consumed."""
+        """Number of messages fetched but not yet consumed."""
         return max(self.pull_offset - self.consumer_offset, 0)
 
 
 @dataclass(slots=True)
 class ConsumeStats(Body):
-    """Answer to 208."""
+    """Response to 208 (GET_CONSUME_STATS)."""
 
     offset_table: dict[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
 
     def total_diff(self) -> int:
-        """Messages that wait for the group."""
+        """Number of messages that the group has not yet consumed."""
         return sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
 
     def inflight_diff(self) -> int:
-        """Messages fetched and not yet consumed."""
+        """Number of messages fetched but not yet consumed."""
         return sum(wrapper.inflight for wrapper in self.offset_table.values())
 
 
 @dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """Answer to 317: of each group its figures topic by topic."""
+    """Response to 317 (GET_BROKER_CONSUME_STATS): the figures of each group by topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str = ""
@@ -75,7 +76,7 @@ class ConsumeStatsList(Body):
 
 @dataclass(slots=True)
 class BrokerStatsItem(Body):
-    """A counter over some time; ``avgpt``: counted at a time."""
+    """A counter over an interval; ``avgpt``: average per call."""
 
     sum: int = 0
     tps: float = 0.0
@@ -84,7 +85,7 @@ class BrokerStatsItem(Body):
 
 @dataclass(slots=True)
 class BrokerStatsData(Body):
-    """Answer to 315."""
+    """Response to 315 (VIEW_BROKER_STATS_DATA)."""
 
     stats_minute: BrokerStatsItem = field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
@@ -93,7 +94,9 @@ class BrokerStatsData(Body):
 
 @dataclass(slots=True)
 class QueueTimeSpan(Body):
-    """Store times of a queue's ends and of what the group consumed last; ``delay_time``: age of what it has not."""
+    """Store times of a queue's ends and of the group's last consumed message; ``delay_time``: age of the oldest
+    unconsumed.
+    """
 
     message_queue: MessageQueue
     min_time_stamp: int = 0
@@ -107,14 +110,14 @@ class QueueTimeSpan(Body):
 
 @dataclass(slots=True)
 class QueryConsumeTimeSpanBody(Body):
-    """Answer to 303."""
+    """Response to 303 (QUERY_CONSUME_TIME_SPAN)."""
 
     consume_time_span_set: list[QueueTimeSpan] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ConsumeQueueData(Body):
-    """One unit of a consume queue; ``eval``: what its filter bits say to the group's filter."""
+    """One unit of a consume queue; ``eval``: result of the group's filter for the unit's filter bits."""
 
     physic_offset: int = 0
     physic_size: int = 0
@@ -124,7 +127,7 @@ class ConsumeQueueData(Body):
 
 @dataclass(slots=True)
 class QueryConsumeQueueResponseBody(Body):
-    """Answer to 321."""
+    """Response to 321 (QUERY_CONSUME_QUEUE)."""
 
     queue_data: list[ConsumeQueueData] = field(default_factory=list)
     min_queue_index: int = 0

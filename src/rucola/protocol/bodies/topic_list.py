@@ -1,4 +1,4 @@
-"""Lists of names: 206, 224, 304, 305, 311 to 313, 343 and 300."""
+"""Lists of names: responses to 206, 224, 300, 304, 305, 311 to 313 and 343."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class TopicList(Body):
-    """Topic names; ``broker_addr`` only where the request asks about brokers."""
+    """Topic names; ``broker_addr`` is set only if the request asks about brokers."""
 
     topic_list: list[str] = field(default_factory=list)
     broker_addr: str | None = None

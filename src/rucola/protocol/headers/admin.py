@@ -9,12 +9,12 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class CreateTopicRequestHeader(CommandHeader):
-    """17.
+    """Request 17 (UPDATE_AND_CREATE_TOPIC).
 
     Attributes:
-        perm: or of ``PermName`` bits.
+        perm: ``PermName`` bits.
         attributes: ``+name=value`` to set and ``-name`` to remove, joined by commas.
-        force: change a topic even where the broker would refuse it.
+        force: whether to change a topic that the broker would otherwise refuse to change.
     """
 
     topic: str
@@ -31,14 +31,14 @@ class CreateTopicRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class DeleteTopicRequestHeader(CommandHeader):
-    """215."""
+    """Request 215 (DELETE_TOPIC_IN_BROKER)."""
 
     topic: str
 
 
 @dataclass(slots=True)
 class DeleteSubscriptionGroupRequestHeader(CommandHeader):
-    """207. ``clean_offset``: forget the group's progress too."""
+    """Request 207 (DELETE_SUBSCRIPTIONGROUP). ``clean_offset``: also delete the group's offsets."""
 
     group_name: str
     clean_offset: bool = False
@@ -46,21 +46,21 @@ class DeleteSubscriptionGroupRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class TopicRequestHeader(CommandHeader):
-    """202, 300 and 351."""
+    """Requests 202 (GET_TOPIC_STATS_INFO), 300 (QUERY_TOPIC_CONSUME_BY_WHO) and 351 (GET_TOPIC_CONFIG)."""
 
     topic: str
 
 
 @dataclass(slots=True)
 class GroupRequestHeader(CommandHeader):
-    """343 and 352."""
+    """Requests 343 (QUERY_TOPICS_BY_CONSUMER) and 352 (GET_SUBSCRIPTIONGROUP_CONFIG)."""
 
     group: str
 
 
 @dataclass(slots=True)
 class GroupTopicRequestHeader(CommandHeader):
-    """303 and 345."""
+    """Requests 303 (QUERY_CONSUME_TIME_SPAN) and 345 (QUERY_SUBSCRIPTION_BY_CONSUMER)."""
 
     group: str
     topic: str
@@ -68,7 +68,7 @@ class GroupTopicRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GroupForbiddenRequestHeader(CommandHeader):
-    """353. ``readable``: None only asks."""
+    """Request 353 (UPDATE_AND_GET_GROUP_FORBIDDEN). ``readable``: None to query without a change."""
 
     group: str
     topic: str
@@ -77,21 +77,23 @@ class GroupForbiddenRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ConsumerGroupRequestHeader(CommandHeader):
-    """203."""
+    """Request 203 (GET_CONSUMER_CONNECTION_LIST)."""
 
     consumer_group: str
 
 
 @dataclass(slots=True)
 class ProducerGroupRequestHeader(CommandHeader):
-    """204."""
+    """Request 204 (GET_PRODUCER_CONNECTION_LIST)."""
 
     producer_group: str
 
 
 @dataclass(slots=True)
 class GetConsumeStatsRequestHeader(CommandHeader):
-    """208. ``topic_list``: names joined by ``;``, instead of one topic; none of either: all topics of the group."""
+    """Request 208 (GET_CONSUME_STATS). ``topic_list``: names joined by ``;``, used in place of ``topic``; all topics if
+    both are empty.
+    """
 
     consumer_group: str
     topic: str | None = None
@@ -100,7 +102,7 @@ class GetConsumeStatsRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ConsumerRunningInfoRequestHeader(CommandHeader):
-    """307, to the broker and on to the client."""
+    """Request 307 (GET_CONSUMER_RUNNING_INFO) to the broker, which forwards it to the client."""
 
     consumer_group: str
     client_id: str
@@ -109,7 +111,9 @@ class ConsumerRunningInfoRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ConsumeMessageDirectlyRequestHeader(CommandHeader):
-    """309, to the broker and on to the client. ``msg_id``: the offset id of the message."""
+    """Request 309 (CONSUME_MESSAGE_DIRECTLY) to the broker, which forwards it to the client. ``msg_id``: offset id of
+    the message.
+    """
 
     consumer_group: str
     client_id: str | None = None
@@ -122,7 +126,7 @@ class ConsumeMessageDirectlyRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryCorrectionOffsetRequestHeader(CommandHeader):
-    """308. ``filter_groups``: groups that do not count, joined by commas."""
+    """Request 308 (QUERY_CORRECTION_OFFSET). ``filter_groups``: groups to leave out, joined by commas."""
 
     topic: str
     compare_group: str
@@ -131,7 +135,7 @@ class QueryCorrectionOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class CloneGroupOffsetRequestHeader(CommandHeader):
-    """314. ``offline``: also topics that the group does not read now."""
+    """Request 314 (CLONE_GROUP_OFFSET). ``offline``: include topics that the group does not read now."""
 
     src_group: str
     dest_group: str
@@ -141,7 +145,7 @@ class CloneGroupOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ViewBrokerStatsDataRequestHeader(CommandHeader):
-    """315."""
+    """Request 315 (VIEW_BROKER_STATS_DATA)."""
 
     stats_name: str
     stats_key: str
@@ -149,14 +153,14 @@ class ViewBrokerStatsDataRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetConsumeStatsInBrokerHeader(CommandHeader):
-    """317. ``is_order``: ordered topics only."""
+    """Request 317 (GET_BROKER_CONSUME_STATS). ``is_order``: only ordered topics."""
 
     is_order: bool = False
 
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(CommandHeader):
-    """321: ``count`` units from queue offset ``index`` on."""
+    """Request 321 (QUERY_CONSUME_QUEUE): ``count`` units from queue offset ``index`` on."""
 
     topic: str
     queue_id: Int

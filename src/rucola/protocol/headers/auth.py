@@ -9,7 +9,9 @@ from rucola.protocol.headers.header import CommandHeader
 
 @dataclass(slots=True)
 class CreateAccessConfigRequestHeader(CommandHeader):
-    """50: only what is given changes. Lists are joined by commas, ``topic=PUB|SUB``."""
+    """Request 50 (UPDATE_AND_CREATE_ACL_CONFIG): changes only the given fields. Lists are joined by commas,
+    ``topic=PUB|SUB``.
+    """
 
     access_key: str
     secret_key: str | None = None
@@ -23,14 +25,14 @@ class CreateAccessConfigRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class DeleteAccessConfigRequestHeader(CommandHeader):
-    """51."""
+    """Request 51 (DELETE_ACL_CONFIG)."""
 
     access_key: str
 
 
 @dataclass(slots=True)
 class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
-    """53."""
+    """Request 53 (UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)."""
 
     global_white_addrs: str
     acl_file_full_path: str | None = None
@@ -38,7 +40,9 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetBrokerAclConfigResponseHeader(CommandHeader):
-    """Answer to 52. ``all_acl_file_version``: JSON, path of each file to its version."""
+    """Response to 52 (GET_BROKER_CLUSTER_ACL_INFO). ``all_acl_file_version``: JSON object with the version of each file
+    by path.
+    """
 
     version: str = ""
     broker_name: str = ""
@@ -49,28 +53,28 @@ class GetBrokerAclConfigResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class UserRequestHeader(CommandHeader):
-    """3001 to 3004."""
+    """Requests 3001 to 3004, for one user."""
 
     username: str
 
 
 @dataclass(slots=True)
 class ListUsersRequestHeader(CommandHeader):
-    """3005. ``filter``: part of the names."""
+    """Request 3005 (AUTH_LIST_USER). ``filter``: substring of the user names."""
 
     filter: str | None = None
 
 
 @dataclass(slots=True)
 class AclRequestHeader(CommandHeader):
-    """3006, 3007 and 3009. ``subject``: ``User:`` and a name."""
+    """Requests 3006, 3007 and 3009. ``subject``: ``User:`` and a name."""
 
     subject: str
 
 
 @dataclass(slots=True)
 class DeleteAclRequestHeader(CommandHeader):
-    """3008: the rules for one resource, or all."""
+    """Request 3008 (AUTH_DELETE_ACL): deletes the rules for one resource, or all."""
 
     subject: str
     policy_type: str | None = None
@@ -79,7 +83,7 @@ class DeleteAclRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ListAclsRequestHeader(CommandHeader):
-    """3010: parts of subjects and resources."""
+    """Request 3010 (AUTH_LIST_ACL); both filters are substrings."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None

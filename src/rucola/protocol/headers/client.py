@@ -1,4 +1,4 @@
-"""Headers of 34, 35, 36, 38 and 40 (``protocol.md`` 2.4 to 2.6)."""
+"""Headers of requests 34, 35, 36, 38 and 40 (``protocol.md`` 2.4 to 2.6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class HeartbeatResponseHeader(CommandHeader):
-    """Answer to 34: whether the broker knows heartbeat V2, and whether it wants the subscriptions again."""
+    """Response to 34 (HEART_BEAT): whether the broker supports heartbeat V2, and whether it needs the subscriptions
+    again.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {
         "is_support_heart_beat_v2": "IS_SUPPORT_HEART_BEAT_V2",
@@ -24,7 +26,7 @@ class HeartbeatResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class UnregisterClientRequestHeader(CommandHeader):
-    """35."""
+    """Request 35 (UNREGISTER_CLIENT)."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"client_id": "clientID", "broker_name": "bname"}
 
@@ -36,7 +38,9 @@ class UnregisterClientRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
-    """36. ``offset``: the physical offset of the message; ``delay_level`` 0: by times consumed, below: dead letter."""
+    """Request 36 (CONSUMER_SEND_MSG_BACK). ``offset``: physical offset. ``delay_level``: 0 by retry count, negative for
+    the dead-letter queue.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -52,7 +56,7 @@ class ConsumerSendMsgBackRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetConsumerListByGroupRequestHeader(CommandHeader):
-    """38."""
+    """Request 38 (GET_CONSUMER_LIST_BY_GROUP)."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -62,6 +66,6 @@ class GetConsumerListByGroupRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class NotifyConsumerIdsChangedRequestHeader(CommandHeader):
-    """40, from the broker."""
+    """Request 40 (NOTIFY_CONSUMER_IDS_CHANGED), sent by the broker."""
 
     consumer_group: str

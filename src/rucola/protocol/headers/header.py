@@ -1,7 +1,8 @@
-"""How a typed header becomes ext fields and back.
+"""Base class of typed headers: how they become ext fields and how ext fields are read.
 
-A header class is a dataclass with one annotated attribute per field. Its wire name is the attribute in camel case, or
-what the class attribute ``wire_names`` says. All values are texts on the wire (``protocol.md`` 1.4); None is left out.
+A header class is a dataclass with one annotated attribute per field. The field's wire name is the attribute in camel
+case, or the name in the class attribute ``wire_names``. On the wire all values are strings (``protocol.md`` 1.4); None
+is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rucola.errors import FormatError
 
 Int = Annotated[int, 32]
 Long = Annotated[int, 64]
-"""Numbers by the width Java reads them with."""
+"""Numbers by the width with which Java reads them."""
 
 
 class CommandHeader:
@@ -27,7 +28,7 @@ class CommandHeader:
     """Attributes whose wire name is not their name in camel case."""
 
     def to_ext_fields(self) -> dict[str, str]:
-        """The fields as texts, without those that are None."""
+        """The fields as strings, without those that are None."""
         texts: dict[str, str] = {}
         for slot in _slots(type(self)):
             value = getattr(self, slot.attribute)
@@ -37,10 +38,10 @@ class CommandHeader:
 
     @classmethod
     def from_ext_fields(cls, ext_fields: Mapping[str, str]) -> Self:
-        """Read the fields this class declares; all others are ignored.
+        """Read the fields that this class declares; ignore all others.
 
         Raises:
-            FormatError: a field is missing that has no default, or its text is not of its type.
+            FormatError: a field without default is missing, or its text does not have the declared type.
         """
         values: dict[str, Any] = {}
         for slot in _slots(cls):
@@ -104,7 +105,7 @@ def _read_str(_what: str, text: str) -> str:
 
 
 def _read_bool(_what: str, text: str) -> bool:
-    """``Boolean.parseBoolean``: everything but "true" is false."""
+    """``Boolean.parseBoolean``: "true" in any case is true, everything else false."""
     return text.lower() == "true"
 
 
@@ -118,9 +119,9 @@ def _read_long(what: str, text: str) -> int:
 
 def _number(what: str, text: str, bits: int) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
-    # int() takes more than Java does: spaces, underscores, other scripts' digits.
+    # int() accepts more than Java: spaces, underscores, digits of other scripts.
     if digits.isascii() and digits.isdigit() and len(digits) <= 64:
         value = int(text)
         if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
             return value
-    raise FormatError(what, 0, f"a number of {bits} bits", repr(text[:80]))
+    raise FormatError(what, 0, f"a {bits}-bit number", repr(text[:80]))

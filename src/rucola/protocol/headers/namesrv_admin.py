@@ -1,4 +1,4 @@
-"""Headers of what administrators ask of name servers (``protocol.md`` 2.1)."""
+"""Headers of administrators' requests to name servers (``protocol.md`` 2.1)."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from rucola.protocol.headers.header import CommandHeader, Int
 
 @dataclass(slots=True)
 class BrokerNameRequestHeader(CommandHeader):
-    """205 and 327."""
+    """Requests 205 (WIPE_WRITE_PERM_OF_BROKER) and 327 (ADD_WRITE_PERM_OF_BROKER)."""
 
     broker_name: str
 
 
 @dataclass(slots=True)
 class WipeWritePermResponseHeader(CommandHeader):
-    """Answer to 205."""
+    """Response to 205 (WIPE_WRITE_PERM_OF_BROKER)."""
 
     wipe_topic_count: Int
 
 
 @dataclass(slots=True)
 class AddWritePermResponseHeader(CommandHeader):
-    """Answer to 327."""
+    """Response to 327 (ADD_WRITE_PERM_OF_BROKER)."""
 
     add_topic_count: Int
 
 
 @dataclass(slots=True)
 class GetTopicsByClusterRequestHeader(CommandHeader):
-    """224."""
+    """Request 224 (GET_TOPICS_BY_CLUSTER)."""
 
     cluster: str
 
 
 @dataclass(slots=True)
 class DeleteTopicFromNamesrvRequestHeader(CommandHeader):
-    """216."""
+    """Request 216 (DELETE_TOPIC_IN_NAMESRV)."""
 
     topic: str
     cluster_name: str | None = None
@@ -45,14 +45,14 @@ class DeleteTopicFromNamesrvRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class RegisterTopicRequestHeader(CommandHeader):
-    """217."""
+    """Request 217 (REGISTER_TOPIC_IN_NAMESRV)."""
 
     topic: str
 
 
 @dataclass(slots=True)
 class KVConfigRequestHeader(CommandHeader):
-    """100, 101 and 102. All optional here: what is missing has an answer of its own."""
+    """Requests 100, 101 and 102. All fields are optional here, because a missing field has a response of its own."""
 
     namespace: str | None = None
     key: str | None = None
@@ -61,13 +61,13 @@ class KVConfigRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetKVConfigResponseHeader(CommandHeader):
-    """Answer to 101."""
+    """Response to 101 (GET_KV_CONFIG)."""
 
     value: str | None = None
 
 
 @dataclass(slots=True)
 class GetKVListRequestHeader(CommandHeader):
-    """219."""
+    """Request 219 (GET_KVLIST_BY_NAMESPACE)."""
 
     namespace: str

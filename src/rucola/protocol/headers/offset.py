@@ -1,4 +1,4 @@
-"""Headers of 14, 15, 29 to 32 and 220 to 223 (``protocol.md`` 2.5, 2.6, 2.8)."""
+"""Headers of requests 14, 15, 29 to 32 and 220 to 223 (``protocol.md`` 2.5, 2.6, 2.8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(CommandHeader):
-    """14. ``set_zero_if_not_found``: whether a group without progress starts at 0 on a queue that still has all."""
+    """Request 14 (QUERY_CONSUMER_OFFSET). ``set_zero_if_not_found``: whether a new group starts at 0 on a queue that
+    has lost no message.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -24,7 +26,9 @@ class QueryConsumerOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class UpdateConsumerOffsetRequestHeader(CommandHeader):
-    """15. Queue and offset are optional here because their absence has an error code of its own (29)."""
+    """Request 15 (UPDATE_CONSUMER_OFFSET). Queue and offset are optional here, because their absence has an error code
+    of its own (29).
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -37,7 +41,9 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SearchOffsetRequestHeader(CommandHeader):
-    """29. ``timestamp`` in ms; ``boundary_type`` is UPPER in any case, or else LOWER."""
+    """Request 29 (SEARCH_OFFSET_BY_TIMESTAMP). ``timestamp``: ms. ``boundary_type``: UPPER in upper or lower case;
+    anything else means LOWER.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -50,7 +56,7 @@ class SearchOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetMaxOffsetRequestHeader(CommandHeader):
-    """30."""
+    """Request 30 (GET_MAX_OFFSET)."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -62,7 +68,7 @@ class GetMaxOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetMinOffsetRequestHeader(CommandHeader):
-    """31."""
+    """Request 31 (GET_MIN_OFFSET)."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -73,25 +79,26 @@ class GetMinOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeRequestHeader(GetMinOffsetRequestHeader):
-    """32."""
+    """Request 32 (GET_EARLIEST_MSG_STORETIME)."""
 
 
 @dataclass(slots=True)
 class OffsetResponseHeader(CommandHeader):
-    """Answer to 14, 29, 30 and 31: a consumer offset or queue offset."""
+    """Response to 14, 29, 30 and 31: a consumer offset or queue offset."""
 
     offset: Long
 
 
 @dataclass(slots=True)
 class ResetOffsetRequestHeader(CommandHeader):
-    """222, and 220 from the broker to its clients.
+    """Request 222 (INVOKE_BROKER_TO_RESET_OFFSET), and 220 (RESET_CONSUMER_CLIENT_OFFSET) from the broker to its
+    clients.
 
     Attributes:
         timestamp: ms; negative for the end of each queue.
-        is_force: whether a group may be moved forward too.
+        is_force: whether the group's offset may also move forward.
         queue_id: -1 for all queues.
-        offset: of one queue, instead of the time; -1 for none.
+        offset: new offset of one queue, used in place of the time; -1 if not given.
     """
 
     topic: str
@@ -104,7 +111,9 @@ class ResetOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetConsumerStatusRequestHeader(CommandHeader):
-    """223, and 221 from the broker to its clients. ``client_addr``: id of the one client that is meant."""
+    """Request 223 (INVOKE_BROKER_TO_GET_CONSUMER_STATUS), and 221 (GET_CONSUMER_STATUS_FROM_CLIENT) from the broker to
+    its clients. ``client_addr``: client id, to ask one client only.
+    """
 
     topic: str
     group: str
@@ -113,6 +122,6 @@ class GetConsumerStatusRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
-    """Answer to 32: ms, -1 for an empty queue."""
+    """Response to 32 (GET_EARLIEST_MSG_STORETIME): ms, -1 for an empty queue."""
 
     timestamp: Long

@@ -1,4 +1,4 @@
-"""Headers of the POP family (``protocol.md`` 2.9)."""
+"""Headers of the POP requests (``protocol.md`` 2.9)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class PopMessageRequestHeader(CommandHeader):
-    """200050. Times in ms; ``queue_id`` -1: all queues; ``init_mode`` 0: from the first message, 1: from the last."""
+    """Request 200050 (POP_MESSAGE). Times in ms. ``queue_id``: -1 for all. ``init_mode``: start at 0 the first, 1 the
+    last message.
+    """
 
     consumer_group: str
     topic: str
@@ -27,7 +29,7 @@ class PopMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PopMessageResponseHeader(CommandHeader):
-    """200050, the answer."""
+    """Response to 200050 (POP_MESSAGE)."""
 
     pop_time: Long = 0
     invisible_time: Long = 0
@@ -40,7 +42,9 @@ class PopMessageResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PeekMessageRequestHeader(CommandHeader):
-    """200052; ``queue_id`` -1: all queues. Answered with a ``PopMessageResponseHeader``."""
+    """Request 200052 (PEEK_MESSAGE); ``queue_id`` -1 for all queues. The response has a
+    ``PopMessageResponseHeader``.
+    """
 
     consumer_group: str
     topic: str
@@ -50,7 +54,7 @@ class PeekMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class AckMessageRequestHeader(CommandHeader):
-    """200051."""
+    """Request 200051 (ACK_MESSAGE)."""
 
     consumer_group: str
     topic: str
@@ -61,7 +65,7 @@ class AckMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeRequestHeader(CommandHeader):
-    """200053."""
+    """Request 200053 (CHANGE_MESSAGE_INVISIBLETIME)."""
 
     consumer_group: str
     topic: str
@@ -73,7 +77,7 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
-    """200053, the answer: what goes into the message's next receipt."""
+    """Response to 200053 (CHANGE_MESSAGE_INVISIBLETIME): the values for the message's next receipt handle."""
 
     pop_time: Long = 0
     invisible_time: Long = 0
@@ -82,7 +86,9 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(CommandHeader):
-    """200054: is there something to pop? Waits for it up to ``poll_time`` ms after ``born_time``."""
+    """Request 200054 (NOTIFICATION): asks for messages to pop. The broker waits up to ``poll_time`` ms after
+    ``born_time``.
+    """
 
     consumer_group: str
     topic: str
@@ -95,7 +101,7 @@ class NotificationRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class NotificationResponseHeader(CommandHeader):
-    """200054, the answer."""
+    """Response to 200054 (NOTIFICATION)."""
 
     has_msg: bool = False
     polling_full: bool = False
@@ -103,7 +109,7 @@ class NotificationResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PollingInfoRequestHeader(CommandHeader):
-    """200055."""
+    """Request 200055 (POLLING_INFO)."""
 
     consumer_group: str
     topic: str
@@ -112,6 +118,6 @@ class PollingInfoRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PollingInfoResponseHeader(CommandHeader):
-    """200055, the answer."""
+    """Response to 200055 (POLLING_INFO)."""
 
     polling_num: Int = 0

@@ -1,4 +1,4 @@
-"""Headers of 11 and 361 (``protocol.md`` 2.3)."""
+"""Headers of requests 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE) (``protocol.md`` 2.3)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PullMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PullMessageResponseHeader(CommandHeader):
-    """``PullMessageResponseHeader``; clients need the first four (``protocol.md`` 9.3)."""
+    """``PullMessageResponseHeader``; clients need the first four fields (``protocol.md`` 9.3)."""
 
     suggest_which_broker_id: Long
     next_begin_offset: Long

@@ -1,4 +1,4 @@
-"""Headers of 12 and 33 (``protocol.md`` 2.5)."""
+"""Headers of requests 12 (QUERY_MESSAGE) and 33 (VIEW_MESSAGE_BY_ID) (``protocol.md`` 2.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class QueryMessageRequestHeader(CommandHeader):
-    """12. Timestamps in ms; ``unique_key_query``: the key is a unique id, and ``max_num`` does not count."""
+    """Request 12 (QUERY_MESSAGE). Timestamps in ms. ``unique_key_query``: the key is a unique id, and ``max_num`` is
+    ignored.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"unique_key_query": "_UNIQUE_KEY_QUERY", "broker_name": "bname"}
 
@@ -26,7 +28,7 @@ class QueryMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(CommandHeader):
-    """Answer to 12: how far the index is."""
+    """Response to 12 (QUERY_MESSAGE): progress of the index."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
@@ -34,7 +36,7 @@ class QueryMessageResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ViewMessageRequestHeader(CommandHeader):
-    """33. ``offset``: the physical offset of the message."""
+    """Request 33 (VIEW_MESSAGE_BY_ID). ``offset``: the physical offset of the message."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 

@@ -1,4 +1,4 @@
-"""Headers of 370 (``protocol.md`` 2.5)."""
+"""Headers of request 370 (RECALL_MESSAGE) (``protocol.md`` 2.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rucola.protocol.headers.header import CommandHeader
 
 @dataclass(slots=True)
 class RecallMessageRequestHeader(CommandHeader):
-    """370. ``recall_handle``: as the send of the message was answered."""
+    """Request 370 (RECALL_MESSAGE). ``recall_handle``: from the response to the message's send."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -23,6 +23,6 @@ class RecallMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class RecallMessageResponseHeader(CommandHeader):
-    """370, the answer. ``msg_id``: unique key of the message that is withdrawn."""
+    """Response to 370 (RECALL_MESSAGE). ``msg_id``: unique key of the recalled message."""
 
     msg_id: str

@@ -1,4 +1,4 @@
-"""Headers of what brokers and clients ask of name servers (``protocol.md`` 2.1)."""
+"""Headers of requests from brokers and clients to name servers (``protocol.md`` 2.1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class GetRouteInfoRequestHeader(CommandHeader):
-    """105. ``accept_standard_json_only``: numeric map keys must be quoted."""
+    """Request 105 (GET_ROUTEINFO_BY_TOPIC). ``accept_standard_json_only``: numeric map keys must be quoted."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -17,13 +17,13 @@ class GetRouteInfoRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class RegisterBrokerRequestHeader(CommandHeader):
-    """103.
+    """Request 103 (REGISTER_BROKER).
 
     Attributes:
         broker_id: 0 for a master.
-        heartbeat_timeout_millis: after how much silence the broker counts as gone.
-        compressed: what the sender configured; look at the body instead (``protocol.md`` 2.1.1).
-        body_crc32: ``crc32(body) & 0x7FFFFFFF``, 0: not checked.
+        heartbeat_timeout_millis: silence after which the broker counts as gone.
+        compressed: the sender's configuration; decide by the body instead (``protocol.md`` 2.1.1).
+        body_crc32: ``crc32(body) & 0x7FFFFFFF``; 0 if not to be checked.
     """
 
     broker_name: str
@@ -39,7 +39,7 @@ class RegisterBrokerRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class RegisterBrokerResponseHeader(CommandHeader):
-    """Answer to 103; both are set for a slave whose master is known."""
+    """Response to 103 (REGISTER_BROKER); both fields are set for a slave whose master is known."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -47,7 +47,7 @@ class RegisterBrokerResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class UnregisterBrokerRequestHeader(CommandHeader):
-    """104."""
+    """Request 104 (UNREGISTER_BROKER)."""
 
     broker_name: str
     broker_addr: str
@@ -57,19 +57,19 @@ class UnregisterBrokerRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryDataVersionRequestHeader(UnregisterBrokerRequestHeader):
-    """322; the same fields as 104."""
+    """Request 322 (QUERY_DATA_VERSION); has the same fields as 104."""
 
 
 @dataclass(slots=True)
 class QueryDataVersionResponseHeader(CommandHeader):
-    """Answer to 322: whether the name server knows another version."""
+    """Response to 322 (QUERY_DATA_VERSION): whether the name server has another version."""
 
     changed: bool
 
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequestHeader(CommandHeader):
-    """904. The misspelt ``heartbeatTimeoutMills`` is the wire's."""
+    """Request 904 (BROKER_HEARTBEAT). The misspelt ``heartbeatTimeoutMills`` is the name on the wire."""
 
     cluster_name: str
     broker_addr: str
@@ -84,7 +84,7 @@ class BrokerHeartbeatRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class BrokerMemberGroupRequestHeader(CommandHeader):
-    """901."""
+    """Request 901 (GET_BROKER_MEMBER_GROUP)."""
 
     cluster_name: str
     broker_name: str

@@ -1,4 +1,4 @@
-"""Headers of the send family: 10, 310, 320, 324 to 326 (``protocol.md`` 2.2, 2.6)."""
+"""Headers of the send requests: 10, 310, 320, 324 to 326 (``protocol.md`` 2.2, 2.6)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class SendMessageRequestHeader(CommandHeader):
-    """``SendMessageRequestHeader``: full names, codes 10 and 324.
+    """``SendMessageRequestHeader``: full field names, codes 10 and 324.
 
     Attributes:
-        default_topic: template of a topic that does not exist yet, normally ``TBW102``.
-        queue_id: negative: the broker chooses.
+        default_topic: template for a topic that does not exist yet, normally ``TBW102``.
+        queue_id: negative if the broker chooses the queue.
         born_timestamp: ms.
         properties: encoded as in ``protocol.md`` 1.13.
-        batch: the body holds encoded messages; this decides, not the request code.
+        batch: whether the body holds encoded messages; this field decides, not the request code.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
@@ -41,7 +41,7 @@ class SendMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SendMessageRequestHeaderV2(SendMessageRequestHeader):
-    """``SendMessageRequestHeaderV2``: the same fields under letters, codes 310, 320 and 325."""
+    """``SendMessageRequestHeaderV2``: the same fields with one-letter names, codes 310, 320 and 325."""
 
     wire_names: ClassVar[Mapping[str, str]] = {
         "producer_group": "a",
@@ -63,11 +63,12 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 @dataclass(slots=True)
 class ReplyMessageRequestHeader(CommandHeader):
-    """326: ``ReplyMessageRequestHeader``, the reply on its way to the client that asked.
+    """Request 326 (PUSH_REPLY_MESSAGE_TO_CLIENT): ``ReplyMessageRequestHeader`` of a reply that the broker forwards to
+    the requesting client.
 
     Attributes:
-        born_host: of the client that replied, ``ip:port``.
-        store_host: of the broker.
+        born_host: address of the replying client, ``ip:port``.
+        store_host: address of the broker.
         store_timestamp: ms.
     """
 
@@ -89,13 +90,13 @@ class ReplyMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SendMessageResponseHeader(CommandHeader):
-    """``SendMessageResponseHeader`` and the two fields every send answer carries beside it.
+    """``SendMessageResponseHeader`` and the two additional fields of every response to a send.
 
     Attributes:
-        msg_id: 32 or 56 hexadecimal digits; a list of them, joined by commas, for a batch.
+        msg_id: 32 or 56 hexadecimal digits; for a batch, a list joined by commas.
         transaction_id: property ``UNIQ_KEY`` of the message.
-        region: ``MSG_REGION`` of the broker.
-        trace_on: ``TRACE_ON`` of the broker.
+        region: the broker's ``MSG_REGION``.
+        trace_on: the broker's ``TRACE_ON``.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"region": "MSG_REGION", "trace_on": "TRACE_ON"}

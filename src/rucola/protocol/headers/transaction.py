@@ -1,4 +1,4 @@
-"""Headers of 37, 39 and 323 (``protocol.md`` 2.5, 2.6, 2.8)."""
+"""Headers of requests 37, 39 and 323 (``protocol.md`` 2.5, 2.6, 2.8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class EndTransactionRequestHeader(CommandHeader):
-    """37. ``commit_or_rollback``: a value of ``MessageSysFlag``, 0 when the producer does not know yet."""
+    """Request 37 (END_TRANSACTION). ``commit_or_rollback``: a value of ``MessageSysFlag``; 0 if the producer does not
+    know yet.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -28,7 +30,9 @@ class EndTransactionRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class CheckTransactionStateRequestHeader(CommandHeader):
-    """39, from the broker. The offsets are those of the half message that the answer has to name."""
+    """Request 39 (CHECK_TRANSACTION_STATE) from the broker. The response must repeat the offsets, which identify the
+    half message.
+    """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 
@@ -43,7 +47,9 @@ class CheckTransactionStateRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ResumeCheckHalfMessageRequestHeader(CommandHeader):
-    """323. ``msg_id``: the offset message id of a half message that was given up."""
+    """Request 323 (RESUME_CHECK_HALF_MESSAGE). ``msg_id``: offset message id of a half message whose checks have
+    ended.
+    """
 
     topic: str | None = None
     msg_id: str | None = None
