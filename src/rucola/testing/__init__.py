@@ -1,1 +1,1 @@
-"""Helpers for tests, ours and those of users. Nothing outside ``tests/`` imports them but the lesson on crashes."""
+"""Helpers for tests of this package and of its users. Outside ``tests/`` only the lesson on crashes imports them."""

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class ManualClock:
     """Implements ``runtime.clock.Clock``.
 
-    Args:
-        wall_ms: first answer of ``wall_ms()``, milliseconds since the epoch.
+    wall_ms: initial value of ``wall_ms()``, milliseconds since the epoch.
+    step_ms: how far each reading moves the wall clock.
         step_ms: how far the wall clock moves by itself after each reading.
     """
 
@@ -17,13 +17,13 @@ class ManualClock:
         self._monotonic = 0.0
 
     def wall_ms(self) -> int:
-        """The time that was set last."""
+        """The current wall clock time, ms."""
         now = self._wall_ms
         self._wall_ms += self._step_ms
         return now
 
     def monotonic(self) -> float:
-        """Seconds by which ``advance`` moved the clock so far."""
+        """Seconds by which ``advance`` has moved the clock."""
         return self._monotonic
 
     def advance(self, milliseconds: int) -> None:
@@ -32,5 +32,5 @@ class ManualClock:
         self._monotonic += milliseconds / 1000
 
     def set_wall_ms(self, wall_ms: int) -> None:
-        """Sets the wall clock alone, as an administrator or a time server would; it may go backwards."""
+        """Sets only the wall clock, as an administrator or time server would; it may go backwards."""
         self._wall_ms = wall_ms

@@ -1,4 +1,4 @@
-"""Runs a workload, lets power fail at every step in many ways, recovers each time, and compares with the model."""
+"""Runs a workload, simulates many power failures at every step, recovers each state, and compares it with the model."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from rucola.testing.store_life import (
 from rucola.testing.store_model import Mismatch, StoreModel
 
 CHANCES = (0.0, 0.03, 0.1, 0.3)
-"""Of another thread to go on at a call to the system: one of them for each process."""
+"""Probabilities that another thread continues at a system call; each process uses one of them."""
 
 Workload = Callable[[StoreLife, Random], None]
 
 
 class Violation(AssertionError):  # noqa: N818 - reads as what was found
-    """A crash state from which the store recovers wrongly; the text says how to get there again."""
+    """A crash state from which the store recovers incorrectly; the text says how to reproduce it."""
 
 
 @dataclass
 class Counts:
-    """What an exploration did.
+    """Statistics of an exploration.
 
     Attributes:
-        steps: calls to the disk at which power failed.
-        states: different contents of the disk that were recovered.
-        compound: those of them that were left by a crash of a recovery, or soon after one.
-        switches: how often one thread stood still and another went on.
+        steps: disk calls at which a power failure was simulated.
+        states: distinct contents of the disk that were recovered.
+        compound: states left by a crash during a recovery, or soon after one.
+        switches: how often another thread continued.
     """
 
     steps: int = 0
@@ -57,15 +57,15 @@ class CrashExplorer:
     """One exploration.
 
     Attributes:
-        counts: what it did so far.
+        counts: statistics so far.
 
-    Args:
-        config: of the stores.
-        seed: of all choices.
-        sample: crash states drawn at each step, next to those always made.
-        compound_every: of so many states one is recovered under further power cuts; 0 for none.
-        prepare: plants a defect into the door to the disk, also for recoveries.
-        interleaved: the threads of the store go on in turns, at every call to the system; else one after the other.
+        Args:
+        config: configuration of the stores.
+        seed: seed of all choices.
+        sample: number of random crash states per step, in addition to the fixed ones.
+        compound_every: recover one of this many states under further power failures; 0 for none.
+        prepare: changes the ``Files`` of each process, for example to plant a defect; also for recoveries.
+        interleaved: whether the store's threads alternate at every system call; otherwise they run one after another.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class CrashExplorer:
             life.end()
 
     def _life(self) -> StoreLife:
-        """A life on an empty disk."""
+        """A new ``StoreLife`` on an empty disk."""
         return StoreLife(empty_disk(), self._config, prepare=self._prepare, interleave=self._interleave)
 
     def _interleave(self) -> Interleaver | None:
@@ -120,7 +120,7 @@ class CrashExplorer:
         self.counts.switches += 1
 
     def watch(self, life: StoreLife) -> None:
-        """Lets power fail at each step of ``life`` from now on."""
+        """From now on, simulates a power failure at each step of ``life``."""
         life.disk.observer = lambda kind, path: self._at_step(life, f"before {kind} {path}")
 
     def _at_step(self, life: StoreLife, step: str) -> None:
@@ -138,16 +138,17 @@ class CrashExplorer:
                 raise Violation(f"{where}: {type(error).__name__}: {error}") from error
 
     def check(self, state: CrashState, model: StoreModel) -> None:
-        """Recovers ``state`` and compares; a state that was seen is not recovered again."""
+        """Recovers ``state`` and compares it with ``model``; a state seen before is not recovered again."""
         if state.choice == NOTHING_LOST:
-            # A killed process leaves what it stored: whatever was answered is there, but for what was in its memory.
+            # A killed process leaves all it wrote, so every acknowledged message remains, except those only in its
+            # memory.
             model = model.copy()
             model.acked_end = max(model.acked_end, min(model.kept_end, model.end))
         key = hash(tuple((path, content) for path, content in state.image.items()))
         end = self._known.get(key)
         if end is not None:
             if end < model.acked_end:
-                raise Mismatch(f"log ends at {end}, yet messages up to {model.acked_end} were acknowledged")
+                raise Mismatch(f"log ends at {end}, but messages up to {model.acked_end} were acknowledged")
             return
         life = StoreLife(SimulatedDisk.of(state.image), self._config, model, self._prepare)
         life.disk.versions = False
@@ -156,7 +157,7 @@ class CrashExplorer:
         aside = quarantine(life.disk)
         for path, content in self._expected_aside.items():
             if aside.get(path) != content:
-                raise Mismatch(f"{path} was kept aside before and differs now")
+                raise Mismatch(f"{path} was in the quarantine before and has changed")
         if not self._expected_aside:
             check_kept_aside(life, state.image)
         self._known[key] = life.store.max_offset
@@ -165,7 +166,9 @@ class CrashExplorer:
             self._recover_under_crashes(state, recovered, aside)
 
     def _recover_under_crashes(self, state: CrashState, recovered: StoreModel, aside: dict[str, bytes]) -> None:
-        """The recovery of ``state`` ends in the same however often it is cut short, and the life after it is sound."""
+        """Interrupts the recovery of ``state`` at each step; checks that the result is the same and the store still
+        works.
+        """
         inner = CrashExplorer(self._config, self._random.getrandbits(32), 1, prepare=self._prepare)
         inner._where = f"{self._where}, recovery of {state.choice!r}"
         inner._expected_aside = aside
@@ -187,10 +190,10 @@ class CrashExplorer:
         self.counts.compound += inner.counts.states
 
     def run_with_faults(self, workload: Workload, plan: FaultPlan, sample: int = 1) -> bool:
-        """Runs ``workload`` on a disk that fails; then power fails, or the process is killed and starts again.
+        """Runs ``workload`` on a failing disk, then a power failure, or a kill and restart of the process.
 
         Args:
-            sample: crash states drawn at each of the two ends, next to those always made.
+            sample: number of random crash states at each of the two ends, in addition to the fixed ones.
 
         Returns:
             Whether a call failed; if not, the workload has fewer calls.
@@ -217,10 +220,11 @@ class CrashExplorer:
         return plan.fired
 
     def run_on_full_disk(self, workload: Workload, plan: FaultPlan) -> bool:
-        """Runs ``workload`` on a disk that becomes full; once there is space, the store takes messages by itself.
+        """Runs ``workload`` on a disk that becomes full; checks that the store resumes by itself when space is
+        available.
 
         Returns:
-            Whether space was missing.
+            Whether a call failed for lack of space.
 
         Raises:
             Violation: the store breaks a promise.
@@ -236,7 +240,7 @@ class CrashExplorer:
                     step()
                     life.finish()
                 if not life.put(StoreMessage(b"Space", 0, b"there is space again", b"", 0, bytes(8))):
-                    raise Mismatch(f"the store is {life.store.state} although there is space again")
+                    raise Mismatch(f"the store is {life.store.state} although space is available again")
                 life.stop()
                 life.open()
         except (Mismatch, RucolaError, StartRefused, AssertionError) as error:

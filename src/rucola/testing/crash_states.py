@@ -1,8 +1,8 @@
 """The states in which a crash at this moment may leave a ``SimulatedDisk``.
 
-Uncertain are pages, lengths of files, and changes of names. Some choices are always made: nothing lost (also what a
-killed process leaves), all lost, all content or all names lost. A seeded sample is drawn from the others: each one
-alone lost, each one alone kept, random versions of everything, pages torn at 512 bytes.
+Pages, file lengths and name changes are uncertain. Some states are always included: nothing lost (which is also the
+state after a killed process), everything lost, all content lost, all names lost. A seeded sample is drawn from the
+others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CrashState:
 
     Attributes:
         image: content of the disk.
-        choice: which state it is, for people.
+        choice: description of the state, for people.
     """
 
     image: Image
@@ -32,7 +32,7 @@ class CrashState:
 
 @dataclass(frozen=True, eq=False)
 class _Item:
-    """Something uncertain: a page of a file (its number), its length (-1), or a change of names (no file)."""
+    """An uncertain item: a page of a file (its number), a file's length (-1), or a change of names (no file)."""
 
     name: str
     inode: Inode | None = None
@@ -41,12 +41,12 @@ class _Item:
 
 
 def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int = 32) -> Iterator[CrashState]:
-    """States of ``disk`` after a crash now.
+    """The states of ``disk`` after a crash now.
 
     Args:
-        random: of the sample and of the random choices.
-        sample: how many are drawn of those that are not always made.
-        randoms: so many random and as many torn states are among those drawn from.
+        random: source of the sample and of the random states.
+        sample: number of states drawn in addition to the fixed ones.
+        randoms: number of random states, and of torn states, from which the sample is drawn.
     """
     disk.capture()
     items = list(_items(disk))
@@ -67,15 +67,15 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
             else:
                 yield _state(disk, set(items) - {item}, f"only {item.name} lost")
         else:
-            # Seeds of their own, so that a state can be made again without those before it.
+            # Seeds of their own, so that a state can be reproduced without the earlier ones.
             seed = random.getrandbits(32)
             yield _random_state(disk, items, seed, torn=number % 2 == 1)
 
 
 def all_states(disk: SimulatedDisk) -> Iterator[CrashState]:
-    """Every state of ``disk`` after a crash now in which no page is torn.
+    """Every state of ``disk`` after a crash now, without torn pages.
 
-    Their number doubles with each page, length and name that is uncertain: for disks with few of them.
+    The number of states doubles with each uncertain page, length and name; suitable only for few of them.
     """
     disk.capture()
     items = list(_items(disk))
@@ -100,7 +100,7 @@ def all_states(disk: SimulatedDisk) -> Iterator[CrashState]:
 
 
 def _count(item: _Item) -> int:
-    """Versions that an item may have, next to its oldest."""
+    """Number of versions of an item, without its oldest."""
     if item.inode is None:
         return 1
     return len(item.inode.sizes if item.page < 0 else item.inode.pages[item.page])
@@ -117,7 +117,7 @@ def _items(disk: SimulatedDisk) -> Iterator[_Item]:
 
 
 def _state(disk: SimulatedDisk, kept: set[_Item], choice: str) -> CrashState:
-    """Each item of ``kept`` in its newest version, the others in their oldest."""
+    """The state with the newest version of each item in ``kept``, and the oldest version of the others."""
     pages: dict[Inode, dict[int, bytes]] = {}
     sizes: dict[Inode, int] = {}
     changes = {item.change for item in kept}
@@ -130,7 +130,7 @@ def _state(disk: SimulatedDisk, kept: set[_Item], choice: str) -> CrashState:
 
 
 def _random_state(disk: SimulatedDisk, items: list[_Item], seed: int, torn: bool) -> CrashState:
-    """Each item lost with one probability for all; kept pages in any version, or torn between two."""
+    """A state in which each item is lost with the same probability; kept pages have any version, or are torn."""
     random = Random(seed)
     keep = random.choice((0.15, 0.5, 0.85))
     pages: dict[Inode, dict[int, bytes]] = {}
@@ -158,7 +158,7 @@ def _oldest(inode: Inode, page: int, length: int) -> bytes:
 
 
 def _torn(old: bytes, new: bytes, random: Random) -> bytes:
-    """Sectors of both: in order up to one of them, or each for itself."""
+    """A page with sectors of both versions: split at one sector, or chosen per sector."""
     sectors = range(0, len(new), SECTOR)
     cut = random.randrange(len(sectors) + 1) * SECTOR if random.random() < 0.5 else -1
     result = bytearray(old)

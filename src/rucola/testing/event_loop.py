@@ -1,4 +1,4 @@
-"""An event loop with real sockets whose time can be moved on, so that no test waits for a timeout."""
+"""An event loop with real sockets and adjustable time, so that no test waits for a timeout."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ T = TypeVar("T")
 
 
 class SteppedEventLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop; ``advance`` makes timers due. Tests use timeouts of an hour and then let the hour pass."""
+    """asyncio's loop; ``advance`` makes timers due. Tests set timeouts of an hour and then advance by an hour."""
 
     def __init__(self) -> None:
         super().__init__()
         self._skipped_s = 0.0
 
     def time(self) -> float:
-        """Seconds from an arbitrary start, with what was skipped."""
+        """Seconds from an arbitrary start, including the skipped time."""
         return super().time() + self._skipped_s
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass."""
+        """Move the time forward by ``seconds``."""
         self._skipped_s += seconds
 
 
@@ -32,14 +32,14 @@ def run_stepped(work: Coroutine[Any, Any, T]) -> T:
 
 
 def advance(seconds: float) -> None:
-    """Move the running loop's time, for the body of a test."""
+    """Move the running loop's time forward; for the body of a test."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, SteppedEventLoop):
-        raise TypeError("not on a SteppedEventLoop: use run_stepped")
+        raise TypeError("the running loop is not a SteppedEventLoop: use run_stepped")
     loop.advance(seconds)
 
 
 async def settle(turns: int = 20) -> None:
-    """Let what is ready happen: sockets on the loopback need a few turns of the loop."""
+    """Run the loop for some turns: sockets on loopback need a few until all ready callbacks have run."""
     for _ in range(turns):
         await asyncio.sleep(0)

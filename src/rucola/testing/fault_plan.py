@@ -1,4 +1,4 @@
-"""Calls to a ``SimulatedDisk`` that fail: the n-th one, once or for ever."""
+"""Failing calls of a ``SimulatedDisk``: the n-th call fails, or all calls from the n-th on."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ READS = frozenset(("read",))
 
 
 class Killed(Exception):  # noqa: N818 - reads as what happened
-    """The process ended here."""
+    """The simulated process was killed at this call."""
 
 
 class FaultPlan:
-    """Given to ``SimulatedDisk.faults``.
+    """A function for ``SimulatedDisk.faults``.
 
     Attributes:
-        fired: a call failed.
-        count: of the calls that count, so far.
+        fired: whether a call failed.
+        count: number of counted calls so far.
 
     Args:
         nth: number of the first call that fails, from 1.
-        for_ever: all after it fail as well.
-        number: of the error; 0 kills the process.
-        kinds: calls that count.
+        for_ever: whether all later calls fail too.
+        number: error number; 0 kills the process.
+        kinds: the calls that count.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FaultPlan:
         self.count = 0
 
     def __call__(self, kind: str, path: str) -> None:
-        """Called before each call to the system; raises if this one is to fail."""
+        """Called before each system call; raises if this call must fail."""
         if kind not in self._kinds:
             return
         self.count += 1

@@ -1,7 +1,7 @@
-"""Faults that a test asks for: what becomes of requests, of connections and of the disk.
+"""Faults of requests, connections and the disk that a test can start.
 
-A fault begins with the call and ends with its ``with`` block, with ``end`` or after ``times`` requests. Where several
-concern a request, the oldest decides.
+A fault begins with the call and ends with its ``with`` block, with ``end`` or after ``times`` requests. If several
+faults apply to a request, the oldest one decides.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ REQUESTS: dict[str, frozenset[int]] = {
     "heartbeat": frozenset((RequestCode.HEART_BEAT,)),
     "lock": frozenset((RequestCode.LOCK_BATCH_MQ,)),
 }
-"""Names of requests for faults."""
+"""Names of requests, for the faults that concern requests."""
 
 
 class Effect(Enum):
-    """What becomes of a request."""
+    """What a fault does to a request."""
 
     DROP = "drop"
     DROP_ANSWER = "drop answer"
@@ -40,10 +40,10 @@ class Effect(Enum):
 
 
 class Fault:
-    """One fault, from the call that made it on. Any thread may call its methods.
+    """One fault, which begins when it is created. Any thread may call its methods.
 
     Attributes:
-        effect, codes, seconds, code, remark: what it does, to which requests (None: to all).
+        effect, codes, seconds, code, remark: its effect on requests with these codes (None: on all requests).
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """Requests that it met so far."""
+        """Number of requests that the fault has affected so far."""
         return self._hits
 
     def wait(self, hits: int = 1, timeout: float = TIMEOUT_S) -> None:
-        """Return as soon as it has met so many requests.
+        """Return as soon as the fault has affected ``hits`` requests.
 
         Raises:
-            AssertionError: it has not after ``timeout`` seconds.
+            AssertionError: it has affected fewer after ``timeout`` seconds.
         """
         with self._hit:
             if not self._hit.wait_for(lambda: self._hits >= hits, timeout):
-                raise AssertionError(f"after {timeout:g} s the fault has met {self._hits} requests, not {hits}")
+                raise AssertionError(f"after {timeout:g} s the fault has affected {self._hits} requests, not {hits}")
 
     def end(self) -> None:
-        """Everything is as ever again. May be called twice."""
+        """End the fault. May be called twice."""
         end, self._end = self._end, _nothing
         end(self)
 
     def meets(self, code: int) -> bool:
-        """Whether a request is its; counted then. For the thread of the servers."""
+        """Whether the fault applies to a request; counts it if so. For the thread of the servers."""
         if self._left == 0 or (self.codes is not None and code not in self.codes):
             return False
         if self._left is not None:
@@ -106,33 +106,33 @@ class Fault:
 
 
 class FaultRules:
-    """The faults of requests, oldest first. Read by the thread of the servers, changed by any."""
+    """The active faults of requests, oldest first. The servers' thread reads them, any thread may change them."""
 
     def __init__(self) -> None:
         self.faults: tuple[Fault, ...] = ()
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> Fault:
-        """It begins."""
+        """Start a fault."""
         with self._lock:
             self.faults = (*self.faults, fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """It ends; nothing happens when it has."""
+        """End a fault; does nothing if it has ended."""
         with self._lock:
             self.faults = tuple(each for each in self.faults if each is not fault)
 
     def of(self, code: int) -> Fault | None:
-        """The fault that decides on a request."""
+        """The fault that applies to a request; None without one."""
         return next((fault for fault in self.faults if fault.meets(code)), None)
 
 
 def request_codes(requests: str | int | None) -> frozenset[int] | None:
-    """The codes that a test names: one of ``REQUESTS``, a code, or None for all.
+    """The codes for ``requests``: a name in ``REQUESTS``, a code, or None for all.
 
     Raises:
-        ValueError: no such name.
+        ValueError: the name is unknown.
     """
     if requests is None:
         return None
@@ -144,11 +144,11 @@ def request_codes(requests: str | int | None) -> frozenset[int] | None:
 
 
 class Faults:
-    """``rocketmq.faults``.
+    """The methods of ``rocketmq.faults``.
 
     Args:
-        rules: of requests.
-        blackhole, slow_disk, full_disk: begin with a value, and end with 0, a fault of connections or of the disk.
+        rules: the faults of requests.
+        blackhole, slow_disk, full_disk: start a fault of connections or of the disk; a value of 0 ends it.
     """
 
     def __init__(
@@ -165,23 +165,26 @@ class Faults:
         self._begun: list[Fault] = []
 
     def drop(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """Requests are lost on their way to the broker; their senders wait in vain.
+        """Requests are lost on their way to the broker; their senders receive no response.
 
         Args:
-            requests: a name of ``REQUESTS``, a request code, or None for all.
-            times: so many of them; None: all until the fault ends. So it is with the next three.
+            requests: a name in ``REQUESTS``, a request code, or None for all. The next three methods have the same
+                argument.
+            times: number of requests; None for all until the fault ends. The next three methods have the same argument.
 
         Raises:
-            ValueError: no such name. So it is with the next three.
+            ValueError: the name is unknown; the next three methods raise it too.
         """
         return self._requests(Effect.DROP, requests, times)
 
     def drop_answers(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """The broker does what is asked and its answers are lost: a message is stored, its producer tries again."""
+        """The broker carries out requests, but its responses are lost: a message is stored, and its producer tries
+        again.
+        """
         return self._requests(Effect.DROP_ANSWER, requests, times)
 
     def delay(self, seconds: float, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """Requests reach the broker so much later."""
+        """Requests reach the broker ``seconds`` later."""
         return self._requests(Effect.DELAY, requests, times, seconds=seconds)
 
     def refuse(
@@ -192,26 +195,26 @@ class Faults:
         remark: str = "refused by a test",
         times: int | None = None,
     ) -> Fault:
-        """The broker answers with an error, and does nothing."""
+        """The broker responds with an error and does nothing else."""
         return self._requests(Effect.REFUSE, requests, times, code=code, remark=remark)
 
     def blackhole(self) -> Fault:
-        """Nothing passes between the broker and anybody, and no connection ends; new ones are taken and hear nothing.
+        """No data passes in either direction between the broker and its clients, and no connection closes.
 
-        At the end of the fault the connections that it met are cut.
+        New connections are accepted but receive no data. At the end of the fault the affected connections are closed.
         """
         self._blackhole(True)
         return self._other(lambda: self._blackhole(False))
 
     def slow_disk(self, seconds: float) -> Fault:
-        """Each sync takes so much longer. Producers wait for it where ``flushDiskType`` is ``SYNC_FLUSH``."""
+        """Each sync takes ``seconds`` longer. With ``flushDiskType`` ``SYNC_FLUSH`` producers wait for it."""
         self._slow_disk(seconds)
         return self._other(lambda: self._slow_disk(0.0))
 
     def full_disk(self) -> Fault:
-        """There is no space: the broker refuses messages, and delivers those it has. Returns when that is so.
+        """The disk is full: the broker refuses new messages and delivers stored ones. Returns once the broker does so.
 
-        At the end of the fault it returns when the broker takes messages again.
+        At the end of the fault it returns once the broker accepts messages again.
         """
         self._full_disk(True)
         return self._other(lambda: self._full_disk(False))
@@ -244,4 +247,4 @@ class Faults:
 
 
 def _nothing(_fault: Fault) -> None:
-    """It has ended."""
+    """Does nothing when the fault ends."""

@@ -1,4 +1,4 @@
-"""A broker that does what the faults of a test say, and tells when something may have changed. Its loop only."""
+"""A broker with the faults of a test, which also reports possible changes. For use on its event loop only."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class FaultyFiles(Files):
     """Files on a disk that can be slow or full.
 
     Attributes:
-        sync_s: what each sync takes longer.
-        full: there is no space.
+        sync_s: additional duration of each sync, in seconds.
+        full: whether the disk is full.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class FaultyFiles(Files):
         self.data_sync = self._sync
 
     def allocate(self, descriptor: int, position: int, length: int) -> None:
-        """As ``Files.allocate``; raises that there is no space."""
+        """``Files.allocate``; raises ENOSPC while the disk is full."""
         if self.full:
-            raise OSError(errno.ENOSPC, "a test says that the disk is full")
+            raise OSError(errno.ENOSPC, "a test has made the disk full")
         super().allocate(descriptor, position, length)
 
     def disk_usage(self, path: str) -> tuple[int, int]:
-        """As ``Files.disk_usage``."""
+        """``Files.disk_usage``; reports no free space while the disk is full."""
         used, usable = super().disk_usage(path)
         return (used + usable, 0) if self.full else (used, usable)
 
@@ -54,11 +54,13 @@ class FaultyFiles(Files):
 
 
 class FaultyBroker(Broker):
-    """See the module.
+    """A broker with faults.
 
     Args:
-        rules: what becomes of requests.
-        on_change: called after every read of a connection, with messages in their queues, commits, and changed groups.
+        rules: faults of requests.
+        on_change: called after each read of a connection, when messages reach their queues, after commits, and when
+            groups
+            change.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class FaultyBroker(Broker):
         self.services.consumers.on_change(lambda _group: on_change())
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serve those frames of a read that no fault concerns."""
+        """Serve the frames of a read that no fault concerns."""
         if self._blackholed:
             self._met.add(channel)
             return
@@ -89,7 +91,7 @@ class FaultyBroker(Broker):
         self._tell()
 
     def blackhole(self, begins: bool) -> None:
-        """Let nothing pass in either direction; cut the connections that this concerned when it ends."""
+        """Block all traffic in both directions; at the end, close the affected connections."""
         if begins and not self._blackholed:
             for channel in self._server.channels:
                 self._met.add(channel)
@@ -124,7 +126,7 @@ class FaultyBroker(Broker):
             asyncio.get_running_loop().call_later(fault.seconds, self._serve, channel, command)
 
     def _serve(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serve a request as one that came alone."""
+        """Serve a request as if it had arrived alone."""
         if channel.closed:
             return
         frame = command.encode()
@@ -144,16 +146,16 @@ class FaultyBroker(Broker):
 
 
 class _Nowhere(asyncio.Transport):
-    """A transport whose writes go nowhere; the rest is done by the real one."""
+    """A transport that discards writes and delegates everything else."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._real = transport
 
     def write(self, data: Any) -> None:
-        """Lost."""
+        """Discard the data."""
 
     def writelines(self, list_of_data: Any) -> None:
-        """Lost."""
+        """Discard the data."""
 
     def get_write_buffer_size(self) -> int:
         return 0

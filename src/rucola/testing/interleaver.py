@@ -1,9 +1,10 @@
-"""Threads of which one runs at a time: at each call to the system a seed says which of them goes on.
+"""Threads of which only one runs at a time: at each system call a seeded choice decides which thread continues.
 
-The interpreter lets other threads go on wherever the lock is released, which every call to the system does, before the
-call and after it. So the threads of a simulated process stand at such calls while another one runs, in an order that is
-the same for the same seed. They are real threads that hand on one baton; locks that the code holds are kept, and a
-thread that waits for one is not chosen.
+The interpreter can switch threads wherever it releases its lock, which every system call does before and after the
+call.
+The threads of a simulated process therefore pause at such calls while another one runs, in an order that depends only
+on the seed. They are real threads that pass a baton; they keep the locks they hold, and a thread that waits for a lock
+is not chosen.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ _Lock = threading.Lock
 
 
 class Deadlock(AssertionError):  # noqa: N818 - reads as what was found
-    """Every thread waits for another one."""
+    """No thread can continue, because each waits for another one."""
 
 
 class Dropped(BaseException):
-    """The process is gone; its threads unwind, and nothing of what they still do reaches the disk."""
+    """The simulated process has ended; its threads unwind, and nothing they still do reaches the disk."""
 
 
 class Task:
-    """Something that a thread does, from its begin to its end.
+    """A piece of work that one thread does from beginning to end.
 
     Attributes:
         name: of the thread, for people.
-        done: it has ended.
+        done: whether the work has ended.
     """
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
@@ -41,16 +42,16 @@ class Task:
 
 
 class Interleaver:
-    """The threads of one process; the one that makes it is the first of them.
+    """The threads of one process; the thread that creates the interleaver is the first.
 
     Attributes:
-        open_to_start: says which work may begin by itself now: name and what to call.
+        open_to_start: returns the work that may start by itself now, as functions that start it.
 
     Args:
-        random: makes all choices.
-        chance: of another thread to go on, at each call to the system.
-        on_switch: called whenever another one goes on.
-        starts_max: so many pieces of work begin by themselves.
+        random: source of all choices.
+        chance: probability that another thread continues at a system call.
+        on_switch: called whenever another thread continues.
+        starts_max: limit of work that starts by itself.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Interleaver:
         return self._current.name
 
     def start(self, name: str, work: Callable[[], None]) -> Task:
-        """``work`` begins when its thread is chosen."""
+        """Add a task; ``work`` begins when its thread is chosen."""
         task = Task(name, work)
         self._tasks.append(task)
         thread = self._idle.pop() if self._idle else _Thread(self)
@@ -81,26 +82,26 @@ class Interleaver:
         return task
 
     def point(self) -> None:
-        """Here another thread may go on.
+        """A point at which another thread may continue.
 
         Raises:
-            Dropped: the process is gone.
+            Dropped: the process has ended.
         """
         self._check()
         if self._random.random() < self._chance:
             self._let_go_on()
 
     def yield_to(self, task: Task) -> None:
-        """``task`` goes on now, until it lets another one."""
+        """Let ``task`` continue now, until it gives up its turn."""
         if not task.done and self._may(task):
             self._switch(task)
 
     def wait(self, may_go_on: Callable[[], bool]) -> None:
-        """The running thread goes on when ``may_go_on``.
+        """Pause the running thread until ``may_go_on`` returns true.
 
         Raises:
-            Deadlock: no thread can go on.
-            Dropped: the process is gone.
+            Deadlock: no thread can continue.
+            Dropped: the process has ended.
         """
         me = self._current
         while not may_go_on():
@@ -108,19 +109,19 @@ class Interleaver:
             others = [task for task in self._tasks if task is not me and self._may(task)]
             if not others:
                 waiting = ", ".join(task.name for task in self._tasks)
-                raise Deadlock(f"none of {waiting} can go on")
+                raise Deadlock(f"none of {waiting} can continue")
             me.may_go_on = may_go_on
             self._switch(self._random.choice(others))
             me.may_go_on = None
 
     def finish(self) -> None:
-        """All other threads go on until they have done what they do."""
+        """Run all other threads until their tasks have ended."""
         for task in list(self._tasks):
             if task is not self._first:
                 self.wait(lambda task=task: task.done)  # type: ignore[misc]
 
     def drop(self) -> None:
-        """The process ends here; called by the first thread."""
+        """End the process; called by the first thread."""
         self._dropped = True
         for task in list(self._tasks):
             if task is not self._first and not task.done:
@@ -165,7 +166,7 @@ class Interleaver:
             raise error
 
     def _ended(self, thread: _Thread, task: Task, error: BaseException | None) -> None:
-        """In the thread of ``task``: somebody else goes on; at once the first thread, when there was an error."""
+        """Called in the thread of ``task``: pass the turn to another thread, or after an error to the first thread."""
         task.done = True
         self._tasks.remove(task)
         self._idle.append(thread)
@@ -179,12 +180,12 @@ class Interleaver:
                 following = self._random.choice(others)
             else:
                 following = self._first
-                self._error = Deadlock(f"none of {', '.join(task.name for task in self._tasks)} can go on")
+                self._error = Deadlock(f"none of {', '.join(task.name for task in self._tasks)} can continue")
         self._hand_to(following)
 
 
 class _Thread:
-    """Does one task after the other."""
+    """A thread that runs one task after another."""
 
     def __init__(self, interleaver: Interleaver) -> None:
         self._interleaver = interleaver
@@ -194,12 +195,12 @@ class _Thread:
         threading.Thread(target=self._run, daemon=True).start()
 
     def give(self, task: Task) -> None:
-        """The next task; it begins with its baton."""
+        """Set the next task; it begins when it gets its baton."""
         self._task = task
         self._given.release()
 
     def end(self) -> None:
-        """No task follows."""
+        """End the thread: no task follows."""
         self._task = None
         self._given.release()
 
@@ -222,14 +223,14 @@ class _Thread:
 
 
 class InterleavedLock:
-    """``threading.Lock`` among the threads of an ``Interleaver``."""
+    """A ``threading.Lock`` for the threads of an ``Interleaver``."""
 
     def __init__(self, interleaver: Interleaver) -> None:
         self._interleaver = interleaver
         self._held = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As of a lock; ``timeout`` never comes."""
+        """``threading.Lock.acquire``; the timeout never expires."""
         if self._held:
             if not blocking:
                 return False
@@ -238,11 +239,11 @@ class InterleavedLock:
         return True
 
     def release(self) -> None:
-        """As of a lock."""
+        """``threading.Lock.release``."""
         self._held = False
 
     def locked(self) -> bool:
-        """As of a lock."""
+        """``threading.Lock.locked``."""
         return self._held
 
     def __enter__(self) -> bool:
@@ -253,4 +254,4 @@ class InterleavedLock:
 
 
 def _nothing() -> None:
-    """The first thread does what its caller says."""
+    """Work of the first thread, whose caller controls it."""

@@ -1,4 +1,4 @@
-"""An event loop without sockets and tasks: calls come when the clock of the test has reached them."""
+"""An event loop without sockets and tasks: calls run when the test's clock has reached their time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rucola.testing.clock import ManualClock
 
 
 class ManualLoop:
-    """The calls of ``asyncio.AbstractEventLoop`` that plain callbacks need.
+    """The methods of ``asyncio.AbstractEventLoop`` that plain callbacks need.
 
-    Tasks are not run: whoever tests does what they would do at their intervals.
+    Tasks do not run: the test does their work at their intervals.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -21,45 +21,45 @@ class ManualLoop:
         self._count = 0
 
     def time(self) -> float:
-        """Seconds of the clock."""
+        """The clock's time in seconds."""
         return self._clock.monotonic()
 
     def call_soon(self, callback: Callable[..., object], *arguments: object) -> _Call:
-        """With the next ``run``."""
+        """Call back at the next ``run``."""
         return self.call_later(0, callback, *arguments)
 
     call_soon_threadsafe = call_soon
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> _Call:
-        """With the first ``run`` after the clock has moved on so far."""
+        """Call back at the first ``run`` after ``delay_s``."""
         self._count += 1
         call = _Call((self.time() + max(delay_s, 0), self._count), callback, arguments)
         heapq.heappush(self._calls, call)
         return call
 
     def create_task(self, work: Coroutine[Any, Any, Any]) -> _NoTask:
-        """Drops ``work``."""
+        """Discard ``work``."""
         work.close()
         return _NoTask()
 
     def run(self) -> None:
-        """Makes the calls that are due, also those that they add."""
+        """Make all calls that are due, including those that they add."""
         while self.is_due():
             self.run_one()
 
     def is_due(self) -> bool:
-        """Whether there is a call to make now."""
+        """Whether a call is due."""
         return bool(self._calls) and self._calls[0].place[0] <= self.time()
 
     def run_one(self) -> None:
-        """Makes the first call that is due."""
+        """Make the first call that is due."""
         call = heapq.heappop(self._calls)
         if not call.cancelled:
             call.callback(*call.arguments)
 
 
 class _Call:
-    """As ``asyncio.TimerHandle``."""
+    """Equivalent of ``asyncio.TimerHandle``."""
 
     def __init__(
         self, place: tuple[float, int], callback: Callable[..., object], arguments: tuple[object, ...]
@@ -77,21 +77,21 @@ class _Call:
 
 
 class _NoTask:
-    """A task that was cancelled."""
+    """A cancelled task."""
 
     def cancelled(self) -> bool:
-        """It was."""
+        """Always true."""
         return True
 
     def done(self) -> bool:
-        """It has ended."""
+        """Always true."""
         return True
 
     def cancel(self) -> None:
-        """There is nothing to cancel."""
+        """Do nothing: the task is cancelled already."""
 
     def add_done_callback(self, callback: Callable[[_NoTask], object]) -> None:
-        """It has ended."""
+        """Do nothing: the task is cancelled already."""
         callback(self)
 
     def __await__(self) -> Generator[None, None, None]:

@@ -1,4 +1,4 @@
-"""Background work that happens when a test says so, instead of in a thread."""
+"""Background work that runs when a test calls it, instead of in a thread."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rucola.testing.interleaver import InterleavedLock, Interleaver, Task
 
 
 class ManualWorker:
-    """Stands for ``runtime.background.Worker``: the same calls, and no thread unless an ``Interleaver`` has them.
+    """Replaces ``runtime.background.Worker``: has the same methods, but no thread, except those of an ``Interleaver``.
 
     Attributes:
-        started: between ``start`` and ``stop``.
-        wanted: woken since the last run.
-        on_run: called before each run; time passes.
+        started: whether ``start`` was called, and ``stop`` was not.
+        wanted: whether ``wake`` was called since the last run.
+        on_run: called before each run; can let time pass.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class ManualWorker:
         self._task: Task | None = None
 
     def start(self) -> None:
-        """The thread would wait from now on."""
+        """From now on the real thread would wait for work."""
         self.started = True
 
     def wake(self) -> None:
-        """The thread would work soon."""
+        """The real thread would run soon."""
         self.wanted = True
 
     def stop(self) -> None:
-        """No run follows; waits for the one that is under way."""
+        """Allow no further run; wait for a run in progress."""
         self.started = False
         task = self._task
         if task is not None and self._interleaver is not None:
@@ -52,12 +52,12 @@ class ManualWorker:
 
     @property
     def ready(self) -> bool:
-        """Whether a run would begin now: it was woken or its interval is over, and none is under way."""
+        """Whether a run would begin now: it was woken or its interval has passed, and no run is in progress."""
         waits = self._task is None or self._task.done
         return self.started and waits and (self.wanted or self.interval_s is not None)
 
     def run(self) -> None:
-        """What the thread would do next; nothing when it would wait. With an interleaver it may take longer."""
+        """Do what the real thread would do next; nothing if it would wait. With an interleaver it may take longer."""
         if self._interleaver is not None:
             if self.ready:
                 self.begin()
@@ -67,7 +67,7 @@ class ManualWorker:
             self._run()
 
     def begin(self) -> Task:
-        """Begins a run, in a thread of the interleaver."""
+        """Begin a run in a thread of the interleaver."""
         assert self._interleaver is not None
         self._task = self._interleaver.start(self.name, self._run)
         return self._task
@@ -81,7 +81,7 @@ class ManualWorker:
 
 @contextmanager
 def manual_workers(*modules: str, interleaver: Interleaver | None = None) -> Iterator[None]:
-    """Within the block, ``Worker`` in each of ``modules`` is a ``ManualWorker``, a lock one of ``interleaver``."""
+    """Within the block, ``Worker`` in ``modules`` is a ``ManualWorker``, and a lock is one of ``interleaver``."""
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(patch(f"{module}.Worker", partial(ManualWorker, interleaver=interleaver)))

@@ -1,6 +1,6 @@
-"""The pytest plugin: a RocketMQ for tests, by the fixtures ``rocketmq`` and ``rocketmq_session``.
+"""The pytest plugin with the fixtures ``rocketmq`` and ``rocketmq_session``, a RocketMQ for tests.
 
-pytest finds it by its entry point. Everything else is imported by the first test that asks for a fixture.
+pytest finds it by its entry point. All else is imported by the first test that uses a fixture.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def rocketmq_options() -> Mapping[str, str]:
 
 @pytest.fixture
 def rocketmq(rocketmq_options: Mapping[str, str]) -> Iterator[RocketMQ]:
-    """Name server and broker of this test alone (``rucola.testing.rocketmq.RocketMQ``)."""
+    """Name server and broker for one test (``rucola.testing.rocketmq.RocketMQ``)."""
     yield from _running(rocketmq_options)
 
 
 @pytest.fixture(scope="session")
 def rocketmq_session(rocketmq_options: Mapping[str, str]) -> Iterator[RocketMQ]:
-    """Name server and broker of all tests that ask for it; they keep apart by the names of topics and groups."""
+    """Name server and broker shared by all tests that use it; tests need different names of topics and groups."""
     yield from _running(rocketmq_options)
 
 

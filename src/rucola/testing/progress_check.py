@@ -1,7 +1,7 @@
-"""What a store says is on the disk, compared with what is certain there: at each step, not only after a power cut.
+"""Compares what a store reports to be on disk with what is certain to be there, at every step.
 
-A power cut shows progress that is ahead only when recovery believes it and the lost bytes are among those looked at.
-Here the numbers themselves are compared, whenever one of them has moved.
+A power failure reveals progress that is ahead of the disk only if recovery relies on it and the check examines the
+lost bytes. This module compares the reported numbers themselves, whenever one of them changes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rucola.testing.store_model import Mismatch, SentRecord, StoreModel
 
 
 class ProgressCheck:
-    """Of one process: from its start on, what its recovery left was compared before.
+    """Check of one process, from its start on; the result of its recovery has been compared before.
 
     Args:
-        disk: what the store lies on.
-        root: its directory.
-        store: has been loaded and is about to start; its watermarks are looked at before they are written.
-        model: what it holds, now and whenever something is compared.
+        disk: the disk of the store.
+        root: the store directory.
+        store: the loaded store before its start; its watermarks are checked before they are written.
+        model: returns the expected content at any time.
 
     Attributes:
-        checks: how often something was compared.
+        checks: number of comparisons.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class ProgressCheck:
         marks.write = watched  # type: ignore[method-assign]
 
     def step(self) -> None:
-        """Compares what the store says now.
+        """Compares what the store reports now.
 
         Raises:
-            Mismatch: it is ahead of the disk.
+            Mismatch: the reported progress is ahead of the disk.
         """
         synced = self._store._keeper._synced
         self._check(self._store.flushed_offset, min(synced.position, synced.index_position))
@@ -131,7 +131,7 @@ class ProgressCheck:
         return entries
 
     def _certain(self, path: str) -> bytes:
-        """What a power cut leaves of the file for sure; nothing when its name may be lost."""
+        """The content of a file that is certain after a power failure; empty if the file's name may be lost."""
         node = self._disk.names.get(path)
         certain = isinstance(node, Inode) and self._disk.durable.get(path) is node
         return node.disk if certain and isinstance(node, Inode) else b""

@@ -1,12 +1,13 @@
-"""Judges what producers and consumers of queues saw: was anything lost, made up, out of order, too early, owned twice?
+"""Checks what producers and consumers observed: lost, invented, reordered or early messages, queues with two owners.
 
-A test notes what it did and saw as a ``History`` and gets a list of findings, empty for a history that keeps every
-promise. The promises are those of RocketMQ: a message whose send was acknowledged is delivered at least once; one whose
-send was refused never is; whether one with an unknown outcome is, is open, but once seen it stays. One queue keeps the
-order in which one producer's sends were acknowledged. Values are unique. Times are of one clock, in any unit.
+A test records what it did and observed as a ``History`` and gets a list of findings, which is empty if the history
+keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a
+message whose send was refused never is. A message with an unknown outcome may be delivered, but once seen it stays. A
+queue keeps the order in which one producer's sends were acknowledged. Values are unique. Times are of one clock, in any
+unit.
 
-Deliveries through a retry topic (``retried``) come from another queue, at another position: they count as deliveries of
-the value, and say nothing of its place. Pure: no clock, no I/O.
+A delivery through a retry topic (``retried``) comes from another queue and position: it counts as a delivery of the
+value, but its position is not checked. No clock, no I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 
 class Outcome(Enum):
-    """What a producer knows of its send."""
+    """What a producer knows about its send."""
 
     OK = "ok"
     FAILED = "failed"
@@ -28,33 +29,33 @@ class Outcome(Enum):
 
 
 class Kind(Enum):
-    """What may be wrong."""
+    """Kinds of findings."""
 
-    LOST = "acknowledged, and never delivered"
-    PHANTOM = "delivered, and never sent"
-    ABORTED_READ = "delivered though its send was refused"
-    INCONSISTENT_OFFSET = "one position, two values"
-    DUPLICATE_POSITION = "one value, more positions than its producer's retries explain"
+    LOST = "acknowledged but never delivered"
+    PHANTOM = "delivered but never sent"
+    ABORTED_READ = "delivered although its send was refused"
+    INCONSISTENT_OFFSET = "one position has two values"
+    DUPLICATE_POSITION = "one value has more positions than its producer's retries explain"
     REDELIVERY = "delivered more often than the faults explain"
     NON_MONOTONIC = "a consumer went back in a queue"
-    SKIPPED = "a consumer jumped over a message"
+    SKIPPED = "a consumer skipped a message"
     ORDER = "acknowledged sends of one producer are out of order"
     EARLY = "delivered before its time"
-    RESURRECTED = "gone, and there again"
-    STALE_PROGRESS = "stored progress went back, or past the end"
-    PROGRESS_PAST_UNSEEN = "stored progress is behind a message that nobody was given"
+    RESURRECTED = "removed, but present again"
+    STALE_PROGRESS = "a committed offset went back or past the end"
+    PROGRESS_PAST_UNSEEN = "a committed offset is after a message that was never delivered"
     LATE = "delivered too late"
     OWNED_TWICE = "a queue had two owners"
 
 
 class Send(NamedTuple):
-    """One value on its way into a queue.
+    """The send of one value to a queue.
 
     Attributes:
-        offset: where it was stored, as the answer said; None without one.
+        offset: queue offset in the response; None without one.
         began, ended: when the send was called, and when its outcome was known.
-        visible_at: when it may be delivered first; None for at once.
-        retries: how often its producer may have sent it again.
+        visible_at: the earliest time of delivery; None for at once.
+        retries: maximum number of further attempts by its producer.
     """
 
     value: str
@@ -69,12 +70,12 @@ class Send(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One value that a consumer was given.
+    """The delivery of one value to a consumer.
 
     Attributes:
-        session: of a consumer that goes through a queue in order: the stretch between two (re)starts or seeks; empty
-            for consumers that promise no order.
-        retried: whether it came through a retry topic.
+        session: for a consumer that reads a queue in order: the period between two (re)starts or seeks; empty for
+            consumers without a promised order.
+        retried: whether the value came through a retry topic.
     """
 
     value: str
@@ -87,7 +88,7 @@ class Delivery(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Progress that was stored: the next offset wanted. ``reset``: set back on purpose."""
+    """A committed offset: the next queue offset to consume. ``reset``: set back on purpose."""
 
     queue: str
     offset: int
@@ -96,7 +97,7 @@ class Commit(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """A consumer had a queue from ``since`` to before ``until``."""
+    """A consumer owned a queue from ``since`` until before ``until``."""
 
     queue: str
     consumer: str
@@ -105,7 +106,7 @@ class Ownership(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All values that lay in a queue at a time."""
+    """All values in a queue at a time."""
 
     queue: str
     values: frozenset[str]
@@ -114,14 +115,14 @@ class Snapshot(NamedTuple):
 
 @dataclass
 class History:
-    """What was done and seen.
+    """Everything that was done and observed.
 
     Attributes:
-        drained: whether consumers were given all the time they need at the end, without faults.
-        ordered: whether first deliveries of a queue must keep its order, over all consumers.
-        redeliveries_max: deliveries beyond the first of each value, together; None for any number.
-        latency_max: of first deliveries, after the send's end or the time of visibility; None for any.
-        settled_at: from when on each queue has one owner.
+        drained: whether consumers had enough time without faults at the end to receive everything.
+        ordered: whether first deliveries of a queue must keep its order across all consumers.
+        redeliveries_max: limit of all deliveries after the first of each value; None for no limit.
+        latency_max: limit from the end of the send, or the visible time, to the first delivery; None for no limit.
+        settled_at: time from which each queue must have one owner.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -137,7 +138,7 @@ class History:
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong."""
+    """One violation."""
 
     kind: Kind
     queue: str
@@ -145,7 +146,7 @@ class Finding(NamedTuple):
 
 
 def check(history: History) -> list[Finding]:
-    """Everything that is wrong with ``history``."""
+    """All violations in ``history``."""
     parts = (
         _existence,
         _positions,
@@ -181,7 +182,7 @@ def _existence(history: History) -> Iterator[Finding]:
 
 
 def _positions(history: History) -> Iterator[Finding]:
-    """Offsets as answers and deliveries tell them."""
+    """Compares offsets in responses and deliveries."""
     sends = {send.value: send for send in history.sends}
     values: dict[tuple[str, int], set[str]] = defaultdict(set)
     places: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -209,14 +210,14 @@ def _repetitions(history: History) -> Iterator[Finding]:
 
 
 def _send_order(history: History) -> Iterator[Finding]:
-    """A send that began after another was acknowledged lies behind it."""
+    """A send that began after another was acknowledged must have a higher offset."""
     lines: dict[tuple[str, str], list[Send]] = defaultdict(list)
     for send in history.sends:
         if send.outcome is Outcome.OK and send.offset is not None and not send.retries:
             lines[send.queue, send.producer].append(send)
     for (queue, _), line in lines.items():
         by_end = sorted(line, key=lambda send: send.ended)
-        highest: Send | None = None  # of those that ended before the one looked at began
+        highest: Send | None = None  # among the sends that ended before the current one began
         position = 0
         for send in sorted(line, key=lambda send: send.began):
             while position < len(by_end) and by_end[position].ended <= send.began and by_end[position] is not send:
@@ -229,7 +230,7 @@ def _send_order(history: History) -> Iterator[Finding]:
 
 
 def _sessions(history: History) -> Iterator[Finding]:
-    """A consumer that reads in order neither goes back nor leaves anything out."""
+    """A consumer that reads in order must neither go back nor skip a message."""
     stored: dict[str, list[int]] = defaultdict(list)
     for send in history.sends:
         if send.outcome is Outcome.OK and send.offset is not None:

@@ -1,7 +1,7 @@
-"""A RocketMQ for tests: name server and broker in this process, over a directory that is gone afterwards.
+"""A RocketMQ for tests: name server and broker in this process, with a temporary store directory.
 
-They run on an event loop in a thread of their own, so tests of any kind can use them, and other processes too. The
-methods may be called from every other thread and wait for their outcome there.
+They run on an event loop in a thread of their own, so that any kind of test and also other processes can use them. The
+methods may be called from any other thread and block until they are done.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ TIMEOUT_S = 10.0
 
 
 class RocketMQ:
-    """``with RocketMQ() as rocketmq:``; under pytest the fixtures of ``rucola.testing.plugin`` do that.
+    """Use it as ``with RocketMQ() as rocketmq:``, or through the pytest fixtures of ``rucola.testing.plugin``.
 
     Args:
-        options: of the broker, as in ``broker.conf``.
+        options: broker options, as in ``broker.conf``.
 
     Attributes:
         clock: the time of the servers and of all clients in this process.
-        faults: what becomes of requests, connections and the disk.
+        faults: starts faults of requests, connections and the disk.
 
     Raises:
-        ConfigError: one of them is not allowed.
+        ConfigError: an option is not allowed.
     """
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -65,7 +65,7 @@ class RocketMQ:
             self.clock.close()
             self._thread.close()
 
-    # where
+    # addresses
 
     @property
     def namesrv(self) -> str:
@@ -74,7 +74,7 @@ class RocketMQ:
 
     @property
     def broker(self) -> str:
-        """Address of the broker, ``host:port``; the same after each start."""
+        """Address of the broker, ``host:port``; does not change with restarts."""
         return self._servers.address
 
     @property
@@ -86,18 +86,20 @@ class RocketMQ:
     def env(self) -> dict[str, str]:
         """Environment variables for a process under test.
 
-        ``NAMESRV_ADDR`` is read by RocketMQ's Java client and by ``mqadmin``, ``ROCKETMQ_NAMESERVER`` by its Spring
-        Boot starter (as ``rocketmq.name-server``).
+        RocketMQ's Java client and ``mqadmin`` read ``NAMESRV_ADDR``; its Spring Boot starter reads
+        ``ROCKETMQ_NAMESERVER``
+        (as ``rocketmq.name-server``).
         """
         return {"NAMESRV_ADDR": self.namesrv, "ROCKETMQ_NAMESERVER": self.namesrv, "ROCKETMQ_BROKER": self.broker}
 
     # topics and groups
 
     def create_topic(self, name: str, *, queues: int = 4, order: bool = False, type: str | None = None) -> None:
-        """Create or change a topic; its route is known when this returns. Sends create topics as well.
+        """Create or change a topic; returns once its route is known. Sends create topics too.
 
         Args:
-            order: whether RocketMQ's order configuration names its queues, so that they stay while a broker is away.
+            order: whether the order configuration lists its queues, so that they remain in the route without the
+                broker.
             type: ``message.type``: NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
 
         Raises:
@@ -106,7 +108,7 @@ class RocketMQ:
         self._run(self._servers.create_topic(name, queues, order, type))
 
     def create_group(self, name: str, *, retry_max_times: int = 16) -> None:
-        """Create or change a consumer group. The first consumer of a group creates it as well.
+        """Create or change a consumer group. A group's first consumer creates it too.
 
         Args:
             retry_max_times: deliveries of a failed message before it becomes a dead letter.
@@ -122,15 +124,15 @@ class RocketMQ:
         """Start the broker over the same store, on the same port.
 
         Raises:
-            RuntimeError: it runs.
+            RuntimeError: the broker is running.
         """
         self._run(self._servers.start())
 
     def stop(self) -> None:
-        """Stop the broker cleanly; the name server stays.
+        """Stop the broker cleanly; the name server keeps running.
 
         Raises:
-            RuntimeError: it does not run.
+            RuntimeError: the broker is not running.
         """
         self._run(self._servers.stop())
 
@@ -140,83 +142,85 @@ class RocketMQ:
         self.start()
 
     def kill(self) -> None:
-        """End the broker as SIGKILL would: connections break, and the store is left as it lay at that moment.
+        """End the broker as SIGKILL would: connections break, and the store stays as it is at that moment.
 
         Raises:
-            RuntimeError: it does not run.
+            RuntimeError: the broker is not running.
         """
         self._run(self._servers.kill())
 
-    # what is there
+    # content
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """All stored messages of a topic, in the order they were stored; none for an unknown topic.
+        """All stored messages of a topic, in the order of storage; none for an unknown topic.
 
         Raises:
-            RuntimeError: the broker does not run.
+            RuntimeError: the broker is not running.
         """
         return self._thread.call(self._servers.messages, topic)
 
     def wait_for_messages(self, topic: str, count: int, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """``messages``, as soon as there are ``count`` or more.
+        """Return ``messages`` as soon as there are ``count`` or more.
 
         Raises:
             AssertionError: there are fewer after ``timeout`` seconds.
-            RuntimeError: called on an event loop, whose clients would wait as well.
+            RuntimeError: called on an event loop, which would block its clients.
         """
         return self._wait("wait_for_messages", self._servers.wait_for_messages(topic, count, timeout))
 
     def wait_for_topic(self, topic: str, timeout: float = TIMEOUT_S) -> None:
-        """Return as soon as the broker has a topic.
+        """Return as soon as the broker has the topic.
 
         Raises:
-            AssertionError: it has not after ``timeout`` seconds.
-            RuntimeError: called on an event loop, whose clients would wait as well.
+            AssertionError: the topic is missing after ``timeout`` seconds.
+            RuntimeError: called on an event loop, which would block its clients.
         """
         self._wait("wait_for_topic", self._servers.wait_for_topic(topic, timeout))
 
     def consumers(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[str]:
         """Client ids of the connected consumers of a group, as soon as there are ``count`` or more.
 
-        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
         return self._look("consumers", f"consumers of group {group}", self._servers.consumers, group, count, timeout)
 
     def delayed(self, topic: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Messages that wait for their time before they come into ``topic``, as soon as there are ``count`` or more.
+        """Delayed messages that are not yet in ``topic``, as soon as there are ``count`` or more.
 
-        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
         return self._look(
             "delayed", f"messages that wait to come into topic {topic}", self._servers.delayed, topic, count, timeout
         )
 
     def retries(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Messages on which a group failed and that come again, as soon as there are ``count`` or more.
+        """Messages that a group failed to consume and will receive again, as soon as there are ``count`` or more.
 
-        A message counts from its failure until the broker knows that the group consumed it, or it is a dead letter.
-        What a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
+        A message counts from its failure until the broker knows that the group consumed it, or until it is a dead
+        letter. A
+        message that a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
 
-        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
         return self._look("retries", f"retries of group {group}", self._servers.retries, group, count, timeout)
 
     def wait_for_progress(self, group: str, topic: str, timeout: float = TIMEOUT_S) -> None:
         """Return as soon as a group has consumed all messages of a topic.
 
-        The broker knows from the offsets that consumers commit, as a rule every five seconds. Messages that failed and
-        wait for their retry count as consumed.
+        The broker knows this from the offsets that consumers commit, usually every five seconds. Failed messages that
+        wait
+        for their retry count as consumed.
 
         Raises:
-            AssertionError: it has not after ``timeout`` seconds.
-            RuntimeError: called on an event loop, whose clients would wait as well.
+            AssertionError: the group has not consumed all after ``timeout`` seconds.
+            RuntimeError: called on an event loop, which would block its clients.
         """
         self._wait("wait_for_progress", self._servers.wait_for_progress(group, topic, timeout))
 
     def dead_letters(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Messages on which a group failed too often, as soon as there are ``count`` or more.
+        """Messages that a group failed to consume too often, as soon as there are ``count`` or more.
 
-        Raises what ``messages`` and, with a ``count``, ``wait_for_messages`` raise.
+        Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
         topic = dlq_topic(group)
         return self.wait_for_messages(topic, count, timeout) if count else self.messages(topic)
@@ -240,4 +244,4 @@ class RocketMQ:
         except RuntimeError:
             return self._run(work)
         work.close()
-        raise RuntimeError(f"{name} would stop this event loop: await asyncio.to_thread(rocketmq.{name}, ...)")
+        raise RuntimeError(f"{name} would block this event loop: await asyncio.to_thread(rocketmq.{name}, ...)")

@@ -1,8 +1,9 @@
 """Name server and broker of a ``RocketMQ`` for tests, on its event loop.
 
-The broker comes and goes; the name server, the port and the directory stay. A kill is taken from the files: in one turn
-of the loop, in which nothing is appended, the connections are cut and the store is copied. Then the broker is shut down
-over the original, and the copy takes its place. It is what SIGKILL leaves: pages in the cache survive the process.
+The broker may stop and restart; the name server, the port and the directory stay. A kill is simulated with the files:
+in one turn of the loop, in which nothing is appended, the connections are closed and the store is copied. Then the
+broker is shut down over the original, and the copy replaces it. This equals the state after SIGKILL: pages in the page
+cache survive the process.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ _SMALL = {
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
 }
-"""A store of tests is thrown away before it grows."""
+"""Small sizes, because a test's store is removed before it grows."""
 _READ_BYTES_MAX = 1 << 20
 _LOOK_S = 0.01
 
 
 class Servers:
-    """``open`` once, ``close`` once afterwards.
+    """The servers. ``open`` once, then ``close`` once.
 
     Args:
-        options: of the broker, as in ``broker.conf``.
+        options: broker options, as in ``broker.conf``.
 
     Attributes:
-        store: the directory.
-        address: of the broker.
-        rules: what becomes of requests.
+        store: the store directory.
+        address: address of the broker.
+        rules: faults of requests.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -71,7 +72,7 @@ class Servers:
         self._changed: asyncio.Event
 
     async def open(self) -> None:
-        """Start both. Raises what ``Broker.start`` raises; nothing is left then."""
+        """Start both. Raises the errors of ``Broker.start``, and leaves nothing running after an error."""
         self._changed = asyncio.Event()
         try:
             await self.namesrv.start()
@@ -95,9 +96,9 @@ class Servers:
     # life of the broker
 
     async def start(self) -> None:
-        """Start the broker, from the second time on at the port of the first."""
+        """Start the broker; a restart uses the same port."""
         if self._broker is not None:
-            raise RuntimeError("the broker runs")
+            raise RuntimeError("the broker is running")
         config = replace(self._config, namesrv_addr=self.namesrv.address)
         broker = FaultyBroker(config, self._store_config, self._files, self.rules, self._tell)
         await broker.start()
@@ -113,7 +114,7 @@ class Servers:
         await broker.shutdown()
 
     async def kill(self) -> None:
-        """Leave the store as it lies now."""
+        """End the broker so that the store stays as it is now."""
         broker = self._running()
         self._broker = None
         copy = self._directory / "killed"
@@ -125,11 +126,11 @@ class Servers:
 
     def _running(self) -> FaultyBroker:
         if self._broker is None:
-            raise RuntimeError("the broker does not run")
+            raise RuntimeError("the broker is not running")
         return self._broker
 
     async def catch_up(self) -> None:
-        """The wall clock was moved on: do what is due, if the broker runs."""
+        """Do what has become due after the wall clock was moved, if the broker is running."""
         if self._broker is not None:
             await self._broker.catch_up()
             self._tell()
@@ -137,16 +138,16 @@ class Servers:
     # faults
 
     def blackhole(self, begins: bool) -> None:
-        """Nothing passes between the broker and anybody, or everything again."""
+        """Block or unblock all traffic between the broker and its clients."""
         if self._broker is not None:
             self._broker.blackhole(begins)
 
     def slow_disk(self, seconds: float) -> None:
-        """Each sync takes so much longer."""
+        """Make each sync take ``seconds`` longer."""
         self._files.sync_s = seconds
 
     async def full_disk(self, begins: bool) -> None:
-        """There is no space, or there is again; returns when the store has seen it."""
+        """Make the disk full, or end it; returns when the store has noticed."""
         self._files.full = begins
         state = StoreState.DISK_FULL if begins else StoreState.RUNNING
         while self._broker is not None and self._broker.store.state is not state:
@@ -169,10 +170,10 @@ class Servers:
         self._running()
         await self._admin.api.change_group(self.address, SubscriptionGroupConfig(name, retry_max_times=retry_max_times))
 
-    # what is there
+    # content
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """All messages that were answered before, in the order of the log."""
+        """All messages confirmed so far, in the order of the log."""
         store = self._running().store
         store.dispatch()
         name = topic.encode()
@@ -192,7 +193,7 @@ class Servers:
         return found
 
     def delayed(self, topic: str) -> list[MessageExt]:
-        """Messages that wait for their time before they come into ``topic``, in the order of the log."""
+        """Delayed messages that are not yet in ``topic``, in the order of the log."""
         store, schedule = self._running().store, self._running().services.schedule
         store.dispatch()
         waiting = []
@@ -203,7 +204,7 @@ class Servers:
         return sorted(found, key=lambda message: message.physical_offset)
 
     def _timed(self) -> list[MessageExt]:
-        """Messages that wait for the time they name, without those withdrawn."""
+        """Delayed messages with a delivery time, without cancelled ones."""
         broker = self._running()
         until_ms = broker.services.timers.service.delivered_until_ms()
         read = self._read(TIMER_TOPIC, 0, broker.store.min_queue_offset(TIMER_TOPIC.encode(), 0))
@@ -214,12 +215,12 @@ class Servers:
                 continue
             if TIMER_DEL_UNIQKEY in properties:
                 waiting.pop(properties[TIMER_DEL_UNIQKEY], None)
-            else:  # one that waits for long is there once more later
+            else:  # a message with a long delay is stored again later
                 waiting[f"{properties.get(REAL_TOPIC)}+{properties.get(UNIQ_KEY, message.physical_offset)}"] = message
         return list(waiting.values())
 
     def retries(self, group: str) -> list[MessageExt]:
-        """Messages on which a group failed, and that wait to come again or were not consumed since."""
+        """Messages that a group failed to consume, and that wait for a retry or were not consumed since."""
         broker, topic = self._running(), retry_topic(group)
         waiting = self.delayed(topic)
         for queue_id in broker.store.queue_ids(topic.encode()):
@@ -234,7 +235,7 @@ class Servers:
         return [] if info is None else sorted(info.client_ids())
 
     async def wait_for(self, what: str, look: Callable[[], list[T]], count: int, timeout_s: float) -> list[T]:
-        """What ``look`` finds, once it is ``count`` or more."""
+        """Return the result of ``look`` once it has ``count`` or more items."""
 
         def reached() -> list[T] | None:
             found = look()
@@ -243,7 +244,7 @@ class Servers:
         return await self._until(reached, lambda: f"{what}: {len(look())}, not {count}", timeout_s)
 
     async def wait_for_topic(self, topic: str, timeout_s: float) -> None:
-        """Until there is such a topic."""
+        """Wait until the topic exists."""
 
         def state() -> str:
             return f"there is no topic {topic}{self._others(topic)}"
@@ -251,7 +252,7 @@ class Servers:
         await self._until(lambda: topic in self._running().topics.table or None, state, timeout_s)
 
     async def wait_for_messages(self, topic: str, count: int, timeout_s: float) -> list[MessageExt]:
-        """``messages`` once there are ``count``."""
+        """Return ``messages`` once there are ``count``."""
 
         def reached() -> list[MessageExt] | None:
             return self.messages(topic) if self._stored(topic) >= count else None
@@ -262,7 +263,7 @@ class Servers:
         return await self._until(reached, state, timeout_s)
 
     async def wait_for_progress(self, group: str, topic: str, timeout_s: float) -> None:
-        """Until the group has consumed the topic."""
+        """Wait until the group has consumed the topic."""
 
         def behind() -> dict[int, int]:
             broker = self._running()
@@ -283,7 +284,9 @@ class Servers:
         await self._until(lambda: None if behind() else True, state, timeout_s)
 
     async def _until(self, reached: Callable[[], T | None], state: Callable[[], str], timeout_s: float) -> T:
-        """What ``reached`` gives, asked again after each change; while the broker is away nothing is reached."""
+        """Call ``reached`` after each change and return its first result that is not None; waits while the broker is
+        stopped.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
             changed = self._changed
@@ -294,7 +297,7 @@ class Servers:
                 async with asyncio.timeout_at(deadline):
                     await changed.wait()
             except TimeoutError:
-                now = state() if self._broker is not None else "the broker does not run"
+                now = state() if self._broker is not None else "the broker is not running"
                 raise AssertionError(f"after {timeout_s:g} s {now}") from None
 
     def _stored(self, topic: str) -> int:
@@ -318,20 +321,20 @@ class Servers:
 
 
 def _as_delivered(message: MessageExt) -> MessageExt:
-    """A message that waits, under the topic and queue that it will come into."""
+    """A delayed message with its destination topic and queue."""
     message.topic = message.properties[REAL_TOPIC]
     message.queue_id = int(message.properties[REAL_QID])
     return message
 
 
 def _copy_store(store: Path, copy: Path) -> None:
-    """The checkpoint first: it must not promise more than the files that are copied after it hold."""
+    """Copy the checkpoint first: it must not promise more than the files copied after it contain."""
     copy.mkdir()
     with suppress(FileNotFoundError):
         shutil.copy2(store / "checkpoint", copy)
 
     def copy_file(source: str, target: str) -> None:
-        with suppress(FileNotFoundError):  # replaced or expired meanwhile, by a thread of the store
+        with suppress(FileNotFoundError):  # a thread of the store has replaced or removed the file
             shutil.copy2(source, target)
 
     shutil.copytree(

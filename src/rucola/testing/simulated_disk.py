@@ -1,16 +1,16 @@
-"""A disk in memory that knows what a power cut could leave of it.
+"""A disk in memory that records what a power failure could leave of it.
 
-It stands below ``runtime.files`` (see ``simulated_os``), which runs unchanged above it. Next to what a running process
-sees it keeps, for every page of 4 KiB, all contents the real disk may hold, and the changes of names that no sync of
-their directory has made certain. The rules are the weakest that a file system may have:
+It is below ``runtime.files`` (see ``simulated_os``), which runs unchanged. In addition to what a running process sees,
+it keeps all contents that the real disk may hold for every page of 4 KiB, and the name changes that are not yet certain
+because their directory was not synced. The rules are the weakest that a file system may have:
 
-* A stored page may reach the disk at any time before it is synced, or never; each page for itself, in any of the
-  versions it had since its last sync. Versions are noticed at every call that reaches the disk.
+* A written page may reach the disk at any time before it is synced, or never. Each page is independent, and may be in
+  any version since its last sync. Versions are recorded at every call that reaches the disk.
 * The length of a file is as uncertain as its content, and independent of it.
-* Creating, renaming and removing a name is certain after a sync of its directory only; each change may be lost or kept
-  for itself. A rename is one change of both names.
-* A sync that fails leaves the pages clean: whether they reached the disk stays unknown, and a later sync says nothing
-  about them until they are written again, be it with the same bytes.
+* Creation, rename and removal of a name are certain only after a sync of the directory. Each change may be lost or kept
+  independently. A rename is one change of both names.
+* A failed sync leaves the pages clean. It stays unknown whether they reached the disk, and a later sync covers them
+  only if they are written again, even with the same bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Image = dict[str, bytes | None]
 
 
 class MappedBytes(bytearray):
-    """What a file holds, as processes see it; also stands for every map of the file.
+    """Content of a file as processes see it; also represents every map of the file.
 
     Attributes:
-        touched: pages stored to without a change that could be seen by comparing.
-        maps: how many maps of it there are.
-        on_unmap: called when the last of them is closed.
+        touched: pages that were written without a visible change.
+        maps: number of maps of the file.
+        on_unmap: called when the last map is closed.
     """
 
     def __init__(self, content: bytes = b"") -> None:
@@ -43,31 +43,31 @@ class MappedBytes(bytearray):
         self.on_unmap: Callable[[], None] | None = None
 
     def touch(self, start: int, end: int) -> None:
-        """The bytes from ``start`` to ``end`` were stored, changed or not."""
+        """Record a write to the bytes from ``start`` to ``end``, even if they did not change."""
         self.touched.update(range(start // PAGE, -(-end // PAGE)))
 
     def madvise(self, *_: int) -> None:
-        """Advice is not needed."""
+        """Ignore the advice."""
 
     def close(self) -> None:
-        """As of a map."""
+        """Close one map."""
         self.maps -= 1
         if not self.maps and self.on_unmap is not None:
             self.on_unmap()
 
 
 class Directory:
-    """Stands for a directory; what it holds is told by the paths."""
+    """Represents a directory; the paths tell its content."""
 
 
 class Inode:
     """One file.
 
     Attributes:
-        data: as processes see it.
-        disk: what is certain to be on the disk where ``pages`` has nothing; as long as the file was at its last sync.
-        pages: other contents that a page may have on the disk, oldest first.
-        sizes: other lengths the file may have on the disk, oldest first.
+        data: content as processes see it.
+        disk: certain content on disk, for pages without an entry in ``pages``; has the length of the last sync.
+        pages: other contents that a page may have on disk, oldest first.
+        sizes: other lengths that the file may have on disk, oldest first.
         dirty: pages that the next sync will write.
     """
 
@@ -82,7 +82,7 @@ class Inode:
         self._calls = self._synced_by = 0
 
     def capture(self) -> None:
-        """Notices what was stored since the last call."""
+        """Record what was written since the last call."""
         data, seen = self.data, self._seen
         if data.touched or data != seen:
             if len(data) != len(seen):
@@ -96,7 +96,7 @@ class Inode:
             self._seen = bytes(data)
 
     def sync(self, meanwhile: Callable[[], None] | None) -> None:
-        """What was stored before the call is on the disk after it; ``meanwhile`` is what others do during the call."""
+        """Make everything written before the call certain; ``meanwhile`` does what other threads do during the call."""
         self.capture()
         self._calls += 1
         call = self._calls
@@ -106,14 +106,14 @@ class Inode:
             meanwhile()
             self.capture()
         if call < self._synced_by:
-            return  # one that began later has ended, and covers all of this one
+            return  # a later sync has ended already and covers this one
         self._synced_by = call
         disk = bytearray(self.disk[:size].ljust(size, b"\0"))
         for page, number in covered.items():
             versions = self.pages.get(page, [])
             count = number - self._gone.get(page, 0)
             if page not in self.dirty or count <= 0:
-                continue  # a sync failed meanwhile
+                continue  # another sync has failed in between
             content = versions[count - 1]
             disk[page * PAGE : page * PAGE + len(content)] = content
             del versions[:count]
@@ -125,12 +125,12 @@ class Inode:
         self.sizes = [len(self.data)] if len(self.data) != size else []
 
     def fail_sync(self) -> None:
-        """A sync failed: the pages count as written, and may not be."""
+        """Record a failed sync: the pages count as clean, but may not be on disk."""
         self.capture()
         self.dirty.clear()
 
     def content(self, pages: dict[int, bytes], size: int) -> bytes:
-        """What the disk holds if it took these versions of pages and this length."""
+        """The content of the disk with these versions of pages and this length."""
         result = bytearray(self.disk.ljust(size, b"\0"))
         for page, content in pages.items():
             start = page * PAGE
@@ -142,7 +142,7 @@ class Inode:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A change of names that is not certain yet: path to what it stands for afterwards, None for nothing."""
+    """A name change that is not yet certain: the new target of each path, None for a removed one."""
 
     kind: str
     names: dict[str, Inode | Directory | None]
@@ -153,14 +153,14 @@ class SimulatedDisk:
     """The disk.
 
     Attributes:
-        names: what processes see at each path.
-        durable: what is certain.
-        changes: in between, oldest first.
-        steps: calls so far that change something or sync.
-        observer: called before each of them with its kind and path, when everything stored so far is noticed.
-        faults: called as well; raises the error the call shall end with.
-        meanwhile: what other threads do while a file is synced; called once, then forgotten.
-        used_percent: of its space.
+        names: the files and directories that processes see at each path.
+        durable: the names that are certain.
+        changes: changes from ``durable`` to ``names``, oldest first.
+        steps: number of calls so far that change something or sync.
+        observer: called before each of these calls with its kind and path, after all earlier writes were recorded.
+        faults: called too; raises the error with which the call must end.
+        meanwhile: does what other threads do during the next sync of a file; called once.
+        used_percent: used space in percent.
     """
 
     names: dict[str, Inode | Directory] = field(default_factory=dict)
@@ -177,14 +177,14 @@ class SimulatedDisk:
 
     @classmethod
     def of(cls, image: Image) -> SimulatedDisk:
-        """A disk that holds ``image`` for certain."""
+        """A disk on which ``image`` is certain."""
         names: dict[str, Inode | Directory] = {
             path: Directory() if content is None else Inode(content) for path, content in image.items()
         }
         return cls(names, dict(names))
 
     def step(self, kind: str, path: str) -> None:
-        """Something is about to happen to ``path``; also called by tests, at moments of their own (``ack``)."""
+        """Announce a change to ``path``; tests call it too, for moments of their own (``ack``)."""
         if self.versions:
             self.capture()
         self.steps += 1
@@ -195,7 +195,7 @@ class SimulatedDisk:
 
     @contextmanager
     def sound(self) -> Iterator[None]:
-        """Within the block no call fails: somebody looks."""
+        """Within the block no call fails, so that a check can read the disk."""
         faults, self.faults = self.faults, None
         try:
             yield
@@ -203,12 +203,12 @@ class SimulatedDisk:
             self.faults = faults
 
     def call(self, kind: str, path: str) -> None:
-        """Something is about to happen that changes nothing on the disk, and may fail."""
+        """Announce a call that changes nothing on disk but may fail."""
         if self.faults is not None:
             self.faults(kind, path)
 
     def map(self, inode: Inode) -> MappedBytes:
-        """A map of a file; stores through it are noticed until the last one is closed."""
+        """A map of a file; writes through it are recorded until the last map is closed."""
         data = inode.data
         if not data.maps:
             self.mapped.add(inode)
@@ -221,17 +221,17 @@ class SimulatedDisk:
         self.mapped.discard(inode)
 
     def capture(self) -> None:
-        """Notices all stores through maps."""
+        """Record all writes through maps."""
         for inode in self.mapped:
             inode.capture()
 
     def change(self, kind: str, names: dict[str, Inode | Directory | None]) -> None:
-        """Changes names, not for certain yet."""
+        """Change names; the change is not certain yet."""
         _apply(self.names, names)
         self.changes.append(Change(kind, names))
 
     def sync_directory(self, path: str) -> None:
-        """Makes the changes of names in ``path`` certain."""
+        """Make the name changes in ``path`` certain."""
         rest: list[Change] = []
         for change in self.changes:
             if any(_parent(name) == path for name in change.names):
@@ -242,17 +242,17 @@ class SimulatedDisk:
         self.changes = rest
 
     def sync_file(self, inode: Inode, others: Callable[[], None] | None = None) -> None:
-        """Makes the content of a file certain; ``others`` is what other threads do meanwhile."""
+        """Make the content of a file certain; ``others`` does what other threads do during the sync."""
         meanwhile, self.meanwhile = self.meanwhile, None
         inode.sync(meanwhile or others)
 
     def fail_sync(self, inode: Inode, path: str) -> None:
-        """A sync of the file at ``path`` failed."""
+        """Record a failed sync of the file at ``path``."""
         inode.fail_sync()
         self.failed_syncs.add(path)
 
     def inodes(self) -> Iterator[tuple[str, Inode]]:
-        """Every file that may be there after a crash, with a path it may have, in a fixed order."""
+        """Every file that may exist after a crash, with one of its possible paths, in a fixed order."""
         found: dict[Inode, str] = {}
         maybe = [item for change in self.changes for item in change.names.items()]
         for path, node in [*self.durable.items(), *maybe]:
@@ -263,7 +263,7 @@ class SimulatedDisk:
     def image(
         self, pages: dict[Inode, dict[int, bytes]], sizes: dict[Inode, int], kept: Callable[[Change], bool]
     ) -> Image:
-        """The disk after a crash that took these versions; what is not named is as at its last sync."""
+        """The disk after a crash with these versions; everything else is as of its last sync."""
         names = dict(self.durable)
         for change in self.changes:
             if kept(change):
@@ -272,7 +272,7 @@ class SimulatedDisk:
         for path, node in sorted(names.items()):
             parent = _parent(path)
             if parent != "/" and image.get(parent, b"") is not None:
-                continue  # its directory was lost, and it with it
+                continue  # lost together with its directory
             if isinstance(node, Inode):
                 image[path] = node.content(pages.get(node, {}), sizes.get(node, len(node.disk)))
             else:
@@ -280,7 +280,7 @@ class SimulatedDisk:
         return image
 
     def seen(self) -> Image:
-        """What processes see; a killed process leaves it so."""
+        """The content that processes see, which is also what a killed process leaves."""
         return {
             path: bytes(node.data) if isinstance(node, Inode) else None for path, node in sorted(self.names.items())
         }

@@ -1,6 +1,6 @@
-"""``runtime.files`` over a ``SimulatedDisk``: its source runs unchanged, with the calls of the system replaced.
+"""Runs ``runtime.files`` over a ``SimulatedDisk``: its source is unchanged, but its system calls are replaced.
 
-So what is explored is the order of calls that the real module makes, not a second version of it.
+The explored order of system calls is therefore that of the real module, not of a second implementation.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _DEVICE = 1
 
 
 def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Files:
-    """A door to ``disk`` for one process: locks and open files of other doors are unknown to it.
+    """A ``Files`` on ``disk`` for one process; it does not see locks and open files of other processes.
 
     Args:
-        interleaver: of its threads; at each call others may go on.
+        interleaver: of the process's threads; other threads may continue at each call.
     """
     system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
     modules = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
     if interleaver is not None:
-        # A thread stands at a call while it has the lock of a segment: who wants it is not chosen until then.
+        # A thread may pause at a call while it holds a segment's lock; threads that wait for the lock are not chosen.
         modules["threading"] = types.SimpleNamespace(Lock=partial(InterleavedLock, interleaver))
 
     def import_module(
@@ -61,7 +61,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
 
 
 def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:
-    """A store of what is there already cannot be seen by comparing."""
+    """Report the write even if the bytes are equal, which a comparison could not detect."""
 
     def noticed(segment: Any, position: int, content: bytes) -> None:
         rewrite(segment, position, content)
@@ -114,7 +114,7 @@ class SimulatedOs:
     # -- descriptors --------------------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        """As ``os.open``; creating and truncating are steps."""
+        """``os.open``; creation and truncation are steps."""
         disk = self.disk
         node = disk.names.get(path)
         if node is None:
@@ -129,24 +129,25 @@ class SimulatedOs:
                 disk.step("truncate", path)
                 node.data[:] = b""
                 node.capture()
-        # The lowest number that is free, as the system has it: who keeps one after closing it has another file.
+        # The lowest free number, as in the real system, so that a closed descriptor in use by mistake refers to another
+        # file.
         descriptor = next(number for number in count(3) if number not in self._open)
         self._open[descriptor] = path, node
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        """As ``os.close``."""
+        """``os.close``."""
         self._node(descriptor)
         del self._open[descriptor]
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        """As ``os.pread``."""
+        """``os.pread``."""
         path, inode = self.file(descriptor)
         self.disk.call("read", path)
         return bytes(inode.data[position : position + length])
 
     def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int, flags: int = 0) -> int:
-        """As ``os.preadv``, into one buffer; what is in memory is read without the disk."""
+        """``os.preadv`` into one buffer; content in memory is read without the disk."""
         path, inode = self.file(descriptor)
         length = len(buffers[0])
         if not flags & self.RWF_NOWAIT:
@@ -158,11 +159,11 @@ class SimulatedOs:
         return len(content)
 
     def in_memory(self, _inode: Inode, _position: int, _length: int) -> bool:
-        """Whether a part of a file can be read without waiting for the disk: here all can."""
+        """Whether a part of a file can be read without the disk; here always true."""
         return True
 
     def pwrite(self, descriptor: int, content: bytes, position: int) -> int:
-        """As ``os.pwrite``, never short."""
+        """``os.pwrite``; always writes everything."""
         path, inode = self.file(descriptor)
         self.disk.step("write", path)
         data = inode.data
@@ -173,7 +174,7 @@ class SimulatedOs:
         return len(content)
 
     def ftruncate(self, descriptor: int, size: int) -> None:
-        """As ``os.ftruncate``."""
+        """``os.ftruncate``."""
         path, inode = self.file(descriptor)
         self.disk.step("truncate", path)
         del inode.data[size:]
@@ -181,14 +182,14 @@ class SimulatedOs:
         inode.capture()
 
     def posix_fallocate(self, descriptor: int, position: int, length: int) -> None:
-        """As ``os.posix_fallocate``."""
+        """``os.posix_fallocate``."""
         path, inode = self.file(descriptor)
         self.disk.step("allocate", path)
         inode.data.extend(bytes(max(position + length - len(inode.data), 0)))
         inode.capture()
 
     def fsync(self, descriptor: int) -> None:
-        """As ``os.fsync``."""
+        """``os.fsync``."""
         path, node = self._node(descriptor)
         if isinstance(node, Directory):
             self.disk.step("sync directory", path)
@@ -204,11 +205,11 @@ class SimulatedOs:
     fdatasync = fsync
 
     def lseek(self, descriptor: int, position: int, whence: int) -> int:
-        """Holes are not told: all of a file may hold data."""
+        """``os.lseek`` without holes: the whole file counts as data."""
         raise _error(errno.EINVAL, self.file(descriptor)[0])
 
     def fstat(self, descriptor: int) -> _Status:
-        """As ``os.fstat``."""
+        """``os.fstat``."""
         inode = self.file(descriptor)[1]
         return _Status(len(inode.data), id(inode))
 
@@ -225,7 +226,7 @@ class SimulatedOs:
         return found
 
     def map(self, descriptor: int, length: int) -> MappedBytes:
-        """As ``mmap.mmap``."""
+        """``mmap.mmap``."""
         path, inode = self.file(descriptor)
         self.disk.call("map", path)
         if length > len(inode.data):
@@ -235,20 +236,20 @@ class SimulatedOs:
     # -- names --------------------------------------------------------------------------------------------------------
 
     def stat(self, path: str) -> _Status:
-        """As ``os.stat``."""
+        """``os.stat``."""
         node = self.disk.names.get(path)
         if node is None:
             raise _error(errno.ENOENT, path)
         return _Status(len(node.data) if isinstance(node, Inode) else 0, id(node))
 
     def statvfs(self, path: str) -> _Space:
-        """As ``os.statvfs``: a disk of 100 pages."""
+        """``os.statvfs`` of a disk with 100 pages."""
         self.stat(path)
         free = 100 - self.disk.used_percent
         return _Space(100, free, free)
 
     def replace(self, path: str, new_path: str) -> None:
-        """As ``os.replace``; what a directory holds goes with it."""
+        """``os.replace``; the content of a directory moves with it."""
         self.stat(path)
         self.disk.step("rename", new_path)
         change: dict[str, Inode | Directory | None] = {}
@@ -259,24 +260,24 @@ class SimulatedOs:
         self.disk.change("rename", change)
 
     def remove(self, path: str) -> None:
-        """As ``os.remove``."""
+        """``os.remove``."""
         self.stat(path)
         self.disk.step("remove", path)
         self.disk.change("remove", {path: None})
 
     def rmdir(self, path: str) -> None:
-        """As ``os.rmdir``, of an empty directory."""
+        """``os.rmdir`` of an empty directory."""
         self.remove(path)
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
-        """As ``os.mkdir``."""
+        """``os.mkdir``."""
         self.stat(posixpath.dirname(path))
         self.disk.step("create directory", path)
         self.disk.change("create directory", {path: Directory()})
 
     @contextmanager
     def scandir(self, path: str) -> Iterator[list[_Entry]]:
-        """As ``os.scandir``."""
+        """``os.scandir``."""
         self.stat(path)
         inside = f"{path.rstrip('/')}/"
         skip = len(inside)
@@ -288,7 +289,7 @@ class SimulatedOs:
 
     @contextmanager
     def open_file(self, path: str, mode: str = "rb", buffering: int = -1) -> Iterator[_OpenFile]:
-        """As the built-in ``open``, for reading."""
+        """The built-in ``open`` for reading."""
         descriptor = self.open(path, os.O_RDONLY)
         try:
             yield _OpenFile(self, descriptor)
@@ -297,9 +298,9 @@ class SimulatedOs:
 
 
 class InterleavedOs(SimulatedOs):
-    """At each call other threads may go on: before it, after it, and while a file is synced.
+    """Other threads may continue at each call: before it, after it, and during the sync of a file.
 
-    Only what this process has read by ``pread`` is in its memory.
+    A page counts as in memory only if this process has read it by ``pread``.
     """
 
     def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:
@@ -310,14 +311,14 @@ class InterleavedOs(SimulatedOs):
 
     @contextmanager
     def scandir(self, path: str) -> Iterator[list[_Entry]]:
-        """As ``os.scandir``."""
+        """``os.scandir``."""
         self.point()
         with super().scandir(path) as entries:
             yield entries
         self.point()
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
-        """As ``os.pread``."""
+        """``os.pread``."""
         self.point()
         content = super().pread(descriptor, length, position)
         pages = self._read.setdefault(self.file(descriptor)[1], set())
@@ -326,7 +327,7 @@ class InterleavedOs(SimulatedOs):
         return content
 
     def in_memory(self, inode: Inode, position: int, length: int) -> bool:
-        """Whether all of its pages were read by ``pread``."""
+        """Whether ``pread`` has read all pages of the range."""
         return self._read.get(inode, set()).issuperset(range(position // PAGE, -(-(position + length) // PAGE)))
 
 
@@ -364,7 +365,7 @@ class _OpenFile:
 
 
 class _Path:
-    """``os.path``."""
+    """Replaces ``os.path``."""
 
     abspath = staticmethod(posixpath.abspath)
     dirname = staticmethod(posixpath.dirname)
@@ -395,7 +396,7 @@ class _InterleavedPath(_Path):
 
 
 class _Mmap:
-    """``mmap``."""
+    """Replaces ``mmap``."""
 
     ACCESS_READ = 1
     ACCESS_WRITE = 2
@@ -408,7 +409,7 @@ class _Mmap:
 
 
 class _Fcntl:
-    """``fcntl``: every process of a test has its own door, so nobody else holds a lock."""
+    """Replaces ``fcntl``: each process of a test has its own ``Files``, so no other process holds a lock."""
 
     LOCK_EX = 2
     LOCK_NB = 4
@@ -417,10 +418,10 @@ class _Fcntl:
     F_GETLK = 5
 
     def lockf(self, *_: int) -> None:
-        """Locks."""
+        """Do nothing: the lock is free."""
 
     def fcntl(self, _descriptor: int, _command: int, question: bytes) -> bytes:
-        """The answer to ``F_GETLK``, no lock: in the first field on Linux, in the last but one elsewhere."""
+        """The result of ``F_GETLK`` without a lock: in the first field on Linux, in the last but one elsewhere."""
         number = self.F_UNLCK.to_bytes(2, sys.byteorder)
         return number + question[2:] if sys.platform == "linux" else question[:-4] + number + question[-2:]
 

@@ -1,6 +1,6 @@
-"""A message store on a simulated disk, driven step by step, with a model that takes note of what it says.
+"""A message store on a simulated disk, driven step by step, with a model that records what the store reports.
 
-The store's threads are replaced by calls (``flush``, ``keep``, ``allocate``), so that a run is the same each time.
+Calls replace the store's threads (``flush``, ``keep``, ``allocate``), so that a run is reproducible.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ _SHORT_OF_SPACE = 86
 
 
 class StartRefused(Exception):  # noqa: N818 - reads as what happened
-    """The disk did not let the store start."""
+    """The store could not start because of the disk."""
 
 
 def empty_disk() -> SimulatedDisk:
-    """A disk with nothing on it but its root directory."""
+    """A disk with only its root directory."""
     root = Directory()
     return SimulatedDisk({"/": root}, {"/": root})
 
 
 class StoreLife:
-    """A store from its start to its end, and its next lives on the same disk.
+    """A store from start to end, and its later lives on the same disk.
 
     Attributes:
-        disk: what it lies on.
-        config: its options.
-        model: what it must hold.
-        store: the one that runs.
-        known_changes: ids of the changes of names that were uncertain when it was loaded.
-        pulls: of consumers, while its threads go on in turns: those that were ``found``, and those that were ``cold``.
-        progress: compares what the one that runs says is on the disk; None before its start.
+        disk: disk of the store.
+        config: configuration of the store.
+        model: the expected content.
+        store: the running store.
+        known_changes: ids of the name changes that were uncertain when the store was loaded.
+        pulls: number of pulls by result, ``found`` and ``cold``, while the threads alternate.
+        progress: compares what the running store reports to be on disk; None before its start.
 
     Args:
-        prepare: changes the door to the disk, or plants a defect.
-        interleave: makes what lets the threads of a process go on in turns; without one they wait for each other.
+        prepare: changes the ``Files``, for example to plant a defect.
+        interleave: creates an interleaver for the threads of a process; without it they run one after another.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class StoreLife:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """A new process takes the directory and recovers it.
+        """Open the directory in a new process and recover it.
 
         Raises:
-            StartRefused: the disk failed.
+            StartRefused: a disk call failed.
         """
         self._kept_end = self.kept_end
         self.end()
@@ -138,24 +138,24 @@ class StoreLife:
         except StoreDamagedError as error:
             if self.disk.faults is None:
                 raise
-            raise StartRefused from error  # what it could not read may be there
+            raise StartRefused from error  # unread files may still contain data
         if self.interleaver is not None:
             self.store._reader._in_memory_bytes = 0
 
     def _ready(self) -> list[Callable[[], Task]]:
-        """What the threads of the store would begin by themselves."""
+        """Functions that start the work for which the store's threads are ready."""
         return [worker.begin for worker in self._workers() if worker.ready]
 
     def end(self) -> None:
-        """The process is gone, whatever its threads were doing."""
+        """End the process, whatever its threads are doing."""
         if self.interleaver is not None:
             self.interleaver.drop()
 
     def open(self) -> None:
-        """Loads, compares what was recovered with the model, goes on with it, and starts.
+        """Load the store, compare the recovered content with the model, continue with it, and start.
 
         Raises:
-            StartRefused: the disk failed.
+            StartRefused: a disk call failed.
         """
         self.load()
         self.model = check_recovered(self)
@@ -167,16 +167,16 @@ class StoreLife:
             raise StartRefused from error
 
     def check_progress(self) -> None:
-        """Compares what the store says is on the disk with what is certain there.
+        """Compare what the store reports to be on disk with what is certain there.
 
         Raises:
-            Mismatch: it is ahead.
+            Mismatch: the reported progress is ahead of the disk.
         """
         if self.progress is not None:
             self.progress.step()
 
     def stop(self) -> None:
-        """The store is stopped; when it says that this was clean, all its messages are on the disk."""
+        """Stop the store; after a clean stop, all its messages must be on disk."""
         if self.interleaver is not None:
             self.interleaver.wait(lambda: self._cold is None or self._cold.done)  # the broker does so, too
         self.store.shutdown()
@@ -187,10 +187,10 @@ class StoreLife:
         self.disk.step("stopped", ROOT)
 
     def settle(self) -> None:
-        """All that was begun is done, and all that a thread was woken for: nobody waits for anything then.
+        """Complete all work that was begun or requested; no thread may wait afterwards.
 
         Raises:
-            Mismatch: somebody does.
+            Mismatch: a thread still waits.
         """
         store = self.store
         self.finish()
@@ -202,18 +202,18 @@ class StoreLife:
                     worker.run()
                     self.finish()
         if store.state is StoreState.RUNNING and self.config.sync_flush and store.flushed_offset < store.max_offset:
-            raise Mismatch(f"senders wait from {store.flushed_offset} to {store.max_offset}, and nobody syncs")
+            raise Mismatch(f"senders wait from {store.flushed_offset} to {store.max_offset}, but no thread syncs")
         self.dispatch()
         if store.state is StoreState.RUNNING and store.dispatch_behind_bytes:
-            raise Mismatch(f"{store.dispatch_behind_bytes} bytes may be seen and are not dispatched")
+            raise Mismatch(f"{store.dispatch_behind_bytes} bytes may be visible but are not dispatched")
         for _ in range(2):
             self.keep()
             self.finish()
         if store._keeper.failed:
-            raise Mismatch("the keeper gave up, and no call had failed")
+            raise Mismatch("the keeper gave up although no call had failed")
 
     def finish(self) -> None:
-        """The threads finish what they are in the middle of."""
+        """Let the threads finish their work in progress."""
         if self.interleaver is not None:
             self.interleaver.finish()
 
@@ -223,18 +223,18 @@ class StoreLife:
 
     @property
     def promised_end(self) -> int:
-        """All messages below survive a power cut: they were acknowledged, or the store says they are on the disk."""
+        """All messages below survive a power failure: they were acknowledged, or reported to be on disk."""
         return max(self.model.acked_end, self._reported_end())
 
     @property
     def kept_end(self) -> int:
-        """All messages below survive the end of the process: they left its memory."""
+        """All messages below survive the end of the process: they have left its memory."""
         if not self.config.pooled:
             return self.model.end
         return self.store._log.max_offset if self._started else self._kept_end
 
     def refused(self) -> None:
-        """The start failed: the process ends, and answers nothing more."""
+        """The start failed: end the process without further responses."""
         self.store.shutdown()
 
     def _reported_end(self) -> int:
@@ -243,7 +243,7 @@ class StoreLife:
     # -- what producers, consumers and threads do ---------------------------------------------------------------------
 
     def put(self, *messages: StoreMessage) -> bool:
-        """Messages of one topic, all or none of them; whether they were taken."""
+        """Append messages of one topic, all or none; returns whether they were accepted."""
         self.model.sending = list(messages)
         end = self.store._log.written_offset
         with self._alone():
@@ -256,15 +256,15 @@ class StoreLife:
         return results[0].status is PutMessageStatus.PUT_OK
 
     def _check_together(self, before: int, offsets: list[int]) -> None:
-        """A batch lies in one segment; of one that was refused nothing is in the log."""
+        """A batch must be in one segment; a refused batch must leave nothing in the log."""
         size, end = self.config.mapped_file_size_commit_log, self.store._log.written_offset
         if min(offsets) >= 0 and offsets[0] // size != offsets[-1] // size:
-            raise Mismatch(f"a batch lies in two segments, from {offsets[0]} to {offsets[-1]}")
+            raise Mismatch(f"a batch is in two segments, from {offsets[0]} to {offsets[-1]}")
         if min(offsets) < 0 and end not in (before, before - before % size + size):
-            raise Mismatch(f"a batch was refused, and the log goes on from {before} to {end}")
+            raise Mismatch(f"a batch was refused, but the log continues from {before} to {end}")
 
     def put_rows(self, *messages: StoreMessage) -> int:
-        """Messages of one topic, as many as are taken; how many were."""
+        """Append messages of one topic; returns how many were accepted."""
         source, table = bytearray(), new_table(len(messages))
         for row, message in enumerate(messages):
             fill_row(table, row, message, len(source))
@@ -286,14 +286,14 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread appends: when it has to wait for the disk, nothing is appended meanwhile."""
+        """Only one thread appends: while it waits for the disk, nothing else is appended."""
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
         yield
         self.disk.meanwhile = meanwhile
 
     def flush(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """The flush thread does what it has to; ``meanwhile`` happens while it waits for the disk."""
+        """Do the work of the flush thread; ``meanwhile`` is called while it waits for the disk."""
         if self.interleaver is None:
             self.disk.meanwhile = meanwhile
         self._flush.run()
@@ -301,16 +301,16 @@ class StoreLife:
             meanwhile()
 
     def commit(self) -> None:
-        """The commit thread does what it has to, if there is one."""
+        """Do the work of the commit thread, if there is one."""
         if self._commit is not None:
             self._commit.run()
 
     def allocate(self) -> None:
-        """The allocating thread does what it has to."""
+        """Do the work of the allocation thread."""
         self._allocator.run()
 
     def keep(self) -> None:
-        """The keeper makes a pass."""
+        """Run one pass of the keeper."""
         self._keeper.run()
 
     @property
@@ -331,7 +331,7 @@ class StoreLife:
         return _worker(self.store._keeper._worker)
 
     def dispatch(self) -> None:
-        """The event loop dispatches; what consumers see then is what they may see."""
+        """Dispatch as the event loop does; then check that consumers see only what they may see."""
         self.store.dispatch()
         may_see = self.promised_end if self.config.sync_flush else self.model.end
         allowed = self.model.counts(may_see)
@@ -345,7 +345,7 @@ class StoreLife:
             self._pull(self.interleaver)
 
     def _pull(self, interleaver: Interleaver) -> None:
-        """A consumer pulls. What is not in memory is fetched by another thread, and the consumer asks again later."""
+        """Pull as a consumer. Another thread reads content that is not in memory, and the consumer retries later."""
         if self._cold is not None and not self._cold.done:
             return
         queues = sorted(self.model.queues(self.model.end).items())
@@ -370,11 +370,13 @@ class StoreLife:
             wanted = [record.record for record in records[queue_offset : queue_offset + result.message_count]]
             if b"".join(map(bytes, result.views)) != b"".join(wanted):
                 raise Mismatch(
-                    f"a pull of queue {topic!r} {queue_id} at {queue_offset} gives other bytes than were sent"
+                    f"a pull of queue {topic!r} {queue_id} at {queue_offset} returns other bytes than were sent"
                 )
 
     def begin_to_expire(self, passes: int) -> None:
-        """Space is short for so many looks of the keeper: what went is out of the lists, not all of it is removed."""
+        """Low disk space for ``passes`` passes of the keeper: expired segments leave the lists, but not all are
+        removed.
+        """
         model = self.model
         model.may_expire = model.end - model.end % model.segment_bytes
         self.disk.used_percent = _SHORT_OF_SPACE
@@ -385,7 +387,7 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def expire(self) -> None:
-        """Space is short for a while: the oldest segments go, as far as they may."""
+        """Low disk space for some time: the oldest segments that may expire are removed."""
         model = self.model
         model.may_expire = model.end - model.end % model.segment_bytes
         self.disk.used_percent = _SHORT_OF_SPACE
@@ -398,10 +400,10 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def delete(self, topic: bytes) -> None:
-        """A topic is deleted.
+        """Delete a topic.
 
         Raises:
-            StartRefused: the disk failed; what was deleted shows after a restart.
+            StartRefused: a disk call failed; a restart then shows what was deleted.
         """
         self.model.deleting[topic] = self.store.max_offset
         try:
@@ -413,15 +415,15 @@ class StoreLife:
         self.disk.step("deleted", ROOT)
 
     def turn(self) -> None:
-        """One turn of everything that waits."""
+        """Run each kind of waiting work once."""
         self.allocate()
         self.commit()
         self.flush()
         self.dispatch()
 
     def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
-        if self._refuses:  # those of the run in which it failed came before
-            raise Mismatch("a message was taken after a sync had failed")
+        if self._refuses:  # messages of the failed run were appended before
+            raise Mismatch("a message was accepted after a failed sync")
         file = self.store._log.queue.find(physical_offset)
         assert file is not None
         position = physical_offset - file.start
@@ -429,7 +431,7 @@ class StoreLife:
         self.model.place(message, physical_offset, bytes(file.target.view[position : position + size]))
 
     def _flushed(self) -> None:
-        """The broker answers what was waiting for the disk."""
+        """Respond to the senders that wait for the disk, as the broker does."""
         store = self.store
         self._io_error = self._io_error or store.state is StoreState.IO_ERROR
         logs = _log_directories(self.config)
@@ -450,10 +452,10 @@ def _worker(worker: object) -> ManualWorker:
 
 
 def check_recovered(life: StoreLife) -> StoreModel:
-    """Compares a store that was just loaded with the model.
+    """Compare a store that was just loaded with the model.
 
     Returns:
-        The model cut to what was recovered, with those unanswered messages that survived.
+        The model up to the recovered end, including unacknowledged messages that survived.
 
     Raises:
         Mismatch: the store breaks a promise.
@@ -472,7 +474,7 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
     if config.message_index_enable:
         behind = store.index_behind_bytes > 0
         if behind and not failing:
-            raise Mismatch(f"the index is {store.index_behind_bytes} bytes behind although there is space")
+            raise Mismatch(f"the index is {store.index_behind_bytes} bytes behind although space is available")
         check_index(model, end, _index_entries(disk, config), store.min_offset, behind)
     _check_synced(life, failing)
     mismatch = Mismatch("")
@@ -490,13 +492,14 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 
 
 def check_kept_aside(life: StoreLife, image: Image) -> None:
-    """What a recovery of ``image`` cut away lies in the quarantine.
+    """Check that the quarantine holds what a recovery of ``image`` removed.
 
-    A recovery before this one may have kept more of it: what it read was in memory, and power failed before all of that
-    was on the disk, or after a part of it had been zeroed.
+    An earlier recovery may have kept more: it read data from memory, and power failed before all of the data was on
+    disk,
+    or after a part had been zeroed.
 
     Raises:
-        Mismatch: it does not.
+        Mismatch: data is missing.
     """
     end = life.store.max_offset
     for path, content in _log_files(image, life.config).items():
@@ -506,17 +509,17 @@ def check_kept_aside(life: StoreLife, image: Image) -> None:
         cut = max(end, start)
         kept = _files(life.disk, f"{ROOT}/quarantine/{cut:020d}").values()
         if tail and not blank and not any(_holds(whole, tail, cut) for whole in kept):
-            raise Mismatch(f"{len(tail)} bytes cut from {path} are not in the quarantine")
+            raise Mismatch(f"{len(tail)} bytes removed from {path} are not in the quarantine")
 
 
 def _holds(kept: bytes, tail: bytes, offset: int) -> bool:
-    """Whether each sector of ``tail`` is in ``kept`` at its place, or empty; both begin at ``offset`` of the log."""
+    """Whether each sector of ``tail`` is in ``kept`` at its position, or empty; both begin at log offset ``offset``."""
     borders = [0, *range(-offset % SECTOR, len(tail), SECTOR), len(tail)]
     return all(tail[a:b] == kept[a:b] or not any(tail[a:b]) for a, b in pairwise(borders))
 
 
 def quarantine(disk: SimulatedDisk) -> dict[str, bytes]:
-    """All files kept aside."""
+    """All files in the quarantine."""
     return _files(disk, f"{ROOT}/quarantine/")
 
 
@@ -529,10 +532,10 @@ def _files(disk: SimulatedDisk, prefix: str) -> dict[str, bytes]:
 
 
 def _log_files(image: Image, config: MessageStoreConfig) -> dict[str, bytes]:
-    """The segments of the log by path, wherever they are.
+    """The segments of the log by path, in all directories.
 
     Raises:
-        Mismatch: one is there twice.
+        Mismatch: a segment exists twice.
     """
     directories = _log_directories(config)
     found = {
@@ -541,7 +544,7 @@ def _log_files(image: Image, config: MessageStoreConfig) -> dict[str, bytes]:
         if content is not None and path.rpartition("/")[0] in directories
     }
     if len({path[-20:] for path in found}) < len(found):
-        raise Mismatch(f"a segment is there twice: {sorted(found)}")
+        raise Mismatch(f"a segment exists twice: {sorted(found)}")
     return found
 
 
@@ -564,7 +567,7 @@ def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
 
 
 def _check_counts(disk: SimulatedDisk) -> None:
-    """The next start believes a clean stop that all queues are complete when there are as many files as it says."""
+    """After a clean stop the watermark's counts must match the files, because the next start relies on them."""
     files: Counter[str] = Counter()
     for kind in ("consumequeue", "batchconsumequeue"):
         files.update(path[:-21] for path in _files(disk, f"{ROOT}/{kind}/") if not path.endswith(".tmp"))
@@ -585,7 +588,7 @@ def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tupl
 
 
 def _check_reads(store: MessageStore, model: StoreModel) -> None:
-    """A pull of each queue from its begin gives the records byte for byte, and the newest key leads to its record."""
+    """Pull each queue from its beginning and compare every byte; query the newest key and check its record."""
     queues = model.queues(model.end)
     for (topic, queue_id), records in queues.items():
         alive = [record.record for record in records if record.physical_offset >= store.min_offset]
@@ -598,14 +601,14 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
         result = store.get_message(topic, queue_id, low, 32, 1 << 20)
         wanted = b"".join(alive[: result.message_count])
         if result.status is not GetMessageStatus.FOUND or b"".join(map(bytes, result.views)) != wanted:
-            raise Mismatch(f"a pull of queue {topic!r} {queue_id} gives other bytes than were sent")
+            raise Mismatch(f"a pull of queue {topic!r} {queue_id} returns other bytes than were sent")
     for topic, queue_id in store.queue_names():
         if (topic, queue_id) not in queues and store.max_queue_offset(topic, queue_id):
-            raise Mismatch(f"queue {topic!r} {queue_id} shows messages, none is there")
+            raise Mismatch(f"queue {topic!r} {queue_id} shows messages, but has none")
 
 
 def _check_synced(life: StoreLife, failing: bool) -> None:
-    """What a recovery serves is on the disk, not only in memory."""
+    """Check that everything a recovered store serves is on disk, not only in memory."""
     disk, config = life.disk, life.config
     disk.capture()
     directories = [*_log_directories(config), f"{ROOT}/consumequeue", f"{ROOT}/index"]
@@ -613,10 +616,11 @@ def _check_synced(life: StoreLife, failing: bool) -> None:
     for path, inode in disk.inodes():
         served = path.startswith(parts) and path in disk.names and not path.endswith(".tmp")
         if served and (inode.pages or inode.sizes):
-            raise Mismatch(f"{path} is served and not synced (pages {sorted(inode.pages)})")
+            raise Mismatch(f"{path} is served but not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        # A name that is another file's by now, or went with its directory, is nobody's concern.
-        # What was gone before it began is not served; the states in which it is there again are explored like others.
+        # A name that now belongs to another file, or that went with its directory, does not matter. Files removed
+        # before the
+        # recovery began are not served; states in which they reappear are explored separately.
         gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)
         names = [path for path, node in change.names.items() if disk.names.get(path) is node]
         if not gone and any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in names):

@@ -1,7 +1,7 @@
-"""What a message store must hold, told by dictionaries and lists, and by nothing of the store itself.
+"""The expected content of a message store, kept in dictionaries and lists, independent of the store's code.
 
-The model takes note of what was sent, answered and seen; ``check_recovered`` compares it with what a recovery made of
-the disk. It knows the formats only through the plain codecs.
+The model records what was sent, acknowledged and seen; ``check_recovered`` compares it with the result of a recovery.
+It uses the formats only through the plain codecs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ QueueName = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class SentRecord:
-    """A message that has its place in the log.
+    """A message with its position in the log.
 
     Attributes:
-        message: as it was sent.
-        record: the bytes in the log.
-        unit: the unit of its queue, empty for a message without a place in one.
-        keys: hashes of its keys as the index has them, in order.
+        message: the message as sent.
+        record: its bytes in the log.
+        unit: its consume-queue unit; empty if the message is in no queue.
+        keys: hashes of its keys as in the index, in order.
     """
 
     message: StoreMessage
@@ -36,12 +36,12 @@ class SentRecord:
 
     @property
     def end(self) -> int:
-        """Physical offset behind it."""
+        """Physical offset after the record."""
         return self.physical_offset + len(self.record)
 
     @property
     def queue(self) -> QueueName:
-        """Where consumers find it."""
+        """The queue in which consumers find it."""
         return self.message.topic, self.message.queue_id
 
 
@@ -55,14 +55,14 @@ class StoreModel:
 
     Attributes:
         segment_bytes: length of a log segment.
-        records: in the order of the log.
-        sending: messages handed to the store whose call has not returned.
-        acked_end: a sender or consumer knows of everything below: acknowledged under SYNC_FLUSH, reported as on the
-            disk, or read by a consumer while only that may be read.
-        kept_end: everything below survives the end of the process, but not of the system.
-        may_expire: segments of the log that end at or before it may be gone, oldest first.
-        deleted: topic to the physical offset below which its records have no place in a queue.
-        deleting: the same while the call has not returned.
+        records: records in the order of the log.
+        sending: messages passed to the store by calls that have not returned.
+        acked_end: a sender or consumer knows all messages below: acknowledged under SYNC_FLUSH, reported to be on disk,
+            or read by a consumer while only synced messages are visible.
+        kept_end: messages below survive the end of the process, but not of the system.
+        may_expire: log segments that end at or before it may have expired, oldest first.
+        deleted: for each deleted topic, the physical offset below which its records are in no queue.
+        deleting: the same for deletions whose call has not returned.
     """
 
     segment_bytes: int
@@ -76,11 +76,11 @@ class StoreModel:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the newest record."""
+        """Physical offset after the newest record."""
         return self.records[-1].end if self.records else 0
 
     def copy(self) -> StoreModel:
-        """One that goes its own way."""
+        """An independent copy."""
         return replace(
             self,
             records=list(self.records),
@@ -90,7 +90,7 @@ class StoreModel:
         )
 
     def outcomes(self) -> Iterator[StoreModel]:
-        """What a crash may make of a deletion whose call has not returned: none or all of it."""
+        """The possible results of a crash during a deletion: none or all of it."""
         if self.deleting:
             without, done = self.copy(), self.copy()
             without.deleting.clear()
@@ -102,7 +102,7 @@ class StoreModel:
             yield self
 
     def queues(self, end: int) -> dict[QueueName, list[SentRecord]]:
-        """Records below ``end`` that have a place in a queue, by queue and in order."""
+        """Records below ``end`` that are in a queue, by queue and in order."""
         queues: dict[QueueName, list[SentRecord]] = {}
         for record in self.records:
             deleted_to = self.deleted.get(record.message.topic, 0)
@@ -111,15 +111,15 @@ class StoreModel:
         return queues
 
     def place(self, message: StoreMessage, physical_offset: int, record: bytes) -> None:
-        """``message`` was found in the log; the record is the message, and its place the next one.
+        """Record that ``message`` is in the log; check that the record matches it and follows the newest record.
 
         Raises:
-            Mismatch: it is not.
+            Mismatch: the record does not match.
         """
         self.records.append(self._record(message, physical_offset, record))
 
     def cut(self, end: int) -> None:
-        """A recovery ended the log at ``end``, which a check allowed."""
+        """Record that a recovery ended the log at ``end``, after ``check_log`` has allowed it."""
         self.records = [record for record in self.records if record.end <= end]
         self.deleted = {topic: min(deleted_to, end) for topic, deleted_to in self.deleted.items()}
         self.sending = []
@@ -129,7 +129,7 @@ class StoreModel:
         return {name: len(records) for name, records in self.queues(end).items()}
 
     def log_until(self, end: int) -> dict[int, bytes]:
-        """Bytes of each segment up to ``end``, which is where a record ends or a segment begins."""
+        """Bytes of each segment up to ``end``, which must be the end of a record or the start of a segment."""
         segments: dict[int, bytearray] = {}
         at = 0
         for record in self.records:
@@ -140,10 +140,10 @@ class StoreModel:
         return {start: bytes(content) for start, content in segments.items()}
 
     def adopted(self, end: int, log: dict[int, bytes]) -> StoreModel:
-        """The model with those of the messages being sent that made it into ``log`` before ``end``.
+        """The model with the unacknowledged messages that are in ``log`` before ``end``.
 
         Raises:
-            Mismatch: what is there is none of them.
+            Mismatch: a record in the log is none of these messages.
         """
         if end <= self.end:
             return self
@@ -159,7 +159,9 @@ class StoreModel:
         return model
 
     def next_place(self, log: dict[int, bytes]) -> int:
-        """Where the next record of ``log`` begins: behind the newest, or after a blank record in the next segment."""
+        """Position of the next record in ``log``: after the newest one, or in the next segment if a blank record
+        follows.
+        """
         end = self.end
         segment = log.get(end - end % self.segment_bytes, b"")
         position = end % self.segment_bytes
@@ -176,7 +178,7 @@ class StoreModel:
         expected = (message.topic.decode(), message.queue_id, message.body, sent, physical_offset, len(record))
         got = (found.topic, found.queue_id, found.body, properties, found.physical_offset, found.store_size)
         if expected != got:
-            raise Mismatch(f"record at {physical_offset} is {got}, sent was {expected}")
+            raise Mismatch(f"record at {physical_offset} is {got}, but {expected} was sent")
         if in_queue and found.queue_offset != queue_offset:
             raise Mismatch(f"record at {physical_offset} has queue offset {found.queue_offset}, not {queue_offset}")
         unit = b""
@@ -193,7 +195,7 @@ class StoreModel:
         return record.end
 
     def _blank(self, segments: dict[int, bytearray], at: int) -> None:
-        """A blank record fills the segment from ``at`` on."""
+        """Fill the segment from ``at`` on with a blank record."""
         room = -at % self.segment_bytes
         if room:
             content = segments.setdefault(at - at % self.segment_bytes, bytearray())
@@ -210,23 +212,23 @@ def _keys(message: StoreMessage) -> tuple[int, ...]:
 
 
 def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
-    """The log is the model's up to ``end``, a record's end, and nothing but zeros follows; its oldest part may be gone.
+    """Check that the log equals the model up to ``end``, a record's end, and then is zero; its oldest part may be gone.
 
     Args:
-        log: bytes of each segment of the disk, by start.
+        log: bytes of each segment on disk, by start offset.
 
     Raises:
-        Mismatch: it is not.
+        Mismatch: the log differs.
     """
     if end < model.acked_end:
-        raise Mismatch(f"log ends at {end}, yet messages up to {model.acked_end} were acknowledged")
+        raise Mismatch(f"log ends at {end}, but messages up to {model.acked_end} were acknowledged")
     places = {record.end for record in model.records} | {0}
     places |= {record.physical_offset for record in model.records}
     if end not in places and end != model.next_place(log):
-        raise Mismatch(f"log ends at {end}, where no record sent ends; the newest ends at {model.end}")
+        raise Mismatch(f"log ends at {end}, where no sent record ends; the newest ends at {model.end}")
     first = min(log, default=0)
     if first > model.may_expire:
-        raise Mismatch(f"log begins at {first}, only segments up to {model.may_expire} may be gone")
+        raise Mismatch(f"log begins at {first}, but only segments up to {model.may_expire} may be gone")
     expected = {start: content for start, content in model.log_until(end).items() if start >= first}
     for start, content in log.items():
         if content != expected.get(start, b"").ljust(model.segment_bytes, b"\0"):
@@ -238,14 +240,14 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
 
 
 def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, bytes]], log_start: int) -> None:
-    """The units of all queues are those of the records below ``end``, and zeros.
+    """Check that the units of all queues are those of the records below ``end``, followed by zeros.
 
-    Units of records that are gone by age may be gone too, or point at nothing, but for the last one of a queue: it
-    tells the offset of the next message.
+    Units of expired records may be gone too, or refer to nothing. The last unit of a queue must exist, because it
+    determines the offset of the next message.
 
     Args:
-        units: where the first segment of each queue begins, and the content of all segments.
-        log_start: physical offset where the log begins.
+        units: start of the first segment of each queue, and the content of all its segments.
+        log_start: physical offset at which the log begins.
     """
     queues = model.queues(end)
     for name in queues.keys() | units.keys():
@@ -258,17 +260,17 @@ def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, 
             parts.append(unit if gone and unit in (b"", PRE_FILL_UNIT) else record.unit)
         wanted = b"".join(parts)
         if got.rstrip(b"\0") != wanted.rstrip(b"\0") or len(got) < len(wanted):
-            raise Mismatch(f"queue {name} differs at byte {_difference(got, wanted)}, {len(wanted)} bytes are wanted")
+            raise Mismatch(f"queue {name} differs at byte {_difference(got, wanted)}, {len(wanted)} bytes are expected")
 
 
 def check_index(
     model: StoreModel, end: int, entries: Iterable[tuple[int, int]], log_start: int, behind: bool = False
 ) -> None:
-    """The index holds the keys of the records below ``end`` in order and nothing else; those gone by age may be gone.
+    """Check that the index holds exactly the keys of the records below ``end``, in order; expired ones may be gone.
 
     Args:
         entries: hash and physical offset of each entry of all files.
-        behind: the newest may be missing.
+        behind: whether the newest entries may be missing.
     """
     wanted = [(key, record.physical_offset) for record in model.records if record.end <= end for key in record.keys]
     got = list(entries)
@@ -279,7 +281,7 @@ def check_index(
     if got != (wanted[: len(got)] if behind else wanted):
         pairs = enumerate(zip(got, wanted, strict=False))
         at = next((i for i, (left, right) in pairs if left != right), min(len(got), len(wanted)))
-        raise Mismatch(f"index differs at entry {at}: {got[at : at + 3]}, wanted {wanted[at : at + 3]}")
+        raise Mismatch(f"index differs at entry {at}: {got[at : at + 3]}, expected {wanted[at : at + 3]}")
 
 
 def _difference(got: bytes, wanted: bytes) -> int:

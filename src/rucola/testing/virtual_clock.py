@@ -1,8 +1,7 @@
-"""The wall clock of tests: that of the system, and ahead of it by what tests advanced it.
+"""The wall clock of tests: the system's clock plus the time by which tests advanced it.
 
-A process has one wall clock, so all of its ``RocketMQ``s and all clients in it share what was advanced. It goes back to
-the system's when the last ``RocketMQ`` is closed. Monotonic time is never moved: connections, heartbeats and timeouts
-last as long as ever.
+A process has one wall clock, shared by all its ``RocketMQ`` instances and clients. It returns to the system's time when
+the last ``RocketMQ`` is closed. Monotonic time never changes: connections, heartbeats and timeouts keep their duration.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _wall_ms_of_system = SystemClock.wall_ms
 
 
 class UnmovedClock(SystemClock):
-    """The clocks of the operating system, whatever tests do to ``SystemClock``."""
+    """The clocks of the operating system, independent of what tests do to ``SystemClock``."""
 
     wall_ms = _wall_ms_of_system
 
@@ -26,7 +25,7 @@ class VirtualClock:
     """``rocketmq.clock``. Any thread may call its methods.
 
     Args:
-        catch_up: does what is due now; called after each change, also one by another clock of this process.
+        catch_up: does what has become due; called after each change, also after one by another clock of this process.
     """
 
     def __init__(self, catch_up: Callable[[], None]) -> None:
@@ -34,11 +33,11 @@ class VirtualClock:
 
     @property
     def ahead(self) -> timedelta:
-        """How far the wall clock of this process is ahead of the system's."""
+        """How far this process's wall clock is ahead of the system's."""
         return timedelta(milliseconds=_process.ahead_ms)
 
     def now(self) -> datetime:
-        """The time that brokers and clients of this process have, in UTC."""
+        """The current time of brokers and clients in this process, in UTC."""
         return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 
     def advance(
@@ -51,32 +50,33 @@ class VirtualClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Move time on, and return when the broker has done what is due by then.
+        """Advance the time; return when the broker has done what is due by then.
 
-        Delayed messages and retries are in their topics, popped messages whose time is over in their retry topics, and
-        producers were asked about transactions that are old enough. Files that are too old are removed.
+        Delayed messages and retries are then in their topics, popped messages whose invisible time has ended in their
+        retry
+        topics, producers were asked about old enough transactions, and expired files are removed.
 
         Raises:
-            ValueError: time would go back.
+            ValueError: the time would go back.
         """
         step = (by or timedelta()) + timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
         )
         if step < timedelta():
-            raise ValueError(f"time does not go back, not by {-step}")
+            raise ValueError(f"time cannot go back by {-step}")
         _process.advance(round(step.total_seconds() * 1000))
 
     def open(self) -> None:
-        """Take part in the time of this process."""
+        """Start to share the time of this process."""
         _process.open(self._catch_up)
 
     def close(self) -> None:
-        """Do so no longer."""
+        """Stop to share the time of this process."""
         _process.close(self._catch_up)
 
 
 class _ProcessTime:
-    """What this process's wall clock is ahead of the system's. It is in the place of the system's while one is open."""
+    """How far this process's wall clock is ahead of the system's; replaces the system's clock while a user is open."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0

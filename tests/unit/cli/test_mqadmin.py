@@ -37,7 +37,7 @@ def test_topics(tmp_path: Path, capsys: Capture) -> None:
         route = json.loads(await shell("topicRoute -t T_live"))
         assert route["brokerDatas"][0]["brokerAddrs"] == {"0": shell.broker}
         assert route["queueDatas"][0]["readQueueNums"] == 2
-        assert "Show where the queues" in await shell("topicRoute -h")
+        assert "Show the route of a topic" in await shell("topicRoute -h")
         assert [row["Max Offset"] for row in await shell.rows("topicStatus -t T_live")] == [4, 4]
         await shell("deleteTopic -t T1 -c DefaultCluster")
         assert "T1" not in there.cluster.broker.topics.table

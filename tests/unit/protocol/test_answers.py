@@ -122,7 +122,7 @@ def test_refuses_what_lies_outside(kernel: ModuleType) -> None:
         good.encode(bytearray(3), table_of([{"UNIQ_KEY_POS": -1, "UNIQ_KEY_LEN": 3}]), 0, 1)
     with pytest.raises(ValueError, match="outside"):
         good.encode(bytearray(3), table_of([{}]), 0, 2)
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="do not fit into out"):
         kernel.encode_send_answers(bytearray(1), table_of([{}]), 0, 1, bytearray(100), 0, b"", b"", b"", b"", b"")
 
 

@@ -102,7 +102,7 @@ def test_wait_ends_with_the_request_that_the_fault_met(servers: RocketMQ) -> Non
         async with PullConsumer("cg", servers.namesrv, PullConsumerConfig()) as consumer:
             (queue,) = await consumer.message_queues("waited")
             fault = servers.faults.refuse(RequestCode.PULL_MESSAGE)
-            with pytest.raises(AssertionError, match="after 0 s the fault has met 0 requests, not 1"):
+            with pytest.raises(AssertionError, match="after 0 s the fault has affected 0 requests, not 1"):
                 fault.wait(timeout=0)
             pulling = asyncio.create_task(consumer.pull(queue, 0))
             await asyncio.to_thread(fault.wait)
