@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rucola.errors import StoreError
 from rucola.formats.message import decode_message
@@ -74,8 +74,7 @@ def write(kafka: Path, engine: Path, messages: int) -> None:
     """Queue by queue in turn, in both layouts."""
     partitions = [PartitionWriter(kafka / str(number)) for number in range(QUEUES)]
     clock, value = Ticking(), body_of(BODY_BYTES)
-    options: dict[str, Any] = {"message_index_enable": True, "mapped_file_size_commit_log": SEGMENT_BYTES}
-    with open_store(engine, clock=clock, **options) as store:
+    with open_store(engine, clock=clock, message_index_enable=True, mapped_file_size_commit_log=SEGMENT_BYTES) as store:
         for start in range(0, messages, QUEUES):
             clock.now_ms = FIRST_MS + start // QUEUES
             for queue in range(QUEUES):
@@ -146,10 +145,6 @@ def same(found: int, wanted: int) -> int:
     if found != wanted:
         raise StoreError(f"found message {found}, wanted {wanted}")
     return found
-
-
-def _space(size: Size) -> int:
-    return {Size.SMALL: 96, Size.NORMAL: 420, Size.LARGE: 1400}[size] << 20
 
 
 LESSON = Lesson(
@@ -228,7 +223,7 @@ LESSON = Lesson(
             ),
         ),
     ),
-    space_bytes=_space,
+    space_bytes=lambda size: {Size.SMALL: 96, Size.NORMAL: 420, Size.LARGE: 1400}[size] << 20,
     run=run,
     parts=("kafka_model",),
 )

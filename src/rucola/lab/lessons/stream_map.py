@@ -157,9 +157,9 @@ LESSON = Lesson(
         "shows the file as memory: the program copies the bytes itself, without a call, but the first touch of each "
         "page of 4 KiB is a **page fault**, in which the system makes the page, and perhaps some of the pages behind "
         "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): each page of the next segment is "
-        "touched before it is needed. Nothing here waits for the disk; what counts is the CPU of the writing thread, "
-        "since the system also makes a writer pause now and then that is too fast for the disk. For warmed pages the "
-        "time of the warming is not counted."
+        "touched before it is needed. The time of the warming is not counted here. Nothing waits for the disk, and the "
+        "CPU of the writing thread is measured: the system makes a writer pause now and then that is too fast for the "
+        "disk, and such a pause is not counted."
     ),
     design=(
         "Segments are written through their map, because a lone message delays its sender's answer directly; with "

@@ -92,8 +92,8 @@ LESSON = Lesson(
         "and may have to wait for it. RocketMQ's **transient store pool** (`transientStorePoolEnable`) puts memory of "
         "the process in between: a message goes there, a **commit** thread writes it to the file a little later, the "
         "flush thread syncs it after that. Here one sender appends messages of 1 KiB while the store syncs as often as "
-        "it can; each append is timed. The process is not killed: from time to time the program looks how much of what "
-        "was answered is in no file yet, which is what a kill would take."
+        "it can; each append is timed. The process is not killed. Instead, the program checks from time to time how "
+        "much of what was answered is in no file yet: that is what a kill would take."
     ),
     design=(
         "Rucola has all three (`transientStorePoolEnable`, `writeWithoutMmap`), with the map as the default: a message "
