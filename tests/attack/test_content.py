@@ -19,6 +19,7 @@ from tests.attack.guarded import ALICE, DENIED, Guarded, signed, write_accounts
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
 from tests.unit.protocol.rows import frame_of
 
+from rucola.broker.processor import send
 from rucola.client import pull_consumer
 from rucola.client.pull_consumer import PullConsumer
 from rucola.common.message_queue import MessageQueue
@@ -345,6 +346,22 @@ def test_s18_batches_that_do_not_add_up(body: bytes, tmp_path: Path) -> None:
                 assert (await cluster.send("T", body, batch=True)).code in (1, 13)
             else:
                 assert await ended_by(cluster, frame_of(cluster.send_command(batch=True).encode_header(), body)) == b""
+            assert cluster.broker.store.max_offset == end
+
+    run(scene())
+
+
+def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 of one byte kept the loop for a quarter of a second."""
+    monkeypatch.setattr(send, "BATCH_MESSAGES_MAX", 100)
+    member = (23).to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + bytes(2)
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            assert (await cluster.send("T", member * 100, batch=True)).code == 0
+            end = cluster.broker.store.max_offset
+            refused = await cluster.send("T", member * 101, batch=True)
+            assert (refused.code, refused.remark) == (13, "a batch of more than 100 messages")
             assert cluster.broker.store.max_offset == end
 
     run(scene())

@@ -214,6 +214,32 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     run(play())
 
 
+@pytest.mark.parametrize(("kind", "rows"), [("rewritten", 64), ("new topics", 16), ("plain", 1)])
+def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
+    tmp_path: Path, put_off: list[int], kind: str, rows: int
+) -> None:
+    """A thousand sends without a UNIQ_KEY, or to new topics, kept the loop for a tenth of a second and more."""
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+            await cluster.send("T")
+            text = "" if kind == "rewritten" else None
+            connection = await cluster.connect()
+            topics = [f"T{number}" if kind == "new topics" else "T" for number in range(300)]
+            for number, topic in enumerate(topics):
+                connection.send(cluster.send_command(topic, b"%d" % number, text), number)
+            codes = [(found.opaque, found.code) for found in [await connection.receive() for _ in topics]]
+            assert sorted(codes) == [(number, 0) for number in range(300)]
+            if kind == "rewritten":
+                assert all(row % rows == 0 for row in put_off)
+            assert bool(put_off) == (kind != "plain")
+            if kind != "new topics":
+                assert await cluster.bodies("T") == [b"body", *(b"%d" % number for number in range(300))]
+            connection.close()
+
+    run(play())
+
+
 def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, put_off: list[int]) -> None:
     """A request that is judged twice would be refused: its nonce was used."""
 

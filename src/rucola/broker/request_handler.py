@@ -34,6 +34,8 @@ _SAME_TOPIC = int(FrameColumn.SAME_TOPIC)
 _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
+_UNASKED_ROWS = 16
+"""Sends that are served without a look at the time: a kernel's work, unless each makes a topic."""
 _JUDGED_ROWS = 128
 """Number of rows that access control checks at a time; each needs a signature check."""
 
@@ -96,7 +98,7 @@ class RequestHandler:
                 batch.judged = min(first + _JUDGED_ROWS, count)
                 self._guard(channel, batch, first, batch.judged)
             count = batch.judged
-        row = first
+        row = asked_row = first
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
@@ -110,12 +112,16 @@ class RequestHandler:
                 channel.costly = self._monotonic() - began_s > COSTLY_S
             else:
                 try:
-                    self._process_hot(channel, batch, kind, row, last)
+                    last = self._process_hot(channel, batch, kind, row, last)
                 except Exception as error:  # noqa: BLE001 - a defect must not cost the connection
                     _log.exception("request of %s failed", channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last
-            if kind != _SEND and row < batch.count and channel.turn_is_over():
+            if kind == _SEND and run_ended and row - asked_row < _UNASKED_ROWS:
+                continue
+            asked_row = row
+            if row < batch.count and channel.turn_is_over():
                 break
         if row < batch.count:
             channel.put_off(batch, row)
@@ -125,16 +131,18 @@ class RequestHandler:
         self._before_read()
         self._table.process(channel, command)
 
-    def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> None:
+    def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
+        """Serve rows ``first`` up to ``last``; the row that it got to."""
         if kind == _PULL:
             self._before_read()
             self._pull.process_row(channel, batch.source, batch.table, first)
         elif self._waiters is not None and len(self._waiters) >= self._waiting_max:
             _answer(channel, batch.table, first, last, ResponseCode.SYSTEM_BUSY, OVERLOAD)
         elif kind == _SEND:
-            self._send.process_run(channel, batch.source, batch.view, batch.table, first, last)
+            return self._send.process_run(channel, batch.source, batch.view, batch.table, first, last)
         else:
             self._send.process_batch(channel, batch.source, batch.view, batch.table, first)
+        return last
 
     def _send_command(self, channel: Channel, command: RemotingCommand) -> None:
         if self._waiters is not None and len(self._waiters) >= self._waiting_max:

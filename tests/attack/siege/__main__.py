@@ -61,7 +61,7 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
         while time.monotonic() < ends:
             await asyncio.sleep(0.1)
             most = max(most, target.memory_bytes())
-        await ended(attacker)
+        failed = await ended(attacker)
         attacked = canary.span()
         await asyncio.sleep(_AFTER_S)
         after = target.memory_bytes()
@@ -71,7 +71,7 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
         died = " died" if target.ended else ""
         stop = Stop(float("nan"), float("nan")) if target.ended else await target.stop()
         await ended(attacker)
-    note = f"{canary.refused[0][:60]}" if canary.refused else ""
+    note = " ".join([*canary.refused[:1], *failed])[:100]
     return Row(
         attack.name, quiet.p99_ms(), attacked.p99_ms(), attacked.gap_s, lost, len(canary.refused), idle, most, after,
         stop, note + died,
@@ -82,14 +82,17 @@ async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subpr
     """An attacker's process."""
     words = ["-m", "tests.attack.siege.attacker", attack.name, target.addresses.to_json(), str(seconds)]
     null = asyncio.subprocess.DEVNULL
-    return await asyncio.create_subprocess_exec(sys.executable, *words, stdout=null, stderr=null)
+    return await asyncio.create_subprocess_exec(
+        sys.executable, *words, stdout=null, stderr=asyncio.subprocess.PIPE, limit=1 << 24
+    )
 
 
-async def ended(attacker: asyncio.subprocess.Process) -> None:
-    """End it if it has not ended."""
+async def ended(attacker: asyncio.subprocess.Process) -> list[str]:
+    """End it if it has not ended; why it failed, nothing when it did not."""
     if attacker.returncode is None:
         attacker.kill()
-    await attacker.wait()
+    _, said = await attacker.communicate()
+    return [said.decode().strip().splitlines()[-1]] if attacker.returncode == 1 and said.strip() else []
 
 
 def main() -> int:

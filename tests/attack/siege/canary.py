@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from dataclasses import dataclass, field
 
@@ -62,6 +63,9 @@ class Canary:
         fields = {"topic": self._topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
         fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
         answer = await self._ask(0, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields))
+        assert answer.code == 0, answer.remark
+        body = json.dumps({"groupName": self._group}).encode()
+        answer = await self._ask(0, RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
         assert answer.code == 0, answer.remark
         self._last_s = time.monotonic()
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]

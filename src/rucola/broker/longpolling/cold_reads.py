@@ -54,12 +54,20 @@ class ColdReads:
         try:
             return step(cold)
         except NotInMemoryError:
-            if len(self._running) >= self._waiting_max():
-                raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD) from None
+            self._check_room()
         acting = asyncio.ensure_future(self._again(step, cold))
         self._served.add(acting)
         acting.add_done_callback(self._served.discard)
         return _answer_of(acting)
+
+    async def fetched(self, cold: ColdRecords) -> None:
+        """Fetch what ``cold`` notes, for a request that is served in another way than by ``serve``.
+
+        Raises:
+            BrokerError: too many requests wait for the disk.
+        """
+        self._check_room()
+        await asyncio.shield(self.fetch(cold.fetch))
 
     async def done(self, step: Callable[[ColdRecords], T]) -> T:
         """The result of ``step``. For the broker's own work, which is never refused."""
@@ -101,6 +109,10 @@ class ColdReads:
             await asyncio.wait(self._running | self._served)
         if self._threads is not None:
             self._threads.shutdown(wait=False)
+
+    def _check_room(self) -> None:
+        if len(self._running) >= self._waiting_max():
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
     async def _again(self, step: Callable[[ColdRecords], T], cold: ColdRecords) -> T:
         while True:

@@ -1,5 +1,7 @@
 """Shows the progress of topics and groups (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317,
 321).
+
+Figures of many queues are gathered in pieces, so those of one answer may be of slightly different times.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ from contextlib import suppress
 from functools import partial
 
 from rucola.broker.broker_stats import Rate
+from rucola.broker.processor.pieces import Pieces, Steps
 from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
+from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.statistics import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -37,7 +41,6 @@ from rucola.protocol.headers.admin import (
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import local_time_digits
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
@@ -59,25 +62,25 @@ class StatisticsProcessor:
         self._offsets = services.offsets
         self._stats = services.stats
         self._clock = services.clock
-        self._cold_reads = services.cold_reads
+        self._pieces = Pieces(services.cold_reads)
 
-    def topic_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def topic_stats(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 202: the offsets of a topic."""
-        return self._cold_reads.serve(partial(self._topic_stats, command))
+        return self._pieces.answer(command, partial(self._topic_stats, command))
 
-    def consume_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def consume_stats(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 208: the progress of a group."""
-        return self._cold_reads.serve(partial(self._consume_stats, command))
+        return self._pieces.answer(command, partial(self._consume_stats, command))
 
-    def all_consume_stats(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def all_consume_stats(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 317: the progress of all groups."""
-        return self._cold_reads.serve(partial(self._all_consume_stats, command))
+        return self._pieces.answer(command, partial(self._all_consume_stats, command))
 
-    def time_span(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+    def time_span(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
         """Request 303: the time span of the messages of a topic."""
-        return self._cold_reads.serve(partial(self._time_span, command))
+        return self._pieces.answer(command, partial(self._time_span, command))
 
-    def _topic_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
+    def _topic_stats(self, command: RemotingCommand, cold: ColdRecords) -> Steps[Body]:
         topic = self._topic(TopicRequestHeader.from_ext_fields(command.ext_fields).topic)
         name = topic.topic_name.encode()
         table = {}
@@ -86,11 +89,11 @@ class StatisticsProcessor:
             newest_ms = self._store_time(name, queue_id, maximum - 1, cold)
             offset = TopicOffset(self._store.min_queue_offset(name, queue_id), maximum, newest_ms)
             table[self._queue(topic.topic_name, queue_id)] = offset
-        cold.check()
+            yield
         rates = self._stats.topic_puts(topic.topic_name)
-        return success(command, None, TopicStatsTable(table, rates[0].per_second if rates else 0.0))
+        return TopicStatsTable(table, rates[0].per_second if rates else 0.0)
 
-    def _consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
+    def _consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> Steps[Body]:
         header = GetConsumeStatsRequestHeader.from_ext_fields(command.ext_fields)
         group = header.consumer_group
         listed = [name for name in (header.topic_list or "").split(";") if name.strip()]
@@ -99,34 +102,35 @@ class StatisticsProcessor:
             topic = self._topics.get(name)
             # Listed topics are included, even if the group has since changed its subscription.
             if topic is not None and (listed or self._consumers.reads(group, name)):
-                self._add_progress(result, group, topic, cold)
-        cold.check()
-        return success(command, None, result)
+                yield from self._add_progress(result, group, topic, cold)
+        return result
 
-    def _all_consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
+    def _all_consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> Steps[Body]:
         ordered_only = GetConsumeStatsInBrokerHeader.from_ext_fields(command.ext_fields).is_order
         result = ConsumeStatsList(broker_addr=self._address)
         topics = self._offsets.topics_by_group()
-        for group in self._groups.table:
-            listed = []
+        for group in list(self._groups.table):
+            listed: list[ConsumeStats] = []
+            yield
             for name in topics.get(group, ()):
                 topic = self._topics.get(name)
                 if topic is None or (ordered_only and not topic.order) or not self._consumers.reads(group, name):
                     continue
-                listed.append(self._add_progress(ConsumeStats(), group, topic, cold))
+                listed.append(ConsumeStats())
+                yield from self._add_progress(listed[-1], group, topic, cold)
             result.consume_stats_list.append({group: listed})
             result.total_diff += sum(entry.total_diff() for entry in listed)
             result.total_inflight_diff += sum(entry.inflight_diff() for entry in listed)
-        cold.check()
-        return success(command, None, result)
+        return result
 
-    def _time_span(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:
+    def _time_span(self, command: RemotingCommand, cold: ColdRecords) -> Steps[Body]:
         header = GroupTopicRequestHeader.from_ext_fields(command.ext_fields)
         topic = self._topic(header.topic)
-        queues = range(topic.write_queue_nums)
-        spans = [self._span(topic.topic_name, header.group, queue_id, cold) for queue_id in queues]
-        cold.check()
-        return success(command, None, QueryConsumeTimeSpanBody(spans))
+        spans = []
+        for queue_id in range(topic.write_queue_nums):
+            spans.append(self._span(topic.topic_name, header.group, queue_id, cold))
+            yield
+        return QueryConsumeTimeSpanBody(spans)
 
     def broker_stats(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 315: TOPIC_PUT_NUMS of a topic, GROUP_GET_NUMS of ``topic@group``, BROKER_PUT_NUMS and
@@ -162,7 +166,7 @@ class StatisticsProcessor:
             body.filter_data = "null"  # the reference's text for a group without filter bits
         return success(command, None, body)
 
-    def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig, cold: ColdRecords) -> ConsumeStats:
+    def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig, cold: ColdRecords) -> Steps[None]:
         name = topic.topic_name.encode()
         for queue_id in range(topic.read_queue_nums):
             consumed = max(self._offsets.query(group, topic.topic_name, queue_id) or 0, 0)
@@ -172,9 +176,9 @@ class StatisticsProcessor:
                 self._offsets.query_pulled(group, topic.topic_name, queue_id),
                 self._store_time(name, queue_id, consumed - 1, cold),
             )
+            yield
         rates = self._stats.group_gets(topic.topic_name, group)
         result.consume_tps += rates[0].per_second if rates else 0.0
-        return result
 
     def _span(self, topic: str, group: str, queue_id: int, cold: ColdRecords) -> QueueTimeSpan:
         name = topic.encode()

@@ -23,7 +23,8 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CreateTopicRequestHeader, DeleteTopicRequestHeader, TopicRequestHeader
 from rucola.remoting.server import Channel
 
-QUEUES_MAX = 65536
+QUEUES_MAX = 4096
+"""Pops, resets and assignments look at all queues of a topic in one go: 20 µs each."""
 
 
 class TopicManageProcessor:

@@ -1,0 +1,74 @@
+"""Answers that are gathered in pieces: others are served in between, and one answer is gathered at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.brokers import Cluster, run
+
+from rucola.broker.processor import pieces
+from rucola.protocol.bodies.statistics import TopicStatsTable
+from rucola.protocol.codes import RequestCode
+
+QUEUES = 200
+
+
+def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of a topic with very many queues kept the loop for seconds."""
+    monkeypatch.setattr(pieces, "PIECE_S", 1e-9)
+    gathering: list[int] = []
+    together: list[int] = []
+    encoded_in: list[str] = []
+    in_turns = pieces._in_turns
+    encode = TopicStatsTable.encode
+
+    def noted(self: TopicStatsTable) -> bytes:
+        encoded_in.append(threading.current_thread().name)
+        return encode(self)
+
+    async def counted(steps: Any) -> Any:
+        gathering.append(1)
+        together.append(len(gathering))
+        try:
+            return await in_turns(steps)
+        finally:
+            gathering.pop()
+
+    monkeypatch.setattr(pieces, "_in_turns", counted)
+    monkeypatch.setattr(TopicStatsTable, "encode", noted)
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            fields = {"topic": "T", "readQueueNums": str(QUEUES), "writeQueueNums": str(QUEUES), "perm": "6"}
+            fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
+            assert (await cluster.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+            asked = [asyncio.create_task(cluster.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"})) for _ in "ab"]
+            while not gathering:
+                await asyncio.sleep(0)
+            turns = 0
+            while gathering:
+                turns += 1
+                await asyncio.sleep(0)
+            assert turns >= QUEUES
+            for answer in await asyncio.gather(*asked):
+                assert answer.code == 0 and answer.body.count(b'"maxOffset"') == QUEUES
+            assert together == [1, 1]
+            assert len(encoded_in) == 2 and threading.main_thread().name not in encoded_in
+            missing = await cluster.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "none-such"})
+            assert missing.code == 17, "a refusal is told as ever"
+
+    run(scene())
+
+
+def test_what_steps_return_comes_in_one_piece_when_there_is_time() -> None:
+    def steps() -> Iterator[None]:
+        yield
+        yield
+        return 7  # type: ignore[misc]
+
+    assert run(pieces._in_turns(steps())) == 7  # type: ignore[arg-type]
