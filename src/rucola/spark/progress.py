@@ -1,0 +1,206 @@
+"""How far streams are, told to brokers and to Prometheus: a listener for ``spark.streams.addListener``.
+
+What a micro-batch read up to becomes the progress of a consumer group when the micro-batch is done, so that
+``mqadmin consumerProgress`` shows the pipeline like any consumer. The progress is advisory: a stream goes on from its
+checkpoint and never reads it. Nothing that fails here reaches the query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from rucola.client.config import PullConsumerConfig
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError, RucolaError
+from rucola.spark.offsets import QueueOffsets, StreamOffsets
+from rucola.sync import PullConsumer
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+log = logging.getLogger(__name__)
+
+
+class Reached(NamedTuple):
+    """What a progress report says of the sources that are ours."""
+
+    end: QueueOffsets
+    """Behind the last message of the micro-batch."""
+    newest: QueueOffsets
+    """Behind the last message that existed when it was planned."""
+
+    def lag(self) -> dict[str, int]:
+        """Messages of each topic that were not yet read."""
+        found: dict[str, int] = {}
+        for queue, at in self.end.items():
+            found[queue.topic] = found.get(queue.topic, 0) + max(0, self.newest.get(queue, at) - at)
+        return found
+
+
+def reached(sources: Iterable[Any]) -> Reached:
+    """The offsets in the reports of sources; those of other formats are passed over."""
+    found = Reached({}, {})
+    for source in sources:
+        try:
+            end = StreamOffsets.from_document(json.loads(source.endOffset or "{}")).offsets
+            newest = StreamOffsets.from_document(json.loads(source.latestOffset or "{}")).offsets
+        except (ValueError, AttributeError, TypeError):
+            continue
+        found.end.update(end)
+        found.newest.update(newest)
+    return found
+
+
+class ProgressPublisher(StreamingQueryListener):
+    """Publishes the progress of the streams of a session.
+
+    Life cycle: ``spark.streams.addListener(publisher)``; ``removeListener`` and ``close`` at the end. Spark calls it
+    in one thread.
+
+    Args:
+        name_server: name servers, ``host:port`` separated by ``;``; with ``commit_group``.
+        commit_group: consumer group that gets the progress; empty for none. Brokers make it when they do not have it.
+        query_name: of the one stream that is published; None for all, which must not share topics then.
+        registry: where metrics go, as ``prometheus_client.REGISTRY``; None for no metrics. Needs prometheus-client.
+        config: account and encryption.
+
+    Raises:
+        ConfigError: one of ``name_server`` and ``commit_group`` is given without the other.
+    """
+
+    def __init__(
+        self,
+        name_server: str = "",
+        commit_group: str = "",
+        *,
+        query_name: str | None = None,
+        registry: CollectorRegistry | None = None,
+        config: PullConsumerConfig | None = None,
+    ) -> None:
+        if bool(name_server) != bool(commit_group):
+            raise ConfigError("name_server, commit_group", "one", "both or neither")
+        self._query_name = query_name
+        self._metrics = _Metrics(registry) if registry is not None else None
+        self._consumer = PullConsumer(commit_group, name_server, config) if commit_group else None
+        self._started = False
+        self._committed: QueueOffsets = {}
+
+    def close(self) -> None:
+        """Leaves the brokers."""
+        if self._consumer is not None and self._started:
+            self._consumer.shutdown()
+            self._started = False
+
+    # The methods below have Spark's names.
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing: the first progress report says more."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing: an idle stream is where it was."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Publishes what a finished micro-batch reached."""
+        progress = event.progress
+        if self._query_name is not None and progress.name != self._query_name:
+            return
+        found = reached(progress.sources)
+        if self._metrics is not None:
+            self._metrics.show(progress, found.lag())
+        if self._consumer is not None:
+            try:
+                self._commit(self._consumer, found.end)
+            except RucolaError as error:
+                log.warning("progress of %s is not published for now: %s", progress.name or progress.id, error)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Takes the stream's metrics away."""
+        if self._metrics is not None:
+            self._metrics.forget(str(event.id))
+
+    def _commit(self, consumer: PullConsumer, end: Mapping[MessageQueue, int]) -> None:
+        """Tells the brokers what has changed; raises the first error after all queues had their turn."""
+        if not self._started:
+            consumer.start()
+            self._started = True
+        failure: RucolaError | None = None
+        for queue, at in end.items():
+            if self._committed.get(queue) == at:
+                continue
+            try:
+                consumer.commit(queue, at)
+                self._committed[queue] = at
+            except RucolaError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+
+class _Metrics:
+    """The metrics of all streams, labelled with the stream's name, or its id where it has none."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Counter, Gauge
+
+        query = ["query"]
+        self._lag = Gauge(
+            "rucola_spark_lag_messages",
+            "Messages not yet read, as of the last micro-batch.",
+            [*query, "topic"],
+            registry=registry,
+        )
+        self._rows = Counter("rucola_spark_rows", "Rows read.", query, registry=registry)
+        self._batches = Counter("rucola_spark_batches", "Micro-batches with rows.", query, registry=registry)
+        self._rate = Gauge(
+            "rucola_spark_processed_rows_per_second",
+            "Rows a second while a micro-batch runs.",
+            query,
+            registry=registry,
+        )
+        self._seconds = Gauge(
+            "rucola_spark_batch_seconds", "How long the last micro-batch took.", query, registry=registry
+        )
+        self._observed = Gauge(
+            "rucola_spark_observed",
+            "Numbers that the query observes, of the last micro-batch.",
+            [*query, "name", "metric"],
+            registry=registry,
+        )
+        self._labels: dict[str, dict[Any, set[tuple[str, ...]]]] = {}
+
+    def show(self, progress: Any, lag: Mapping[str, int]) -> None:
+        """Shows a progress report."""
+        name = str(progress.name or progress.id)
+        labels = self._labels.setdefault(str(progress.id), {})
+
+        def of(metric: Any, *more: str) -> Any:
+            labels.setdefault(metric, set()).add((name, *more))
+            return metric.labels(name, *more)
+
+        for topic, count in lag.items():
+            of(self._lag, topic).set(count)
+        of(self._rows).inc(max(0, progress.numInputRows))
+        of(self._batches).inc(1 if progress.numInputRows else 0)
+        of(self._rate).set(progress.processedRowsPerSecond or 0.0)
+        of(self._seconds).set(progress.durationMs.get("triggerExecution", 0) / 1000)
+        for observation, row in progress.observedMetrics.items():
+            for metric, value in row.asDict().items():
+                if isinstance(value, int | float):
+                    of(self._observed, observation, metric).set(value)
+
+    def forget(self, query_id: str) -> None:
+        """Takes away what a stream showed."""
+        for metric, labels in self._labels.pop(query_id, {}).items():
+            for one in labels:
+                metric.remove(*one)
