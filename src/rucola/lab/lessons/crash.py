@@ -203,8 +203,7 @@ LESSON = Lesson(
     design=(
         "Recovery walks the log to the last whole record, keeps what it cuts off in `quarantine/`, and makes queue "
         "units again from the log. `make crash` does the same with segments that roll, index, pool, deletion and "
-        "failing disks. Messages in the transient pool are an exception to what is said of kills here: see the lesson "
-        "about it."
+        "failing disks. What is said of kills here does not hold with the transient pool: see lesson `transient-pool`."
     ),
     quantities=(
         Quantity(SYNC.value, "SYNC_FLUSH", "messages", "moment: number of the call to the disk", linear=True),
