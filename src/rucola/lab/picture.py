@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -208,6 +209,9 @@ def _scale_y(axes: Axes, scale: Scale, numeric: bool) -> None:
     if scale.zeros:
         axes.set_yscale("symlog", linthresh=scale.low, linscale=0.4)
         axes.set_ylim(-0.3 * scale.low, scale.high)
+        powers = range(ceil(log10(scale.low) - 0.1), floor(log10(scale.high)) + 1)
+        axes.set_yticks([0, *(10.0**power for power in powers)])
+        axes.minorticks_off()
     elif scale.logarithmic:
         axes.set_yscale("log")
         axes.set_ylim(scale.low, scale.high)

@@ -128,6 +128,7 @@ def test_zeros_have_a_place() -> None:
     zeros = {1: [0.0] * 5, 2: [2.0] * 5, 3: [300.0] * 5}
     axes = panel(zeros)
     assert axes.get_yscale() == "symlog" and axes.get_ylim()[0] < 0
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "10", "100"]
     assert Scale.of([0.0, 0.0], linear=False) == Scale(0, 1e-9, False)
     bars = panel({"cold": [0.0] * 5, "warm": [2.0] * 5})
     assert [text.get_text() for text in bars.texts] == ["0", "0"], "one for each series"
