@@ -42,7 +42,7 @@ from bench.soak_report import PICTURE, Outcome, Sample, draw, facts, publish
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import RucolaError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
-from rucola.remoting.api import RemotingApi
+from rucola.remoting.admin_api import AdminApi
 from rucola.remoting.client import RemotingClient
 
 TOPICS = 50
@@ -371,9 +371,9 @@ class Soak:
     async def _make_topics(self, broker: Broker) -> None:
         """Topics and groups, one after the other: the broker brings each to the disk before it serves anybody else."""
         client = RemotingClient()
-        api = RemotingApi(client)
+        api = AdminApi(client)
         for topic in self._topics:
-            await api.create_topic(broker.address, TopicConfig(topic, QUEUES, QUEUES), timeout_ms=SET_UP_MS)
+            await api.change_topic(broker.address, TopicConfig(topic, QUEUES, QUEUES), timeout_ms=SET_UP_MS)
             group = ConsumerData(group_of(topic), subscription_data_set=[SubscriptionData(topic, "*", sub_version=1)])
             heartbeat = HeartbeatData("soak_set_up", consumer_data_set=[group])
             await api.heartbeat(broker.address, heartbeat, SET_UP_MS)

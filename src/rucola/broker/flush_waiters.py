@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+
+from rucola.remoting.peer import Peer
 
 _log = logging.getLogger(__name__)
 
 Answers = bytes | bytearray
-Entry = tuple[int, float, Any, Answers]
+Entry = tuple[int, float, Peer, Answers]
 """End physical offset, deadline in monotonic seconds, channel, encoded answers."""
 
 
@@ -46,7 +47,7 @@ class FlushWaiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, end_physical_offset: int, channel: Any, answers: Answers) -> None:
+    def add(self, end_physical_offset: int, channel: Peer, answers: Answers) -> None:
         """Keeps ``answers`` until everything below ``end_physical_offset`` is on the disk and all earlier answers have
         left.
         """
@@ -59,7 +60,7 @@ class FlushWaiters:
     def release(self, flushed_offset: int) -> None:
         """Sends the answers that the flushed offset has passed."""
         waiting = self._waiting
-        parts: dict[Any, list[Answers]] = {}
+        parts: dict[Peer, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
             _, _, channel, answers = waiting.popleft()
             channel.settle(len(answers))
@@ -84,7 +85,7 @@ class FlushWaiters:
             self._call_later(max(self._waiting[0][1] - now, 0.001), self._expire)
 
     def _answer_refused(self, entries: Iterable[Entry], remark: str) -> None:
-        parts: dict[Any, list[Answers]] = {}
+        parts: dict[Peer, list[Answers]] = {}
         for _, _, channel, answers in entries:
             channel.settle(len(answers))
             try:
@@ -94,7 +95,7 @@ class FlushWaiters:
         _send(parts)
 
 
-def _send(parts: dict[Any, list[Answers]]) -> None:
+def _send(parts: dict[Peer, list[Answers]]) -> None:
     for channel, answers in parts.items():
         try:
             channel.send(answers[0] if len(answers) == 1 else b"".join(answers))

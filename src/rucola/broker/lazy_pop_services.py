@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
+from rucola.remoting.peer import Peer
 
 if TYPE_CHECKING:
     from rucola.broker.pop_services import PopServices
@@ -69,7 +70,7 @@ class LazyPopServices:
         if self.started is not None:
             self.started.hold.arrived(topic, queue_id, tags_code)
 
-    def channel_closed(self, channel: object) -> None:
+    def channel_closed(self, channel: Peer) -> None:
         """Forgets the pops of a closed connection."""
         if self.started is not None:
             self.started.hold.channel_closed(channel)

@@ -35,7 +35,6 @@ class ConsumeByIteration:
         given: Callable[[Sequence[MessageExt]], None] | None = None,
     ) -> None:
         self._given = given
-        self._orderly = config.consume_orderly
         self._locks = config.message_model is MessageModel.CLUSTERING
         self._progress = progress
         self._ready: deque[tuple[ProcessQueue, MessageExt]] = deque()

@@ -1,4 +1,4 @@
-"""The four kinds of "offset", each with a type of its own."""
+"""Two kinds of position that would both be called "offset". Their types keep them apart."""
 
 from __future__ import annotations
 
@@ -9,9 +9,3 @@ PhysicalOffset = NewType("PhysicalOffset", int)
 
 QueueOffset = NewType("QueueOffset", int)
 """Index of a unit in one consume queue."""
-
-FilePosition = NewType("FilePosition", int)
-"""Byte position in one file."""
-
-ConsumerOffset = NewType("ConsumerOffset", int)
-"""Progress of a consumer group on one queue: the queue offset of the next message to consume."""

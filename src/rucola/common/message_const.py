@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
 """Separator between the keys in KEYS."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rucola.common.data_version import DataVersion
 from rucola.common.sysflag import PermName
@@ -55,7 +55,7 @@ class BrokerLive:
     last_update_s: float
     timeout_s: float
     data_version: DataVersion
-    channel: Any
+    channel: object
     ha_address: str
 
 
@@ -86,7 +86,7 @@ class RouteInfoManager:
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def register(
-        self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: Any
+        self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> RegistrationResult | None:
         """Registers a broker and its topics, or renews the registration.
 
@@ -152,7 +152,7 @@ class RouteInfoManager:
         for topic in list(self._topics_of.get(broker_name, ())):
             self._drop(topic, broker_name)
 
-    def channel_closed(self, channel: Any) -> list[str]:
+    def channel_closed(self, channel: object) -> list[str]:
         """Removes the brokers that registered over a closed connection; returns their addresses."""
         return self._remove([key for key, live in self._live.items() if live.channel is channel])
 

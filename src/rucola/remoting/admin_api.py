@@ -69,7 +69,9 @@ class AdminApi(RemotingApi):
         answer = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return TopicConfigSerializeWrapper.decode(answer.body).topic_config_table
 
-    async def change_topic(self, address: str, config: TopicConfig, attributes: str = "") -> None:
+    async def change_topic(
+        self, address: str, config: TopicConfig, attributes: str = "", timeout_ms: int = TIMEOUT_MS
+    ) -> None:
         """UPDATE_AND_CREATE_TOPIC (17). ``attributes``: ``+key=value,-key``, instead of those of ``config``."""
         header = headers.CreateTopicRequestHeader(
             config.topic_name,
@@ -82,7 +84,7 @@ class AdminApi(RemotingApi):
             config.order,
             attributes,
         )
-        await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, timeout_ms=timeout_ms)
 
     async def delete_topic(self, address: str, topic: str) -> None:
         """DELETE_TOPIC_IN_BROKER (215)."""

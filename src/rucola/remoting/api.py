@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rucola.common.message_queue import MessageQueue
-from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.consumer_list import GetConsumerListByGroupResponseBody
 from rucola.protocol.bodies.heartbeat import HeartbeatData
 from rucola.protocol.bodies.route import ClusterInfo
 from rucola.protocol.bodies.topic_list import TopicList
 from rucola.protocol.codes import RequestCode, ResponseCode
-from rucola.protocol.headers.admin import CreateTopicRequestHeader
 from rucola.protocol.headers.client import GetConsumerListByGroupRequestHeader, UnregisterClientRequestHeader
 from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.offset import (
@@ -32,19 +30,8 @@ from rucola.protocol.headers.offset import (
 from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
-from rucola.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 from rucola.remoting.name_server_api import TIMEOUT_MS, NameServerApi
-
-STORED_CODES = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-"""Answers to a send that mean the message is stored (protocol.md 2.2)."""
 
 PULL_CODES = frozenset(
     {
@@ -55,14 +42,6 @@ PULL_CODES = frozenset(
     }
 )
 """Ordinary outcomes of a pull (protocol.md 3.4)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendAnswer:
-    """Answer to 310 and 320: one of ``STORED_CODES`` and where the message went."""
-
-    code: int
-    header: SendMessageResponseHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +94,6 @@ class RemotingApi(NameServerApi):
         return GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list
 
     # messages
-
-    async def send_message(
-        self, address: str, header: SendMessageRequestHeaderV2, body: bytes, timeout_ms: int = TIMEOUT_MS
-    ) -> SendAnswer:
-        """SEND_MESSAGE_V2 (310), or SEND_BATCH_MESSAGE (320) when ``header.batch`` is set."""
-        code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
-        answer = await self._call(address, code, header, body, timeout_ms, STORED_CODES)
-        return SendAnswer(answer.code, SendMessageResponseHeader.from_ext_fields(answer.ext_fields))
 
     async def pull_message(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int, lite: bool = False
@@ -215,25 +186,6 @@ class RemotingApi(NameServerApi):
         header = GetEarliestMsgStoretimeRequestHeader(queue.topic, queue.queue_id, queue.broker_name)
         answer = await self._call(address, RequestCode.GET_EARLIEST_MSG_STORETIME, header, timeout_ms=timeout_ms)
         return GetEarliestMsgStoretimeResponseHeader.from_ext_fields(answer.ext_fields).timestamp
-
-    # administration
-
-    async def create_topic(
-        self, address: str, config: TopicConfig, default_topic: str = "TBW102", timeout_ms: int = TIMEOUT_MS
-    ) -> None:
-        """UPDATE_AND_CREATE_TOPIC (17)."""
-        header = CreateTopicRequestHeader(
-            config.topic_name,
-            default_topic,
-            config.read_queue_nums,
-            config.write_queue_nums,
-            int(config.perm),
-            config.topic_filter_type.value,
-            config.topic_sys_flag,
-            config.order,
-            ",".join(f"+{name}={value}" for name, value in config.attributes.items()) or None,
-        )
-        await self._call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, timeout_ms=timeout_ms)
 
     async def _offset(self, address: str, code: RequestCode, header: CommandHeader, timeout_ms: int) -> int:
         answer = await self._call(address, code, header, timeout_ms=timeout_ms)

@@ -18,13 +18,13 @@ from rucola.common.hosts import host_bytes, join_address
 from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.remoting.peer import Part
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
 from rucola.remoting.turn import ANSWER_BYTES
 
 if TYPE_CHECKING:
     from rucola.remoting.server import RemotingServer
 
-Part = bytes | bytearray | memoryview
 
 _REQUEST_BYTES = 512
 """The memory that a waiting request costs, in addition to the bytes kept of it."""

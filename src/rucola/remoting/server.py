@@ -17,7 +17,7 @@ from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.frame import FrameBatch, FrameReader
-from rucola.remoting.channel import Channel, Part
+from rucola.remoting.channel import Channel
 from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.linger import Linger
@@ -27,7 +27,7 @@ from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import server_context
 
-__all__ = ["Channel", "FramesHandler", "Part", "RemotingServer", "ServerOptions", "ServerTls", "server_tls"]
+__all__ = ["Channel", "FramesHandler", "RemotingServer", "ServerOptions", "ServerTls", "server_tls"]
 
 logger = logging.getLogger(__name__)
 

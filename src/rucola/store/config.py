@@ -10,9 +10,6 @@ from enum import Enum
 from rucola.common.options import check_options, option
 from rucola.errors import ConfigError
 
-RECORD_OVERHEAD_MAX = 64 * 1024
-"""Bytes that a record may have in addition to its body (RocketMQ 5.3.3, ``MessageExtEncoder``)."""
-
 
 class FlushDiskType(Enum):
     """When a send is answered."""

@@ -15,7 +15,7 @@ from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError, ClientError, SendManyError
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
-from rucola.remoting.api import RemotingApi
+from rucola.remoting.admin_api import AdminApi
 from rucola.testing.event_loop import run_stepped, settle
 
 SEND, BATCH = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.SEND_BATCH_MESSAGE)
@@ -60,8 +60,8 @@ def test_to_a_topic_that_stores_batches_as_one_record(tmp_path, one_record):
     async def scene() -> None:
         config = ProducerConfig(batch_unique_key=one_record)
         async with Cluster(tmp_path) as cluster, Producer("pg", cluster.namesrv.address, config) as producer:
-            topic = TopicConfig("B", 1, 1, attributes={"queue.type": "BatchCQ"})
-            await RemotingApi(cluster.client).create_topic(cluster.broker.address, topic)
+            api = AdminApi(cluster.client)
+            await api.change_topic(cluster.broker.address, TopicConfig("B", 1, 1), "+queue.type=BatchCQ")
             messages = [Message("B", b"%d" % n) for n in range(5)]
             results = await producer.send_many(messages)
             assert [result.msg_id for result in results] == [message.uniq_key for message in messages]

@@ -1,4 +1,4 @@
-"""Start and stop order, background work, log lines, clocks."""
+"""Background work, log lines, clocks."""
 
 from __future__ import annotations
 
@@ -8,61 +8,11 @@ import logging
 import threading
 from datetime import datetime
 
-import pytest
-
 from rucola.runtime import logs
 from rucola.runtime.background import Worker
 from rucola.runtime.clock import SystemClock, local_time_digits
 from rucola.runtime.machine import memory_bytes, process_id, raise_file_limit
-from rucola.runtime.service import ServiceGroup
 from rucola.testing.clock import ManualClock
-
-
-class Part:
-    def __init__(self, name: str, history: list[str], fails: str = "") -> None:
-        self.name, self.history, self.fails = name, history, fails
-
-    def start(self) -> None:
-        self.history.append(f"start {self.name}")
-        if self.fails == "start":
-            raise RuntimeError(self.name)
-
-    def stop(self) -> None:
-        self.history.append(f"stop {self.name}")
-        if self.fails == "stop":
-            raise RuntimeError(self.name)
-
-
-def group(history: list[str], **fails: str) -> ServiceGroup:
-    services = ServiceGroup()
-    for name in "abc":
-        services.add(name, Part(name, history, fails.get(name, "")))
-    return services
-
-
-def test_stop_order_is_the_reverse_of_the_start_order() -> None:
-    history: list[str] = []
-    services = group(history)
-    services.start()
-    services.stop()
-    services.stop()
-    assert history == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
-
-
-def test_a_failed_start_stops_what_ran() -> None:
-    history: list[str] = []
-    with pytest.raises(RuntimeError, match="b"):
-        group(history, b="start").start()
-    assert history == ["start a", "start b", "stop a"]
-
-
-def test_a_failed_stop_does_not_keep_the_others() -> None:
-    history: list[str] = []
-    services = group(history, c="stop", a="stop")
-    services.start()
-    with pytest.raises(RuntimeError, match="c"):
-        services.stop()
-    assert history[3:] == ["stop c", "stop b", "stop a"]
 
 
 def test_worker_works_when_woken_and_survives_a_defect() -> None:

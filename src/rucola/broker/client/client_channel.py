@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from rucola.remoting.peer import Peer
 
 
 @dataclass(slots=True, eq=False)
 class ClientChannel:
     """One client of one group (RocketMQ's ``ClientChannelInfo``)."""
 
-    channel: Any
+    channel: Peer
     client_id: str
     language: str
     version: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.remoting.peer import Peer
 
 if TYPE_CHECKING:
     from rucola.protocol.bodies.heartbeat import SubscriptionData
@@ -24,7 +25,7 @@ class ConsumerGroup:
     message_model: str
     consume_from_where: str
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    clients: dict[Any, ClientChannel] = field(default_factory=dict)
+    clients: dict[Peer, ClientChannel] = field(default_factory=dict)
     changes: int = 0
     """Rises with every heartbeat that differs from the one before, from this client or another one."""
 
@@ -45,7 +46,7 @@ class ConsumerManager:
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[Any, set[str]] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
         """Names of the groups of each connection."""
         self._listeners = [on_change]
         self.changes = 0
@@ -58,7 +59,7 @@ class ConsumerManager:
         """The group; None if no client of it is alive."""
         return self._groups.get(group)
 
-    def groups_of(self, channel: Any) -> int:
+    def groups_of(self, channel: Peer) -> int:
         """Number of groups that a connection named."""
         return len(self._groups_of.get(channel, ()))
 
@@ -116,7 +117,7 @@ class ConsumerManager:
             self._tell(info)
         return changed
 
-    def unregister(self, group: str, channel: Any) -> None:
+    def unregister(self, group: str, channel: Peer) -> None:
         """Removes a client from the group; the others rebalance."""
         info = self._groups.get(group)
         if info is None or info.clients.pop(channel, None) is None:
@@ -130,12 +131,12 @@ class ConsumerManager:
             self.changes += 1
         self._tell(info)
 
-    def channel_closed(self, channel: Any) -> None:
+    def channel_closed(self, channel: Peer) -> None:
         """Removes a closed connection from every group."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(group, channel)
 
-    def silent_since(self, limit_s: float) -> list[Any]:
+    def silent_since(self, limit_s: float) -> list[Peer]:
         """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
         return [
             client.channel

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rucola.broker.client.client_channel import ClientChannel
+from rucola.remoting.peer import Peer
 
 
 @dataclass(slots=True)
@@ -24,8 +25,8 @@ class ProducerManager:
     """Group → connection → client."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Any, ClientChannel]] = {}
-        self._connections: dict[Any, _Connection] = {}
+        self._groups: dict[str, dict[Peer, ClientChannel]] = {}
+        self._connections: dict[Peer, _Connection] = {}
         self._channels: dict[str, Any] = {}
 
     def register(self, group: str, client: ClientChannel) -> None:
@@ -39,7 +40,7 @@ class ProducerManager:
         self._groups.setdefault(group, {})[client.channel] = client
         self._channels[client.client_id] = client.channel
 
-    def unregister(self, group: str, channel: Any) -> None:
+    def unregister(self, group: str, channel: Peer) -> None:
         """Removes a client from the group."""
         connection = self._connections.get(channel)
         client = connection.groups.pop(group, None) if connection is not None else None
@@ -53,7 +54,7 @@ class ProducerManager:
         if not connection.groups:
             del self._connections[channel]
 
-    def channel_closed(self, channel: Any) -> None:
+    def channel_closed(self, channel: Peer) -> None:
         """Removes a closed connection from every group."""
         connection = self._connections.get(channel)
         for group in list(connection.groups) if connection is not None else ():
@@ -67,7 +68,7 @@ class ProducerManager:
         """Live clients of every group."""
         return {group: list(clients.values()) for group, clients in self._groups.items()}
 
-    def groups_of(self, channel: Any) -> int:
+    def groups_of(self, channel: Peer) -> int:
         """Number of groups that a connection named."""
         connection = self._connections.get(channel)
         return 0 if connection is None else len(connection.groups)
@@ -76,7 +77,7 @@ class ProducerManager:
         """The newest connection of a client; None if it has none."""
         return self._channels.get(client_id)
 
-    def silent_since(self, limit_s: float) -> list[Any]:
+    def silent_since(self, limit_s: float) -> list[Peer]:
         """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
         return [
             channel

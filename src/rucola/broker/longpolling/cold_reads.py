@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rucola.errors import BrokerError
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.peer import Peer
 from rucola.remoting.processors import OVERLOAD, Answer
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
@@ -77,7 +78,7 @@ class ColdReads:
         except NotInMemoryError:
             return await self._again(step, cold)
 
-    def start(self, channel: Any, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
+    def start(self, channel: Peer, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
         """Calls ``fetch`` on a thread for a request of ``channel``, then ``resume`` here; returns False if too many
         wait.
         """

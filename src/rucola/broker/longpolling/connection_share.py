@@ -7,7 +7,9 @@ arrive there, too.
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from rucola.remoting.peer import Peer
 
 REQUESTS_MAX = 4096
 W = TypeVar("W")
@@ -17,12 +19,12 @@ class ConnectionShare(Generic[W]):
     """Connection → its waiting requests. Event loop only."""
 
     def __init__(self) -> None:
-        self._requests: dict[Any, dict[W, None]] = {}
+        self._requests: dict[Peer, dict[W, None]] = {}
 
     def __len__(self) -> int:
         return len(self._requests)
 
-    def enter(self, channel: Any, request: W) -> bool:
+    def enter(self, channel: Peer, request: W) -> bool:
         """Adds a waiting ``request`` of ``channel``; returns False if too many of its requests wait."""
         requests = self._requests.get(channel)
         if requests is None:
@@ -33,13 +35,13 @@ class ConnectionShare(Generic[W]):
         requests[request] = None
         return True
 
-    def leave(self, channel: Any, request: W) -> None:
+    def leave(self, channel: Peer, request: W) -> None:
         """Removes a request."""
         requests = self._requests[channel]
         del requests[request]
         if not requests:
             del self._requests[channel]
 
-    def of(self, channel: Any) -> list[W]:
+    def of(self, channel: Peer) -> list[W]:
         """The waiting requests of ``channel``."""
         return list(self._requests.get(channel, ()))

@@ -17,6 +17,7 @@ from typing import Any
 from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.filter import sql
+from rucola.remoting.peer import Peer
 from rucola.remoting.turn import TURN_S
 
 _log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Admission:
 class PullRequest:
     """One decoded pull. It outlives the receive buffer that it came in."""
 
-    channel: Any
+    channel: Peer
     opaque: int
     serialize: int
     admission: Admission
@@ -165,7 +166,7 @@ class PullRequestHold:
         for topic, queue_id in list(self._waiting):
             self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None, final=True)
 
-    def channel_closed(self, channel: Any) -> None:
+    def channel_closed(self, channel: Peer) -> None:
         """Forgets the requests of a closed connection."""
         for request in self._share.of(channel):
             self._remove(request)

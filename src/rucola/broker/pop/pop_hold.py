@@ -12,11 +12,11 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.broker.pop.receipt import pop_retry_topic
+from rucola.remoting.peer import Peer
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class HeldPop:
         waits: whether it is waiting.
     """
 
-    channel: Any
+    channel: Peer
     topic: str
     group: str
     queue_id: int
@@ -167,7 +167,7 @@ class PopHold:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)
 
-    def channel_closed(self, channel: Any) -> None:
+    def channel_closed(self, channel: Peer) -> None:
         """Forgets the requests of a closed connection."""
         for pop in self._share.of(channel):
             self._remove(pop)

@@ -23,6 +23,7 @@ from rucola.errors import BrokerError, FormatError
 from rucola.filter import sql
 from rucola.filter.tag import parse_tags
 from rucola.protocol.codes import RequestCode, ResponseCode
+from rucola.remoting.peer import Peer
 
 TAG = b"TAG"
 _READ = int(PermName.READ)
@@ -84,7 +85,7 @@ class PullAdmissions:
         services.topics.on_change(self._changed)
         services.groups.on_change(self._changed)
 
-    def find(self, asked: tuple[Any, ...], channel: Any) -> Admission:
+    def find(self, asked: tuple[Any, ...], channel: Peer) -> Admission:
         """What a request on ``channel`` may read.
 
         Args:
@@ -109,7 +110,7 @@ class PullAdmissions:
     def _changed(self) -> None:
         self._changes += 1
 
-    def _admit(self, asked: Asked, channel: Any) -> Admission:
+    def _admit(self, asked: Asked, channel: Peer) -> Admission:
         """Runs every check, and looks up the group's subscription for a request without its own."""
         topic, group = _text(asked.topic), _text(asked.group)
         self._check(asked, group, topic, channel)
@@ -128,7 +129,7 @@ class PullAdmissions:
                 self._kept[asked] = admission
         return admission
 
-    def _check(self, asked: Asked, group: str, topic: str, channel: Any) -> None:
+    def _check(self, asked: Asked, group: str, topic: str, channel: Peer) -> None:
         """Refuses pulls in the reference's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
@@ -159,7 +160,7 @@ class PullAdmissions:
                 f"[{topic_config.read_queue_nums}] consumer:[{channel.remote_address}]",
             )
 
-    def _refuse_active(self, group: str, channel: Any) -> None:
+    def _refuse_active(self, group: str, channel: Peer) -> None:
         """Refuses consumers that assign their queues themselves, if that is switched off. Push consumers and tools may
         pull.
         """

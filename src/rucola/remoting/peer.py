@@ -1,0 +1,52 @@
+"""The connection of a client, as the parts of a server use it. ``Channel`` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from rucola.protocol.command import RemotingCommand
+
+Part = bytes | bytearray | memoryview
+
+
+class Peer(Protocol):
+    """A connected client. Peers are compared by identity, and can be keys of a dictionary.
+
+    Attributes:
+        closed: whether the connection is gone.
+        costly: whether its last request took so long that the next one waits for a turn with time left.
+        remote_address: the client as ``ip:port``.
+    """
+
+    closed: bool
+    costly: bool
+    remote_address: str
+
+    def send(self, data: Part) -> None:
+        """See ``Channel.send``."""
+        ...
+
+    def send_parts(self, parts: Iterable[Part]) -> None:
+        """See ``Channel.send_parts``."""
+        ...
+
+    def owe(self, size: int) -> None:
+        """See ``Channel.owe``."""
+        ...
+
+    def settle(self, size: int) -> None:
+        """See ``Channel.settle``."""
+        ...
+
+    async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """See ``Channel.invoke``."""
+        ...
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """See ``Channel.invoke_oneway``."""
+        ...
+
+    def close(self) -> None:
+        """See ``Channel.close``."""
+        ...
