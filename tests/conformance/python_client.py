@@ -19,7 +19,7 @@ from tests.conformance import python_scenarios, python_sharing
 from tools.peers.packages import PeerError
 from tools.peers.servers import JavaServers, RucolaServers, Servers
 
-SERVERS = ("rucola", "4.9.7", "5.3.3")
+SERVERS = ("rucola", "4.9.7", "5.3.3", "5.5.0")
 BROKER_NAME = "room1@broker-a"
 """As the strategy by machine room wants it."""
 SETTINGS = {"messageDelayLevel": "1s" + 17 * " 1s", "enablePropertyFilter": "true"}

@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".peers"
 SERVER_POM = Path(__file__).with_name("server.xml")
+PROXY_POM = Path(__file__).with_name("proxy.xml")
 SERVER_VERSION = "5.3.3"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 FETCH_TIMEOUT_S = 600
@@ -37,6 +38,11 @@ def need(tool: str, why: str) -> str:
 def server_classpath(version: str = SERVER_VERSION) -> str:
     """Class path of the official name server and broker, from Maven Central."""
     return _classpath(SERVER_POM, version, PEERS / f"server-{version}.cp")
+
+
+def proxy_classpath(version: str = SERVER_VERSION) -> str:
+    """Class path of the official proxy, from Maven Central."""
+    return _classpath(PROXY_POM, version, PEERS / f"proxy-{version}.cp")
 
 
 def java_program(project: Path, version: str) -> str:
@@ -77,13 +83,18 @@ def go_program(project: Path) -> Path:
     return target
 
 
-def python_packages(name: str, *requirements: str) -> Path:
-    """A folder with packages from PyPI, apart from everything that is installed, to go on ``PYTHONPATH``."""
+def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
+    """A folder with packages from PyPI, apart from everything that is installed, to go on ``PYTHONPATH``.
+
+    Args:
+        alone: without the packages that they ask for.
+    """
     folder = PEERS / name
     stamp = folder / "requirements"
     wanted = "\n".join(requirements)
     if not stamp.exists() or stamp.read_text() != wanted:
-        _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *requirements])
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", *(["--no-deps"] if alone else [])]
+        _run([*pip, "--target", str(folder), *requirements])
         stamp.write_text(wanted)
     return folder
 

@@ -16,12 +16,12 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need, server_classpath
+from tools.peers.packages import ROOT, SERVER_VERSION, PeerError, need, proxy_classpath, server_classpath
 from tools.peers.wire import wait_for_route
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -220,7 +220,7 @@ class JavaServers(Servers):
         _wait_for_port(broker_port, self._processes[-1], self)
         return f"127.0.0.1:{broker_port}"
 
-    def _java(self, main: str, name: str, *heap: str) -> None:
+    def _java(self, main: str, name: str, *heap: str, arguments: Sequence[str] = ()) -> None:
         home = self._temporary / "home"
         home.mkdir(exist_ok=True)
         java = need("java", "install Java 17 to run the official broker")
@@ -232,10 +232,35 @@ class JavaServers(Servers):
             "-cp",
             self._classpath,
             main,
-            "-c",
-            f"{name}.conf",
+            *(arguments or ("-c", f"{name}.conf")),
         ]
         self._spawn(command, f"{name}.log", {"ROCKETMQ_HOME": str(home)})
+
+
+class ProxiedServers(JavaServers):
+    """The official pair with the official proxy before it.
+
+    Attributes:
+        proxy: where it takes gRPC, ``host:port``.
+    """
+
+    proxy = ""
+
+    def _start(self) -> None:
+        super()._start()
+        grpc, remoting = free_port(), free_port()
+        settings = {
+            "rocketMQClusterName": "DefaultCluster",
+            "namesrvAddr": self.namesrv,
+            "grpcServerPort": grpc,
+            "remotingListenPort": remoting,
+        }
+        (self._temporary / "proxy.json").write_text(json.dumps(settings))
+        self._classpath = proxy_classpath()
+        arguments = ("-n", self.namesrv, "-pm", "CLUSTER", "-pc", str(self._temporary / "proxy.json"))
+        self._java("org.apache.rocketmq.proxy.ProxyStartup", "proxy", "-Xms512m", "-Xmx512m", arguments=arguments)
+        _wait_for_port(grpc, self._processes[-1], self)
+        self.proxy = f"127.0.0.1:{grpc}"
 
 
 class MixedServers(JavaServers):
