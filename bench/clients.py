@@ -13,11 +13,12 @@ import sys
 from contextlib import ExitStack
 
 from tools.peers.packages import PeerError, python_packages
-from tools.peers.servers import ProxiedServers
+from tools.peers.servers import JavaServers, ProxiedServers
 
 from bench.program import Program, java_load, others_stopped, python_load
 
 CPP, GRPC = "rocketmq==0.4.4", "rocketmq-python-client==5.1.2"
+CLIENTS = ("rucola", "java", "cpp", "grpc")
 IN_FLIGHT, BODY_BYTES = 64, 1024
 SLOW = 20
 """The gRPC client sends so many times fewer messages in a round: it takes long enough."""
@@ -28,11 +29,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--client", action="append", choices=CLIENTS, help="only these; all unless given")
     options = parser.parse_args(arguments)
+    clients = options.client or CLIENTS
     try:
         with ExitStack() as stack:
-            servers = stack.enter_context(ProxiedServers())
-            programs = {name: stack.enter_context(program) for name, program in _programs(servers).items()}
+            servers = stack.enter_context(ProxiedServers() if "grpc" in clients else JavaServers())
+            programs = {name: stack.enter_context(_program(name, servers)) for name in clients}
             _measure(programs, options.messages, options.rounds)
     except PeerError as error:
         print(error, file=sys.stderr)
@@ -40,21 +43,23 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _programs(servers: ProxiedServers) -> dict[str, Program]:
+def _program(client: str, servers: JavaServers) -> Program:
     topic, body = "bench_clients", str(BODY_BYTES)
-    cpp = str(python_packages("python-cpp", CPP))
-    grpc = str(python_packages("python-grpc", GRPC, alone=False))
-    return {
-        "rucola": python_load("load_client", "send", servers.namesrv, topic, body),
-        "Java": java_load("SendLoad", servers.namesrv, topic, body),
-        CPP: python_load("load_others", "cpp", servers.namesrv, topic, body, cpp),
-        GRPC: python_load("load_others", "grpc", servers.proxy, topic, body, grpc),
-    }
+    if client == "rucola":
+        return python_load("load_client", "send", servers.namesrv, topic, body)
+    if client == "java":
+        return java_load("SendLoad", servers.namesrv, topic, body)
+    if client == "cpp":
+        return python_load("load_others", client, servers.namesrv, topic, body, str(python_packages("python-cpp", CPP)))
+    assert isinstance(servers, ProxiedServers)
+    packages = str(python_packages("python-grpc", GRPC, alone=False))
+    return python_load("load_others", client, servers.proxy, topic, body, packages)
 
 
 def _measure(programs: dict[str, Program], messages: int, rounds: int) -> None:
-    lines = {name: f"{IN_FLIGHT} {messages // (SLOW if name == GRPC else 1)}" for name in programs}
-    lines["Java"] += " 0"
+    lines = {name: f"{IN_FLIGHT} {messages // (SLOW if name == 'grpc' else 1)}" for name in programs}
+    if "java" in lines:
+        lines["java"] += " 0"
     for name, program in programs.items():  # Java's compiler, and routes
         program.round(lines[name])
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
@@ -63,10 +68,10 @@ def _measure(programs: dict[str, Program], messages: int, rounds: int) -> None:
             with others_stopped(list(programs.values()), program):
                 one = program.round(lines[name])
             taken[name].append((one.rate, one.load_cpu_s / one.messages * 1e6))
-    print(f"{'client':32} {'messages/s':>12} {'CPU us/message':>15}")
+    print(f"{'client':8} {'messages/s':>12} {'CPU us/message':>15}")
     for name, figures in taken.items():
         rate, cpu_us = (statistics.median(column) for column in zip(*figures, strict=True))
-        print(f"{name:32} {rate:12,.0f} {cpu_us:15.1f}")
+        print(f"{name:8} {rate:12,.0f} {cpu_us:15.1f}")
 
 
 if __name__ == "__main__":
