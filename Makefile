@@ -6,6 +6,8 @@
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
+# make siege   a random mix of 58 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
+#              python -m tests.attack.siege [--attack NAME] [--seconds N]
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine
 # make fallbacks  tests of client, broker and offline reader where a system has nothing of what only Linux has
@@ -21,7 +23,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo site wheels release-check fallbacks sample test check lint crash threads bitflips fuzz bench soak conformance lab docs clean
+.PHONY: demo site wheels release-check fallbacks sample test check lint crash threads bitflips fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -120,6 +122,9 @@ MINUTES ?= 30
 
 soak: $(VENV)/.dev
 	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(PUBLISH),--publish)
+
+siege: $(VENV)/.dev
+	@$(BIN)/python -m tests.attack.siege --mix $(MINUTES)
 
 conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.store.run

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import orjson
 import pytest
+from tests.attack.guarded import ADMIN, ALICE, Guarded
 from tests.brokers import Cluster, run
 from tests.unit.broker.administered import administered
 
 from rucola.broker.config import BrokerConfig
-from rucola.broker.processor.broker_manage import CONFIG_BYTES_MAX, REMOTE_KEYS
+from rucola.broker.processor.broker_manage import ADMINISTRATORS_KEYS, CONFIG_BYTES_MAX, REMOTE_KEYS
 from rucola.common.options import SECRET_SHOWN, change_options, option, options_of, show_options
 from rucola.errors import ConfigError
 from rucola.protocol.bodies.statistics import QueryConsumeQueueResponseBody
+from rucola.protocol.command import RemotingCommand
 
 CHANGE = 25
 
@@ -98,6 +100,26 @@ def test_s41_what_a_request_may_change_takes_effect_and_is_logged(
             assert b"\nlitePullMessageEnable=false\n" in bytes(answer.body)
             assert orjson.loads(answer.ext_fields["version"])["counter"] == version["counter"] + 1
             assert (await cluster.ask(CHANGE)).code == 0
+
+    run(scene())
+
+
+@pytest.mark.parametrize("key", sorted(ADMINISTRATORS_KEYS))
+def test_s41_what_makes_the_broker_refuse_others_is_changed_by_administrators_only(tmp_path: Path, key: str) -> None:
+    """Whoever reached the port could make consumers get SYSTEM_BUSY."""
+    text = f"{key}={'true' if key.endswith('Enable') else '1'}".encode()
+
+    async def scene() -> None:
+        async with Cluster(tmp_path / "open") as cluster:
+            before = show_options(cluster.broker.config)
+            answer = await cluster.ask(CHANGE, body=b"longPollingEnable=false\n" + text)
+            assert answer.code == 16 and "without access control" in answer.remark
+            assert show_options(cluster.broker.config) == before
+        async with Guarded(tmp_path / "guarded") as guarded:
+            command = RemotingCommand(CHANGE, body=text)
+            assert await guarded.code(ALICE, command) == 16
+            assert await guarded.code(ADMIN, RemotingCommand(CHANGE, body=text)) == 0
+            assert text.decode() in [f"{k}={v}" for k, v in show_options(guarded.broker.config).items()]
 
     run(scene())
 

@@ -48,6 +48,10 @@ REMOTE_KEYS = frozenset(
     }
 )
 """Options of ``BrokerConfig`` that a request may change. The broker reads each of them every time it is used."""
+ADMINISTRATORS_KEYS = frozenset({"pullThreadPoolQueueCapacity", "rejectPullConsumerEnable"})
+"""Those of them with which one peer could make the broker refuse all others: without access control, nobody changes them
+by request.
+"""
 UNCHANGEABLE = {
     "enableNotifyAfterPopOrderLockRelease": ("true", "a released queue always wakes who waits for it"),
     "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
@@ -78,6 +82,9 @@ class BrokerManageProcessor:
             elif key not in REMOTE_KEYS:
                 event(_log, logging.WARNING, "option not changed by request", key=key, peer=channel.remote_address)
                 raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            elif key in ADMINISTRATORS_KEYS and not self._config.guarded:
+                remark = f"{key} is changed by administrators only, and without access control there are none"
+                raise BrokerError(ResponseCode.NO_PERMISSION, f"{remark}: set it in broker.conf")
             if any(character < " " for character in value):
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key}: a value is one line of text")
         try:
