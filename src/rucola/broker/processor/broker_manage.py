@@ -49,9 +49,7 @@ REMOTE_KEYS = frozenset(
 )
 """Options of ``BrokerConfig`` that a request may change. The broker reads each of them every time it is used."""
 ADMINISTRATORS_KEYS = frozenset({"pullThreadPoolQueueCapacity", "rejectPullConsumerEnable"})
-"""Those of them with which one peer could make the broker refuse all others: without access control, nobody changes them
-by request.
-"""
+"""Those with which one peer could make the broker refuse all others. Without access control no request changes them."""
 UNCHANGEABLE = {
     "enableNotifyAfterPopOrderLockRelease": ("true", "a released queue always wakes who waits for it"),
     "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
