@@ -12,7 +12,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, FormatError, RucolaError
 from rucola.formats.message import decode_messages
 from rucola.spark.broker_link import BrokerLink
-from rucola.spark.catalog import Bounds, Look, existing_queues, missing_topics_error
+from rucola.spark.catalog import Bounds, Look, existing_queues, missing_topics_error, no_match_error
 from rucola.spark.offsets import Mark, queue_text
 from rucola.spark.options import SourceOptions
 from rucola.spark.ranges import QueueRange, SourceRange, split_queue_ranges
@@ -54,6 +54,9 @@ class BrokerCatalog:
         missing = set(self._options.subscription.named_topics) - {queue.topic for queue in self._queues}
         if missing and all_needed:
             raise missing_topics_error(missing, self._link.ask(lambda consumer: consumer.topics()))
+        if all_needed and self._options.subscription.pattern and not self._queues:
+            pattern = self._options.subscription.pattern
+            raise no_match_error(pattern, self._link.ask(lambda consumer: consumer.topics()))
         return existing_queues(self._options.subscription, self._queues, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:

@@ -69,17 +69,22 @@ def existing_queues(
     """The found queues that belong to the subscription, sorted.
 
     Raises:
-        ConfigError: ``all_needed`` and a topic or queue the user named does not exist.
+        ConfigError: ``all_needed`` and a topic or queue the user named does not exist, or no topic matches a pattern.
     """
     found = set(found)
     if subscription.queues:
         wanted = sorted(found.intersection(subscription.queues))
-        missing = [queue_text(queue) for queue in subscription.queues if queue not in found]
-    else:
-        wanted = sorted(queue for queue in found if subscription.wants_topic(queue.topic))
-        missing = sorted(set(subscription.topics) - {queue.topic for queue in wanted})
-    if missing and all_needed:
-        raise missing_topics_error(missing, (queue.topic for queue in found))
+        missing = [queue for queue in subscription.queues if queue not in found]
+        if missing and all_needed:
+            there = ", ".join(queue_text(queue) for queue in sorted(found)) or "none yet"
+            raise ConfigError("assign", ", ".join(map(queue_text, missing)), f"existing queues: {there}")
+        return wanted
+    wanted = sorted(queue for queue in found if subscription.wants_topic(queue.topic))
+    missing_topics = sorted(set(subscription.topics) - {queue.topic for queue in wanted})
+    if missing_topics and all_needed:
+        raise missing_topics_error(missing_topics, (queue.topic for queue in found))
+    if subscription.pattern and not wanted and all_needed:
+        raise no_match_error(subscription.pattern, (queue.topic for queue in found))
     return wanted
 
 
@@ -87,6 +92,13 @@ def missing_topics_error(missing: Iterable[str], existing: Iterable[str]) -> Con
     """Says which topics or queues are not there, and which are."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
     return ConfigError("topic", ", ".join(sorted(missing)), "existing ones: " + (", ".join(topics) or "none yet"))
+
+
+def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
+    """Says that no topic matches, and which topics there are."""
+    topics = sorted({topic for topic in existing if not is_system_topic(topic)})
+    allowed = "a pattern that matches a whole name; existing ones: " + (", ".join(topics) or "none yet")
+    return ConfigError("subscribePattern", pattern, allowed)
 
 
 def starting_offsets(

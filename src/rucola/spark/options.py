@@ -245,6 +245,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigError: a name is unknown, a value is out of range, or two options exclude each other.
     """
+    if not given:
+        advice = (
+            "some; Spark keeps those of CREATE TABLE to itself, CREATE TEMPORARY VIEW v USING rocketmq hands them on"
+        )
+        raise ConfigError("options", "none", advice)
     values = known_values(given, DEFAULTS, {"path": "storePath"}, ELSEWHERE)
     if bool(values["nameServer"]) == bool(values["storePath"]):
         both = values["nameServer"] and values["storePath"]

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import AnotherLogError, ConfigError, DataLossError
+from rucola.errors import AnotherLogError, ConfigError, DataLossError, RucolaError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.admission import admit_bytes, admit_rows
 from rucola.spark.catalog import Catalog, Look, checked_ranges, starting_offsets
@@ -115,7 +115,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remembers what exists now; this run of the query ends there."""
         catalog = self._open()
-        bounds = catalog.bounds(catalog.queues(all_needed=False))
+        queues = catalog.queues(all_needed=False)
+        try:
+            bounds = catalog.bounds(queues)
+        except RucolaError as error:
+            bounds = catalog.look(queues).bounds
+            if not bounds:
+                raise
+            log.warning("%s; this run reads the other queues, the next one goes on with all", error)
         self._target = {queue: bounds[queue].max for queue in bounds}
 
     def partitions(self, start: StreamDocument, end: StreamDocument) -> list[InputPartition]:
@@ -151,11 +158,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._catalog = open_catalog(self.options)
         return self._catalog
 
+    @property
+    def _begins_earliest(self) -> bool:
+        return self.options.starting == Position(name="earliest")
+
     def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
         """Where reading begins in queues that are not continued: new ones, and those that are not what they were."""
         catalog = self._open()
         starts: QueueOffsets = {}
-        if not begin.offsets and self._initial is None:
+        if not begin.offsets and self._initial is None and self._begins_earliest:
+            self._initial = {}  # what a queue still has, whenever its broker answers
+        elif not begin.offsets and self._initial is None:
             self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
         for queue in look.bounds.keys() - own.keys():
             starts[queue] = (self._initial or {}).get(queue, look.bounds[queue].min)
@@ -193,13 +206,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A run that ends by itself does not wait for topics to be made: a name that is nowhere is a mistyped one.
 
         Raises:
-            ConfigError: a topic, or an assigned queue, is neither there nor among those read before.
+            ConfigError: a topic, or an assigned queue, is neither there nor among those read before, or no topic
+                matches the pattern.
         """
         subscription = self.options.subscription
         catalog = self._open()
         seen = {*begin, *catalog.queues(all_needed=False)}
         topics = {queue.topic for queue in seen}
-        if not topics.issuperset(subscription.named_topics) or not seen.issuperset(subscription.queues):
+        if not seen or not topics.issuperset(subscription.named_topics) or not seen.issuperset(subscription.queues):
             catalog.queues(all_needed=True)
 
     def _waits_for_more(self, backlog: int) -> bool:

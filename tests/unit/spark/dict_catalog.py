@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rucola.common.message_queue import MessageQueue
+from rucola.errors import RemotingConnectError
 from rucola.spark.catalog import Bounds, Look, existing_queues
 from rucola.spark.offsets import Mark
 from rucola.spark.options import SourceOptions
@@ -27,7 +28,10 @@ class DictCatalog:
         return existing_queues(self.options.subscription, self.table, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        return {queue: self.table[queue] for queue in queues if queue in self.table}
+        wanted = list(queues)
+        if away := self.away.intersection(queue.broker_name for queue in wanted):
+            raise RemotingConnectError(min(away), "away for longer than retryTimeoutMs")
+        return {queue: self.table[queue] for queue in wanted if queue in self.table}
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
         wanted = list(queues)

@@ -85,6 +85,13 @@ def test_ends_that_do_not_fit_the_queues() -> None:
         ending(endingOffsets='{"t":{"b":{"0":3}}}')
 
 
+def test_a_pattern_that_matches_nothing() -> None:
+    nothing = Subscription(pattern="x.*")
+    with pytest.raises(ConfigError, match=r"subscribePattern: 'x\.\*' .*existing ones: .*t"):
+        existing_queues(nothing, TABLE, all_needed=True)
+    assert existing_queues(nothing, TABLE, all_needed=False) == []
+
+
 @pytest.mark.parametrize("offset", [1, 11])
 def test_a_start_outside_the_queue_is_data_loss(offset: int) -> None:
     document = f'{{"t":{{"b":{{"0":{offset},"1":0}}}}}}'
@@ -106,10 +113,17 @@ def test_existing_queues(subscription: Subscription, expected: list[MessageQueue
 
 
 @pytest.mark.parametrize(
-    "subscription", [Subscription(topics=("t", "absent")), Subscription(queues=(Q0, MessageQueue("t", "b", 7)))]
+    ("subscription", "text"),
+    [
+        (Subscription(topics=("t", "absent")), "'absent' is not allowed; allowed: existing ones"),
+        (
+            Subscription(queues=(Q0, MessageQueue("t", "b", 7))),
+            "'t@b:7' is not allowed; allowed: existing queues: .*t@b:0",
+        ),
+    ],
 )
-def test_missing_queues(subscription: Subscription) -> None:
-    with pytest.raises(ConfigError, match=r"absent|t@b:7"):
+def test_missing_queues(subscription: Subscription, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
         existing_queues(subscription, TABLE, all_needed=True)
     assert Q0 in existing_queues(subscription, TABLE, all_needed=False)
 

@@ -226,3 +226,8 @@ def test_times_with_a_unit(text: str, expected: int) -> None:
             parse_options({**given, "maxTriggerDelay": wrong})
     with pytest.raises(ConfigError, match="up to maxOffsetsPerTrigger"):
         parse_options({**given, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"})
+
+
+def test_a_table_without_options_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="CREATE TEMPORARY VIEW"):
+        parse_options({})

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tests.unit.spark.dict_catalog import DictCatalog
 
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError, DataLossError
+from rucola.errors import ConfigError, DataLossError, RemotingConnectError
 from rucola.spark.catalog import Bounds
 from rucola.spark.offsets import OffsetDocument, StreamDocument, StreamOffsets, to_document
 from rucola.spark.options import parse_options
@@ -288,3 +288,44 @@ def test_a_run_that_ends_waits_for_no_messages() -> None:
     catalog.table[Q0] = Bounds(0, 5)
     stream.prepareForTriggerAvailableNow()
     assert ends(stream.latestOffset(first, ReadAllAvailable())) == document(5)
+
+
+def test_a_run_that_ends_reads_the_queues_of_brokers_that_answer(caplog: pytest.LogCaptureFixture) -> None:
+    there, gone = Q0, MessageQueue("t", "c", 0)
+    stream, catalog = reader({there: Bounds(0, 3), gone: Bounds(0, 4)}, startingOffsets="earliest")
+    catalog.away = {"c"}
+    stream.prepareForTriggerAvailableNow()
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert ranges(stream, {}, first) == [QueueRange(there, 0, 3)]
+    assert stream.latestOffset(first, ReadAllAvailable()) is first
+    assert "the next one goes on with all" in caplog.text
+    catalog.away = set()
+    again, _ = reader(catalog.table, startingOffsets="earliest")
+    again.prepareForTriggerAvailableNow()
+    assert ranges(again, first, again.latestOffset(first, ReadAllAvailable())) == [QueueRange(gone, 0, 4)]
+    catalog.away = {"b", "c"}
+    with pytest.raises(RemotingConnectError):
+        stream.prepareForTriggerAvailableNow()
+
+
+def test_the_first_micro_batch_waits_for_all_brokers_only_when_it_must() -> None:
+    gone = MessageQueue("t", "c", 0)
+    stream, catalog = reader({Q0: Bounds(2, 3), gone: Bounds(1, 4)}, startingOffsets="earliest")
+    catalog.away = {"c"}
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert ranges(stream, {}, first) == [QueueRange(Q0, 2, 3)]
+    catalog.away = set()
+    assert ranges(stream, first, stream.latestOffset(first, ReadAllAvailable())) == [QueueRange(gone, 1, 4)]
+    newest, catalog = reader({Q0: Bounds(2, 3), gone: Bounds(1, 4)}, startingOffsets="latest")
+    catalog.away = {"c"}
+    with pytest.raises(RemotingConnectError):  # what it would begin with is not known
+        newest.latestOffset({}, ReadAllAvailable())
+
+
+def test_a_run_that_ends_needs_a_topic_for_its_pattern() -> None:
+    options = parse_options({"storePath": "d", "subscribePattern": "x.*"})
+    stream = RocketMQStreamReader(options, StructType(), DictCatalog(options, {Q0: Bounds(0, 3)}))
+    assert stream.latestOffset({}, ReadAllAvailable()) == {}
+    stream.prepareForTriggerAvailableNow()
+    with pytest.raises(ConfigError, match=r"subscribePattern.*existing ones: t"):
+        stream.latestOffset({}, ReadAllAvailable())
