@@ -280,7 +280,7 @@ async def pop(scene: Scene) -> None:
                 try:
                     await consumer.receive()
                 except ClientError as error:
-                    equal("does not know POP" in str(error), True)
+                    equal("does not support POP" in str(error), True)
                     return
                 raise AssertionError("a broker of 4.9 popped")
             got: list[bytes] = []

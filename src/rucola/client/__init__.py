@@ -1,1 +1,1 @@
-"""Producer and consumers, async. The same names with blocking calls are in ``rucola.sync``, generated from here."""
+"""Asynchronous producer and consumers. ``rucola.sync``, generated from here, has the same names with blocking calls."""

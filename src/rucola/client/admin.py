@@ -1,6 +1,6 @@
-"""The administration client: what one asks of a cluster, over the requests to its name servers and brokers.
+"""The administration client: requests of administrators to name servers and brokers.
 
-Source: protocol.md 2.12; RocketMQ 5.3.3, DefaultMQAdminExtImpl. Works with RocketMQ's servers as with ours.
+Source: protocol.md 2.12; RocketMQ 5.3.3, DefaultMQAdminExtImpl. Works with RocketMQ's servers and with Rucola's.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 class AdminClient:
-    """One administrator's connections; ``async with``, on one event loop.
+    """Connections of one administrator. Use with ``async with``, on one event loop.
 
-    Raises ``BrokerError`` when a server refuses, ``RemotingError`` when it cannot be reached, ``ClientError`` when a
-    name leads nowhere.
+    Raises ``BrokerError`` if a server refuses, ``RemotingError`` if a server cannot be reached, and ``ClientError`` for
+    an
+    unknown name.
 
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
-        timeout_ms: for questions to a name server.
+        timeout_ms: for one request to a name server.
         config: credentials and encryption.
         clock: for signatures.
 
     Attributes:
         api: the single requests.
-        auth: those about accounts, users and rules.
+        auth: the requests about accounts, users and rules.
 
     Raises:
-        ConfigError: a name server is not ``host:port``.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -80,16 +81,16 @@ class AdminClient:
 
     @property
     def namesrv_addresses(self) -> list[str]:
-        """The name servers."""
+        """Addresses of the name servers."""
         return self._name_servers.addresses
 
     async def on_name_servers(self, call: Callable[[str], Awaitable[object]]) -> None:
-        """Make one change on every name server."""
+        """Make a change on every name server."""
         for address in self._name_servers.addresses:
             await call(address)
 
     async def ask_name_server(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """Ask whichever name server answers."""
+        """Send a request to the name servers in turn until one responds."""
         return await self._name_servers.ask(call)
 
     async def topic_list(self) -> list[str]:
@@ -101,14 +102,14 @@ class AdminClient:
         return await self._name_servers.ask(self.api.cluster_info)
 
     async def route(self, topic: str) -> TopicRouteData:
-        """Route of a topic; ``BrokerError`` 17 when there is none."""
+        """Route of a topic; raises ``BrokerError`` 17 if there is none."""
         return await self._name_servers.route_info(topic)
 
     async def masters(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Addresses of masters: the one given, or those of a cluster, or of all.
+        """Addresses of masters: ``broker`` if given, otherwise the masters of ``cluster`` or of all clusters.
 
         Raises:
-            ClientError: no such cluster.
+            ClientError: the cluster does not exist.
         """
         if broker is not None:
             return [broker]
@@ -116,7 +117,7 @@ class AdminClient:
         return [address for address in found if address is not None]
 
     async def members(self, broker: str | None, cluster: str | None) -> list[str]:
-        """As ``masters``, the slaves too: what no slave copies must be changed on each."""
+        """Same as ``masters``, with the slaves, for changes that slaves do not copy."""
         if broker is not None:
             return [broker]
         return [members[number] for members in await self._broker_members(cluster) for number in sorted(members)]
@@ -124,33 +125,35 @@ class AdminClient:
     async def _broker_members(self, cluster: str | None) -> list[dict[int, str]]:
         info = await self.cluster_info()
         if cluster is not None and cluster not in info.cluster_addr_table:
-            raise ClientError(f"there is no cluster {cluster}; there are: {', '.join(sorted(info.cluster_addr_table))}")
+            raise ClientError(
+                f"cluster {cluster} does not exist; existing clusters: {', '.join(sorted(info.cluster_addr_table))}"
+            )
         names = info.broker_addr_table if cluster is None else info.cluster_addr_table[cluster]
         return [info.broker_addr_table[name].broker_addrs for name in sorted(names)]
 
     async def brokers_of(self, topic: str) -> list[BrokerData]:
-        """Brokers that serve a topic, by name."""
+        """Brokers that serve a topic, sorted by name."""
         return sorted((await self.route(topic)).broker_datas, key=lambda data: data.broker_name)
 
     async def brokers_of_group(self, group: str) -> list[BrokerData]:
-        """Brokers that know a consumer group: those with its retry topic."""
+        """Brokers that know a consumer group, because they have its retry topic."""
         return await self.brokers_of(retry_topic(group))
 
     async def broker_address(self, name: str) -> str:
         """Address of a broker's master.
 
         Raises:
-            ClientError: no such broker.
+            ClientError: the broker is unknown.
         """
         data = (await self.cluster_info()).broker_addr_table.get(name)
         if data is None or _MASTER not in data.broker_addrs:
-            raise ClientError(f"there is no broker {name}")
+            raise ClientError(f"broker {name} does not exist")
         return data.broker_addrs[_MASTER]
 
     # topics and groups
 
     async def topic_offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Ends of all queues of a topic."""
+        """Minimum and maximum offset of all queues of a topic."""
         table: dict[MessageQueue, TopicOffset] = {}
         for data in await self.brokers_of(topic):
             table.update((await self.api.topic_stats(_address(data), topic)).offset_table)
@@ -160,8 +163,8 @@ class AdminClient:
         """Queues of a topic that can be read, each with its broker's address.
 
         Args:
-            topic: which topic.
-            route_of: whose route to take; a light queue has none of its own.
+            topic: the topic.
+            route_of: topic whose route to use; a light queue has no route of its own.
         """
         route = await self.route(route_of or topic)
         addresses = {data.broker_name: _address(data) for data in route.broker_datas}
@@ -173,16 +176,18 @@ class AdminClient:
         ]
 
     async def change_perm(self, address: str, topic: str, perm: int) -> TopicConfig:
-        """Set read and write permission of a topic; gives the topic as it was."""
+        """Set read and write permission of a topic; returns the previous configuration."""
         known = await self.api.topic_config(address, topic)
         await self.api.change_topic(address, replace(known, perm=perm))
         return known
 
     async def delete_topic(self, topic: str, cluster: str) -> None:
-        """Delete a topic on all brokers of a cluster and in the name servers, with its order configuration."""
+        """Delete a topic and its order configuration on all brokers of a cluster and in the name servers."""
         info = await self.cluster_info()
         if cluster not in info.cluster_addr_table:
-            raise ClientError(f"there is no cluster {cluster}; there are: {', '.join(sorted(info.cluster_addr_table))}")
+            raise ClientError(
+                f"cluster {cluster} does not exist; existing clusters: {', '.join(sorted(info.cluster_addr_table))}"
+            )
         for name in sorted(info.cluster_addr_table[cluster]):
             for address in info.broker_addr_table[name].broker_addrs.values():
                 await self.api.delete_topic(address, topic)
@@ -190,7 +195,7 @@ class AdminClient:
         await self.on_name_servers(lambda address: self.api.delete_kv_config(address, ORDER_TOPIC_CONFIG, topic))
 
     async def delete_group(self, address: str, group: str, clean_offset: bool) -> None:
-        """Delete a group on one broker; with ``clean_offset`` its progress, retry and dead-letter topics too."""
+        """Delete a group on one broker; with ``clean_offset`` also its offsets, retry and dead-letter topics."""
         await self.api.delete_group(address, group, clean_offset)
         if clean_offset:
             for topic in (retry_topic(group), dlq_topic(group)):
@@ -199,9 +204,9 @@ class AdminClient:
                     await self.api.delete_topic_in_namesrv(namesrv, topic, None)
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Progress of a group on all brokers; ``BrokerError`` 17 when none knows the group.
+        """Offsets of a group on all brokers; raises ``BrokerError`` 17 if no broker knows the group.
 
-        A group that no consumer was ever alive of may have consumed ``topic`` without having a retry topic.
+        A group whose consumers were never online may have consumed ``topic`` without a retry topic.
         """
         result = ConsumeStats()
         try:
@@ -219,9 +224,11 @@ class AdminClient:
     async def reset_offsets(
         self, group: str, topic: str, timestamp_ms: int, force: bool = True, cluster: str | None = None
     ) -> dict[MessageQueue, int]:
-        """Set a group back, or forward, to a store time; negative: to the end. Gives the new offsets.
+        """Reset a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
-        ``cluster``: its brokers only; what is no cluster is a topic whose brokers have the light queue ``topic``.
+        ``cluster`` limits the reset to its brokers. If it is not a cluster, it is a topic whose brokers have the light
+        queue
+        ``topic``.
         """
         table: dict[MessageQueue, int] = {}
         for data in await self._brokers_reset(topic, cluster):
@@ -239,7 +246,7 @@ class AdminClient:
     async def reset_queue_offset(
         self, address: str, group: str, queue: MessageQueue, consumer_offset: int
     ) -> dict[MessageQueue, int]:
-        """Set a group's progress in one queue; brokers before 5 know the first of the two requests only."""
+        """Set a group's offset in one queue; brokers before 5.0 know only the first of the two requests."""
         await self.api.update_consumer_offset(address, group, queue, consumer_offset)
         header = ResetOffsetRequestHeader(queue.topic, group, 0, False, queue.queue_id, consumer_offset)
         return await self.api.reset_offset(address, header)
@@ -265,14 +272,14 @@ class AdminClient:
         return sorted(matching, key=lambda message: message.store_timestamp_ms)
 
     async def clone_offsets(self, source: str, target: str, topic: str) -> int:
-        """Let group ``target`` be where ``source`` is in ``topic``; gives the number of queues.
+        """Copy the offsets of group ``source`` in ``topic`` to group ``target``; returns the number of queues.
 
         Raises:
-            ClientError: ``source`` has no progress there.
+            ClientError: ``source`` has no offsets in the topic.
         """
         stats = await self.consume_stats(source, topic)
         if not stats.offset_table:
-            raise ClientError(f"group {source} has no progress in topic {topic}")
+            raise ClientError(f"group {source} has no offsets in topic {topic}")
         addresses = {data.broker_name: _address(data) for data in await self.brokers_of(topic)}
         for queue, wrapper in stats.offset_table.items():
             address = addresses[queue.broker_name]
@@ -281,7 +288,7 @@ class AdminClient:
 
 
 async def unless(code: ResponseCode, call: Awaitable[T]) -> T | None:
-    """The outcome of ``call``, None when the server refuses with ``code``."""
+    """The result of ``call``; None if the server responds with ``code``."""
     try:
         return await call
     except BrokerError as error:
@@ -291,7 +298,7 @@ async def unless(code: ResponseCode, call: Awaitable[T]) -> T | None:
 
 
 def _address(data: BrokerData) -> str:
-    """Where to ask: the master, or whoever is left."""
+    """Address for requests: the master, or else any other member."""
     if not data.broker_addrs:
         raise ClientError(f"broker {data.broker_name} has no address")
     return data.broker_addrs.get(_MASTER) or data.broker_addrs[min(data.broker_addrs)]

@@ -1,7 +1,7 @@
-"""Which queues of a topic a consumer reads: the five strategies of RocketMQ, and the one that prefers near machines.
+"""Strategies that divide a topic's queues among the consumers: RocketMQ's five, and one that prefers near machines.
 
-All consumers of a group must use the same one, in whatever language: they compute the same division, each for itself.
-All queues and ids come sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``, ``ConsistentHashRouter``.
+All consumers of a group, in any language, must use the same strategy, because each computes the division for itself.
+All queues and ids are sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``, ``ConsistentHashRouter``.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = [
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """A strategy; own ones have these two members."""
+    """A strategy; custom strategies need these two members."""
 
     @property
     def name(self) -> str:
-        """As the broker is told, where it divides the queues."""
+        """The name sent to brokers that divide the queues themselves."""
         ...
 
     def allocate(
@@ -47,7 +47,7 @@ class AllocateMessageQueueStrategy(Protocol):
 
 
 class AllocateMessageQueueAveragely:
-    """Each consumer gets neighbours; the first ones get one more when the division leaves a rest."""
+    """Each consumer gets adjacent queues; the first consumers get one more if the division has a remainder."""
 
     name = "AVG"
 
@@ -62,7 +62,7 @@ class AllocateMessageQueueAveragely:
 
 
 class AllocateMessageQueueAveragelyByCircle:
-    """Queues are dealt out like cards, one to each consumer in turn."""
+    """Queues are dealt in turn, one to each consumer."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -74,7 +74,7 @@ class AllocateMessageQueueAveragelyByCircle:
 
 
 class AllocateMessageQueueByConfig:
-    """The queues that were configured for this consumer, of whatever topic is asked for.
+    """The queues configured for this consumer, filtered by topic.
 
     Args:
         message_queues: the queues.
@@ -88,13 +88,13 @@ class AllocateMessageQueueByConfig:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """See ``AllocateMessageQueueStrategy``. Different from RocketMQ: queues of other topics are left out."""
+        """See ``AllocateMessageQueueStrategy``. Unlike RocketMQ, leaves out queues of other topics."""
         topics = {queue.topic for queue in queues}
         return tuple(queue for queue in self._queues if queue.topic in topics)
 
 
 class AllocateMessageQueueByMachineRoom:
-    """Only queues of brokers in the rooms given, brokers being named ``room@name``; those in equal shares.
+    """Only queues of brokers in the given rooms (brokers are named ``room@name``), in equal shares.
 
     Args:
         machine_rooms: the rooms.
@@ -108,7 +108,9 @@ class AllocateMessageQueueByMachineRoom:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """See ``AllocateMessageQueueStrategy``. What the division leaves goes to the first ones, behind their share."""
+        """See ``AllocateMessageQueueStrategy``. The remainder of the division goes to the first consumers, after their
+        share.
+        """
         index, count = client_ids.index(client_id), len(client_ids)
         near = [queue for queue in queues if self._is_near(queue.broker_name)]
         share, rest = divmod(len(near), count)
@@ -117,18 +119,18 @@ class AllocateMessageQueueByMachineRoom:
 
     def _is_near(self, broker_name: str) -> bool:
         parts = broker_name.split("@")
-        while parts and not parts[-1]:  # as Java's split, which drops what is empty at the end
+        while parts and not parts[-1]:  # as Java's split, which drops empty strings at the end
             parts.pop()
         return len(parts) == 2 and parts[0] in self._rooms
 
 
 class AllocateMessageQueueConsistentHash:
-    """Consumers and queues lie on a ring of hash values; a queue belongs to the next consumer on it.
+    """Consumers and queues have positions on a ring of hash values; a queue belongs to the next consumer on the ring.
 
-    A consumer that comes or goes moves few queues.
+    When a consumer joins or leaves, few queues move.
 
     Args:
-        virtual_node_count: how often each consumer lies on the ring.
+        virtual_node_count: number of positions of each consumer on the ring.
 
     Raises:
         ConfigError: the count is negative.
@@ -138,7 +140,7 @@ class AllocateMessageQueueConsistentHash:
 
     def __init__(self, virtual_node_count: int = 10) -> None:
         if virtual_node_count < 0:
-            raise ConfigError("virtualNodeCnt", str(virtual_node_count), "an integer from 0")
+            raise ConfigError("virtualNodeCnt", str(virtual_node_count), "an integer of at least 0")
         self._virtual_nodes = virtual_node_count
 
     def allocate(
@@ -151,12 +153,12 @@ class AllocateMessageQueueConsistentHash:
 
 
 class AllocateMachineRoomNearby:
-    """Queues in the room of a consumer are for the consumers there; queues in rooms without any are for all.
+    """Consumers in a queue's room share the queue; a queue in a room without consumers is shared by all.
 
     Args:
-        strategy: divides the queues among those they are for.
-        room_of_broker: the room of a queue, from its broker's name for example.
-        room_of_consumer: the room of a consumer, from its client id.
+        strategy: divides the queues among their consumers.
+        room_of_broker: returns the room of a queue, for example from its broker's name.
+        room_of_consumer: returns the room of a consumer from its client id.
     """
 
     def __init__(
@@ -180,7 +182,7 @@ class AllocateMachineRoomNearby:
         """See ``AllocateMessageQueueStrategy``.
 
         Raises:
-            ConfigError: a queue or a consumer is in no room.
+            ConfigError: a queue or a consumer has no room.
         """
         consumers: dict[str, list[str]] = {}
         for one in client_ids:
@@ -206,7 +208,7 @@ def _hash(key: str) -> int:
 
 
 def _queue_hash(queue: MessageQueue) -> int:
-    """Of the text that Java makes of a queue."""
+    """Hash of the text that Java prints for a queue."""
     return _hash(f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]")
 
 

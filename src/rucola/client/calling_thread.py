@@ -1,6 +1,6 @@
-"""Which thread waits for the work that runs now on the loop of ``rucola.sync``.
+"""The thread that waits for the work now running on the event loop of ``rucola.sync``.
 
-Each blocking call is a task of its own, so the task does not tell whose call it is.
+Each blocking call is a task of its own, so the task does not identify the caller.
 """
 
 from __future__ import annotations
@@ -9,4 +9,4 @@ import threading
 from contextvars import ContextVar
 
 CALLING_THREAD: ContextVar[threading.Thread | None] = ContextVar("CALLING_THREAD", default=None)
-"""None for work that no blocking call began."""
+"""None for work that no blocking call started."""

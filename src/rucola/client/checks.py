@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a call, said at the call."""
+"""Checks of arguments at the call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LONG_MAX = (1 << 63) - 1
 
 
 def check_number(name: str, value: object, minimum: int, maximum: int = LONG_MAX) -> None:
-    """Raises ``ClientError`` unless ``value`` is a whole number in these bounds."""
+    """Raises ``ClientError`` unless ``value`` is an integer within the bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ClientError(f"{name} must be a whole number, not {value!r}")
     if not minimum <= value <= maximum:
@@ -24,7 +24,9 @@ def check_queue(queue: object) -> None:
 
 
 def check_queue_of(queue: object, topic: str) -> None:
-    """Raises ``ClientError`` unless ``queue`` is one of ``topic``: a message sent there would be stored in another."""
+    """Raises ``ClientError`` unless ``queue`` is a queue of ``topic``: otherwise the message would go to another
+    topic.
+    """
     check_queue(queue)
     if isinstance(queue, MessageQueue) and queue.topic != topic:
         raise ClientError(f"a message to topic {topic} cannot go to a queue of topic {queue.topic}: {queue}")

@@ -1,5 +1,5 @@
-"""What can be set on a client. Keys and defaults are RocketMQ's (5.3.3: ClientConfig, NettyClientConfig,
-DefaultMQProducer, DefaultMQPullConsumer; protocol.md 4.3, 4.4, 4.14); what RocketMQ does not have is marked "ours".
+"""Settings of clients. Keys and defaults are RocketMQ's (5.3.3: ClientConfig, NettyClientConfig, DefaultMQProducer,
+DefaultMQPullConsumer; protocol.md 4.3, 4.4, 4.14). Settings that RocketMQ does not have are marked "Rucola's own".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rucola.protocol.bodies.heartbeat import MessageModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Settings every client has. A value out of range is a ``ConfigError``."""
+    """Settings of every client. A value out of range raises ``ConfigError``."""
 
     instance_name: str = option(
         "instanceName",

@@ -1,7 +1,7 @@
-"""Hands messages to ``async for`` loops: no listener, no workers, one step of a loop per message.
+"""Passes messages to ``async for`` loops: without listener and workers, one step of a loop per message.
 
-A message counts as consumed when its loop asks for the next one. Several loops over one consumer share the messages. An
-orderly queue gives its next message only when the one before is consumed. One event loop owns it all.
+A message counts as consumed when its loop requests the next one. Several loops over one consumer share the messages. An
+orderly queue yields its next message only after the previous one is consumed. All runs on one event loop.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rucola.protocol.bodies.heartbeat import MessageModel
 
 
 class ConsumeByIteration:
-    """The consumption of a push consumer without a listener.
+    """Consumption by a push consumer without a listener.
 
     Args:
-        config: the consumer's.
-        progress: notes the progress of an orderly queue.
-        given: called with what a loop is given, for its trace.
+        config: settings of the consumer.
+        progress: records the consumer offset of an orderly queue.
+        given: called with the messages passed to a loop, for their trace.
     """
 
     def __init__(
@@ -38,19 +38,19 @@ class ConsumeByIteration:
         self._locks = config.message_model is MessageModel.CLUSTERING
         self._progress = progress
         self._ready: deque[tuple[ProcessQueue, MessageExt]] = deque()
-        self._lines: deque[OrderlyProcessQueue] = deque()  # orderly queues of which nobody has a message
+        self._lines: deque[OrderlyProcessQueue] = deque()  # orderly queues without a message in a loop
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._hands: set[MessageIterator] = set()
         self._stopped = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start to consume."""
 
     def add(self, queue: ProcessQueue) -> None:
-        """A queue is read from now on."""
+        """Add a queue."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Messages arrived, which ``queue`` holds."""
+        """Add messages that were pulled into ``queue``."""
         if isinstance(queue, OrderlyProcessQueue):
             if queue not in self._lines and not queue.consuming:
                 self._lines.append(queue)
@@ -59,25 +59,27 @@ class ConsumeByIteration:
         self._wake(len(messages))
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """A queue that was dropped is read no longer: the message a loop has of it does not count. Always True."""
+        """Remove a queue that was dropped; a loop's current message of it no longer counts. Always returns True."""
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """End all loops at their next step. What they have in hand is not consumed."""
+        """End all loops at their next step. Their current messages do not count as consumed."""
         self._stopped = True
         self._ready.clear()
         self._lines.clear()
         self._wake(len(self._waiting))
 
     def settle_own(self) -> None:
-        """What the loops of the current task, or of the thread that waits for it, have in hand is consumed."""
+        """Mark the current messages as consumed for the loops of the current task, or of the thread that waits for
+        it.
+        """
         task, thread = asyncio.current_task(), CALLING_THREAD.get()
         for hand in list(self._hands):
             if hand.task is task or (thread is not None and hand.thread is thread):
                 hand.settle()
 
     async def take(self, hand: MessageIterator) -> MessageExt:
-        """The next message for ``hand``.
+        """Wait for the next message for ``hand``.
 
         Raises:
             StopAsyncIteration: the consumer was shut down.
@@ -97,12 +99,12 @@ class ConsumeByIteration:
                 await waiting
             except asyncio.CancelledError:
                 if waiting.done() and not waiting.cancelled():
-                    self._wake(1)  # who was woken goes away
+                    self._wake(1)  # this task was woken but is cancelled: wake another
                 raise
         raise StopAsyncIteration
 
     def consumed(self, hand: MessageIterator) -> None:
-        """The message of ``hand`` is consumed."""
+        """Mark the message of ``hand`` as consumed."""
         self._hands.discard(hand)
         queue, message = hand.queue, hand.message
         if queue is None or message is None or queue.dropped:
@@ -128,7 +130,7 @@ class ConsumeByIteration:
             if queue.dropped or not queue.has_waiting:
                 continue
             if self._locks and not queue.is_locked(now):
-                self._lines.append(queue)  # until the lock is confirmed, or the queue given up
+                self._lines.append(queue)  # wait until the lock is confirmed or the queue is removed
                 continue
             hand.queue, hand.message = queue, queue.take(1)[0]
             return True
@@ -146,10 +148,10 @@ class MessageIterator:
     """One ``async for`` loop over a push consumer.
 
     Attributes:
-        queue: where ``message`` is from.
-        message: what the loop has in hand.
-        task: who asked for it.
-        thread: whose blocking loop it is, None for an asynchronous one.
+        queue: the queue of ``message``.
+        message: the current message of the loop.
+        task: the task that requested it.
+        thread: the thread of a blocking loop; None for an asynchronous one.
     """
 
     def __init__(self, consumption: ConsumeByIteration | None) -> None:
@@ -163,7 +165,7 @@ class MessageIterator:
         return self
 
     async def __anext__(self) -> MessageExt:
-        """The next message; the one before is consumed.
+        """The next message; the previous one counts as consumed.
 
         Raises:
             ClientError: the consumer has a listener, or is not started.
@@ -175,7 +177,7 @@ class MessageIterator:
         return await self._consumption.take(self)
 
     def settle(self) -> None:
-        """What is in hand is consumed."""
+        """Mark the current message as consumed."""
         if self._consumption is not None and self.message is not None:
             self._consumption.consumed(self)
             self.queue = self.message = None

@@ -1,12 +1,12 @@
-"""Calls the listener with messages of all queues at once, as many calls at a time as configured.
+"""Calls the listener with messages of all queues concurrently, up to the configured number of calls.
 
-Messages wait in one line. Workers, one for each call that may run, take from its front; a worker that finds more
-behind its own wakes one other, so no message waits for a slow one while a worker is idle, and a listener that is done
-at once keeps one worker busy. Per message there is no task: a worker awaits the listener itself, or lets a thread take
+Messages wait in one line. Each worker makes one call at a time and takes messages from the front. A worker that finds
+further messages wakes one other worker, so no message waits for a slow call while a worker is idle, and a fast listener
+keeps only one worker busy. There is no task per message: a worker awaits the listener itself, or lets a thread take
 messages from the same line for a few milliseconds.
 
-What failed goes back to the broker, which delivers it again later through the group's retry topic. What cannot be sent
-back stays and is tried again here. One event loop owns all but ``_drain``, which runs in threads.
+Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
+cannot be sent back stay here and are retried. All runs on one event loop except ``_drain``, which runs in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageConcurrentlyService``.
 """
@@ -30,26 +30,26 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 RETRY_HERE_S = 5.0
-"""Pause before the listener gets messages again that could not be sent back."""
+"""Pause before messages that could not be sent back go to the listener again."""
 EXPIRED_DELAY_LEVEL = 3
 TURN_S = 0.005
-"""How long listeners that never wait keep the event loop."""
+"""How long listeners that never await may keep the event loop."""
 _THREAD_TURN_S = 0.005
-"""How long a thread takes messages before it hands back what they came to."""
+"""How long a thread takes messages before it reports the results."""
 
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
-"""Sends a message back with a delay level; False: it could not be."""
+"""Sends a message back with a delay level; returns False on failure."""
 Request = tuple[ProcessQueue, list[MessageExt]]
 
 
 class ConsumeConcurrently:
-    """The consumption of a concurrent push consumer.
+    """Consumption by a concurrent push consumer.
 
     Args:
-        listener: gets the messages.
-        config: the consumer's.
+        listener: receives the messages.
+        config: settings of the consumer.
         send_back: see ``SendBack``.
-        clock: times the turns of threads.
+        clock: measures how long threads run.
     """
 
     def __init__(self, listener: Listener, config: PushConsumerConfig, send_back: SendBack, clock: Clock) -> None:
@@ -67,11 +67,11 @@ class ConsumeConcurrently:
         self._turn_ends = 0.0
         self._turn_over = False
         self._called: _Worker | None = None
-        """Woken and not yet there: one at a time."""
+        """A worker that was woken and has not yet run; at most one."""
         self._stopping = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start to consume."""
         count = self._config.consume_thread_max
         if not self._listener.on_loop:
             self._threads = ThreadPoolExecutor(count, "rucola-consume")
@@ -81,10 +81,10 @@ class ConsumeConcurrently:
         self._tasks.append(asyncio.ensure_future(self._expire()))
 
     def add(self, queue: ProcessQueue) -> None:
-        """A queue is read from now on."""
+        """Add a queue."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have the listener called with messages that ``queue`` holds."""
+        """Have the listener called with messages in ``queue``."""
         size = self._batch
         if size == 1:
             self._ready.extend([(queue, [message]) for message in messages])
@@ -93,11 +93,13 @@ class ConsumeConcurrently:
         self._wake()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """A queue that was dropped is read no longer: what the listener has of it does not count. Always True."""
+        """Remove a queue that was dropped: results for messages still in the listener do not count. Always returns
+        True.
+        """
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Take no more messages; wait for running calls, and after ``timeout_s`` cancel those of coroutines."""
+        """Take no further messages; wait for running calls, and cancel those of coroutines after ``timeout_s``."""
         self._stopping = True
         self._ready.clear()
         for handle in self._later:
@@ -116,13 +118,13 @@ class ConsumeConcurrently:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def consume_directly(self, message: MessageExt, context: ConsumeConcurrentlyContext) -> object:
-        """The listener's answer to one message, whatever it comes to."""
+        """The listener's result for one message, without any effect on offsets."""
         if self._listener.on_loop:
             return await self._listener.answer([message], context)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._listener.call, [message], context)
 
     def _wake(self) -> None:
-        """Wake one worker, if one sleeps and none is on its way."""
+        """Wake a worker if one sleeps and no other was woken."""
         if self._called is None and self._idle:
             worker = self._called = self._idle.pop()
             assert worker.wakeup is not None
@@ -163,7 +165,7 @@ class ConsumeConcurrently:
             except asyncio.CancelledError as error:
                 if self._stopping:
                     raise
-                outcome = error  # of something the listener waited for
+                outcome = error  # something that the listener awaited was cancelled
             except Exception as error:  # noqa: BLE001  # the application's; _settle logs it
                 outcome = error
             worker.request = None
@@ -191,7 +193,7 @@ class ConsumeConcurrently:
                 await self._settle(request, outcome, context)
 
     def _drain(self, worker: _Worker, now: float) -> list[tuple[Request, object, ConsumeConcurrentlyContext]]:
-        """Runs in a thread: consume what is ready, and what more comes within a few milliseconds."""
+        """Runs in a thread: consume waiting messages, and those that arrive within a few milliseconds."""
         outcomes: list[tuple[Request, object, ConsumeConcurrentlyContext]] = []
         began = self._clock.monotonic()
         while not self._stopping:
@@ -215,18 +217,18 @@ class ConsumeConcurrently:
         return outcomes
 
     async def _settle(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
-        """Act on what the listener came to; a defect of ours loses no message and ends no worker."""
+        """Handle the listener's result; a defect in this code must neither lose a message nor end a worker."""
         try:
             await self._act(request, outcome, context)
         except Exception:
             queue, messages = request
-            logger.exception("outcome of %d messages of %s could not be noted", len(messages), queue.queue)
+            logger.exception("result of %d messages of %s could not be handled", len(messages), queue.queue)
             self._call_later(queue, [message for message in messages if message in queue])
 
     async def _act(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
         queue, messages = request
         if queue.dropped:
-            event(logger, logging.INFO, "consumed for nothing: the queue was given up meanwhile", queue=queue.queue)
+            event(logger, logging.INFO, "consumed messages of a queue that was removed meanwhile", queue=queue.queue)
             return
         failed = messages
         delay_level = context.delay_level_when_next_consume if context is not None else 0
@@ -244,13 +246,13 @@ class ConsumeConcurrently:
             self._call_later(queue, kept)
 
     async def _give_back(self, queue: ProcessQueue, failed: list[MessageExt], delay_level: int) -> list[MessageExt]:
-        """Send messages back; gives those for which that failed."""
+        """Send messages back; returns those that could not be sent."""
         if self._config.message_model is MessageModel.BROADCASTING:
             event(logger, logging.WARNING, "messages failed and are dropped", queue=queue.queue, count=len(failed))
             return []
         kept = []
         for message in failed:
-            # One that is not held any more took too long, and was sent back then.
+            # A message no longer held took too long, and has been sent back already.
             if message in queue and not await self._send_back(message, delay_level):
                 message.reconsume_times += 1
                 kept.append(message)
@@ -265,7 +267,7 @@ class ConsumeConcurrently:
         self._later.add(handle)
 
     async def _expire(self) -> None:
-        """Send back what a listener does not come to an end with: the progress of its queue must not wait for ever."""
+        """Send back messages whose listener takes too long, because the queue's offset must not wait for ever."""
         loop = asyncio.get_running_loop()
         timeout_s = self._config.consume_timeout_min * 60
         while True:
@@ -293,13 +295,13 @@ class _Worker:
 
 
 def log_failure(outcome: object, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-    """Say that a listener raised, or answered what is no answer."""
+    """Log that a listener raised or returned an invalid result."""
     ids = ", ".join(message.msg_id for message in messages[:3])
     if isinstance(outcome, BaseException):
         logger.warning("listener failed on %d messages of %s (%s)", len(messages), queue.queue, ids, exc_info=outcome)
     else:
         logger.error(
-            "listener answered %r, which is no status, to %d messages of %s (%s)",
+            "listener returned %r, which is not a status, for %d messages of %s (%s)",
             outcome,
             len(messages),
             queue.queue,

@@ -1,11 +1,12 @@
-"""Calls the listener with the messages of each queue one after the other.
+"""Calls the listener with the messages of each queue one after another.
 
-A queue is consumed by one consumer of the group at a time: the one to which its broker gave a lock. The lock lives 60 s
-at the broker and is confirmed every 20 s; here it counts for 30 s. Whoever cannot confirm it stops in time, gives the
-queue up without touching the group's progress, and begins again from there when it gets the lock back.
+Only one consumer of the group consumes a queue at a time: the one to which the queue's broker gave a lock. The broker
+keeps the lock for 60 s; the consumer confirms it every 20 s and relies on it for 30 s. A consumer that cannot confirm
+the lock stops in time, gives up the queue without a change of the group's offset, and starts again from that offset
+when it gets the lock back.
 
-Each queue has one task, which takes messages, calls the listener, and goes on only when that succeeded. A batch that
-fails comes again after a pause, before anything behind it. One event loop owns it all; plain functions run in threads.
+Each queue has one task, which takes messages, calls the listener and continues only after success. A failed batch is
+repeated after a pause, before any later message. All runs on one event loop; plain functions run in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageOrderlyService``, ``RebalancePushImpl``.
 """
@@ -27,25 +28,25 @@ from rucola.protocol.bodies.heartbeat import MessageModel
 logger = logging.getLogger(__name__)
 
 UNLOCK_WAIT_S = 0.5
-"""How long a queue that is given up is waited for at a time."""
+"""How long one attempt to give up a queue waits."""
 UNLOCK_ANYWAY_S = 20.0
-"""When a queue is unlocked though its listener still runs."""
+"""When a queue is unlocked although its listener still runs."""
 SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000
 _LOCK_POLL_S = 0.1
 _TURN = 64
 
 DeadLetter = Callable[[MessageExt], Awaitable[bool]]
-"""Sends a message to the dead letters; False: it could not be."""
+"""Sends a message to the dead-letter queue; returns False on failure."""
 Progress = Callable[[ProcessQueue, int], None]
-"""Notes the progress of a queue."""
+"""Records the consumer offset of a queue."""
 
 
 class ConsumeOrderly:
-    """The consumption of an orderly push consumer.
+    """Consumption by an orderly push consumer.
 
     Args:
-        listener: gets the messages.
-        config: the consumer's.
+        listener: receives the messages.
+        config: settings of the consumer.
         dead_letter: see ``DeadLetter``.
         progress: see ``Progress``.
     """
@@ -65,28 +66,28 @@ class ConsumeOrderly:
         self._stopping = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start to consume."""
         if not self._listener.on_loop:
             self._threads = ThreadPoolExecutor(self._config.consume_thread_max, "rucola-consume")
 
     def add(self, queue: ProcessQueue) -> None:
-        """A queue is read from now on."""
+        """Add a queue."""
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines[queue] = _Line()
         line.task = asyncio.ensure_future(self._consume_queue(queue, line))
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Messages arrived, which ``queue`` holds."""
+        """Add messages that were pulled into ``queue``."""
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)
         if line is not None:
             line.arrived.set()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """A queue that was dropped is read no longer, as soon as the listener has none of its messages.
+        """Remove a queue that was dropped, once the listener has none of its messages.
 
         Returns:
-            False while it still has, for 20 s.
+            False while the listener still has some, for up to 20 s.
         """
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)
@@ -103,7 +104,7 @@ class ConsumeOrderly:
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Take no more messages; wait for running calls, and after ``timeout_s`` cancel those of coroutines."""
+        """Take no further messages; wait for running calls, and cancel those of coroutines after ``timeout_s``."""
         self._stopping = True
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         for line in self._lines.values():
@@ -120,7 +121,7 @@ class ConsumeOrderly:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def consume_directly(self, message: MessageExt, context: ConsumeOrderlyContext) -> object:
-        """The listener's answer to one message, whatever it comes to."""
+        """The listener's result for one message, without any effect on offsets."""
         return await self._call([message], context)
 
     async def _consume_queue(self, queue: OrderlyProcessQueue, line: _Line) -> None:
@@ -145,7 +146,7 @@ class ConsumeOrderly:
                 await asyncio.sleep(0)
 
     async def _consume(self, queue: OrderlyProcessQueue) -> int:
-        """Take a batch to the listener; gives how long the queue shall rest, ms, -1 for not at all."""
+        """Call the listener with a batch; returns how long the queue must pause in ms, -1 for no pause."""
         messages = queue.take(self._batch)
         context = ConsumeOrderlyContext(queue.queue)
         status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -178,9 +179,9 @@ class ConsumeOrderly:
         status: ConsumeOrderlyStatus,
     ) -> int:
         if queue.dropped:
-            return -1  # whoever reads the queue now gets them again
+            return -1  # the queue's new consumer gets them again
         if status is ConsumeOrderlyStatus.SUCCESS:
-            return -1  # with what comes before a COMMIT
+            return -1  # they wait for a COMMIT
         if status is ConsumeOrderlyStatus.COMMIT:
             self._commit(queue)
             return -1
@@ -204,7 +205,7 @@ class ConsumeOrderly:
             self._progress(queue, offset)
 
     async def _must_come_again(self, messages: list[MessageExt]) -> bool:
-        """Count the failure; whether one of the messages is not among the dead letters now."""
+        """Count the failure; returns whether a message must be consumed again, because it is not a dead letter now."""
         times_max = self._config.max_reconsume_times
         again = False
         for message in messages:
@@ -221,7 +222,7 @@ class ConsumeOrderly:
 
 
 class _Line:
-    """What is known of a queue's task."""
+    """State of a queue's task."""
 
     __slots__ = ("arrived", "dropped_at", "pause", "task")
 

@@ -1,4 +1,4 @@
-"""How fast a consumer goes through its topics: counters of its queues, compared every few seconds."""
+"""Consumption rates by topic, from counters of the queues that are compared every few seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.client.process_queue import ProcessQueue
 from rucola.protocol.bodies.consumer_running import ConsumeStatus
 
 _WINDOW_S = 4.0
-"""Rates are of at least such a time."""
+"""Shortest interval between two samples."""
 
 
 class ConsumeRates:
@@ -22,7 +22,7 @@ class ConsumeRates:
         self._rates: dict[str, ConsumeStatus] = {}
 
     def sample(self, queues: Iterable[ProcessQueue], now: float) -> None:
-        """Compare the counters with those of the last sample, unless that was a moment ago."""
+        """Compare the counters with the last sample, unless that sample is very recent."""
         if self._sampled_at is not None and now - self._sampled_at < _WINDOW_S:
             return
         elapsed = max(now - self._sampled_at, 1e-9) if self._sampled_at is not None else 0.0
@@ -44,7 +44,7 @@ class ConsumeRates:
         self._rates, self._sampled_at = rates, now
 
     def of(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
-        """The rates of ``topics``, and how many messages failed since the start."""
+        """The rates of ``topics``, and their number of failed messages since the start."""
         found = {topic: self._rates.get(topic, ConsumeStatus()) for topic in topics}
         for topic, status in found.items():
             status.consume_failed_msgs = self._failed[topic]

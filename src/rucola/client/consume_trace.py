@@ -1,4 +1,4 @@
-"""Traces of consumption: around each call of a listener, what was given and what came of it.
+"""Traces of consumption: records before and after each call of a listener.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageTraceHookImpl``.
 """
@@ -26,7 +26,7 @@ _GOOD = (
 
 
 def traced_listener(listener: Listener, trace: TraceDispatcher, group: str) -> Listener:
-    """``listener``, leaving traces; to be made on the event loop that consumes."""
+    """``listener`` with traces; call this on the event loop that consumes."""
     loop = asyncio.get_running_loop()
     inner: Callable[..., Any] = listener.function
 

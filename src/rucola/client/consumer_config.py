@@ -1,5 +1,5 @@
-"""Options of the consumers that RocketMQ's users know. Keys and defaults are RocketMQ's (5.3.3: DefaultMQPushConsumer,
-DefaultLitePullConsumer); what RocketMQ does not have is marked "ours".
+"""Settings of push, lite pull and simple consumers. Keys and defaults are RocketMQ's (5.3.3: DefaultMQPushConsumer,
+DefaultLitePullConsumer). Settings that RocketMQ does not have are marked "Rucola's own".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What brokers ask of a push consumer, on behalf of whoever administers the group.
+"""Handles requests from brokers to a push consumer, which administrators of the group initiate.
 
 Source: RocketMQ 5.3.3, ``ClientRemotingProcessor``.
 """
@@ -53,13 +53,13 @@ _RESULTS = {
 
 
 class ConsumerRequests:
-    """Answers the brokers.
+    """Responds to the brokers' requests.
 
     Args:
-        member: the consumer in its group.
-        config: the consumer's.
-        service: its queues.
-        consumption: its listener.
+        member: the consumer as a member of its group.
+        config: settings of the consumer.
+        service: the consumer's queues.
+        consumption: calls the consumer's listener.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ConsumerRequests:
         self._service, self._consumption = service, consumption
 
     def register(self) -> None:
-        """Answer from now on."""
+        """Handle requests from now on."""
         client = self._member.instance.client
         client.register_processor(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
         client.register_processor(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
@@ -109,7 +109,7 @@ class ConsumerRequests:
         return command.answer(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """What the listener says to one message; no progress comes of it."""
+        """Call the listener with one message; does not affect offsets."""
         loop = asyncio.get_running_loop()
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         result = ConsumeMessageDirectlyResult(order=self._config.consume_orderly)
@@ -133,7 +133,7 @@ class ConsumerRequests:
         return result
 
     def running_info(self, with_stacks: bool) -> ConsumerRunningInfo:
-        """The consumer as ``mqadmin consumerStatus`` shows it."""
+        """State of the consumer, for ``mqadmin consumerStatus``."""
         member, config = self._member, self._config
         self._service.note_progress()
         properties = {one.key: one.show(getattr(config, one.name)) for one in options_of(PushConsumerConfig)}
@@ -183,7 +183,7 @@ class ConsumerRequests:
 
 
 def _stacks() -> str:
-    """Where every thread is, and every task of this loop."""
+    """Stack traces of every thread, and of every task of this event loop."""
     parts = []
     for number, frame in sys._current_frames().items():
         parts.append(f"thread {number}\n{''.join(traceback.format_stack(frame))}")

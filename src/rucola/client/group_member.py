@@ -1,6 +1,6 @@
-"""A consumer as a member of its group: subscriptions, heartbeats, where queues are begun, and progress that is kept.
+"""A consumer as a member of its group: subscriptions, heartbeats, start offsets and the consumer offsets.
 
-Push and lite pull consumers have one. It belongs to one event loop.
+Push and lite pull consumers use it. It belongs to one event loop.
 
 Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl``, ``RebalancePushImpl``.
 """
@@ -44,19 +44,19 @@ class GroupMember:
     """One consumer of a group.
 
     Args:
-        group: the group.
+        group: name of the group.
         namesrv: name servers, ``host:port`` separated by ``;``.
-        config: the consumer's settings.
-        clock: the consumer's clock.
-        consume_type: what the heartbeats say.
+        config: settings of the consumer.
+        clock: clock of the consumer.
+        consume_type: type of the consumer in heartbeats.
 
-    Attributes:
-        subscriptions: by topic.
-        started_ms: when ``start`` was called.
+        Attributes:
+        subscriptions: subscriptions by topic.
+        started_ms: time of the call of ``start``.
 
-    Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        Raises:
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class GroupMember:
 
         Args:
             owner: reads the queues.
-            strategy: divides them; None for an owner that has chosen its own, of which the brokers are not told.
-            note_progress: brings the progress of all queues into ``offsets``.
+            strategy: divides the queues; None if the owner chooses its queues and brokers are not told.
+            note_progress: writes the consumer offsets of all queues into ``offsets``.
             connected: called with the address of every broker to which a connection was opened.
 
-        Raises:
-            RemotingError: no name server answers.
-            BrokerError: a broker cannot filter as an SQL92 subscription wants it.
+            Raises:
+            RemotingError: no name server responds.
+            BrokerError: a broker cannot filter by an SQL92 subscription.
         """
         config = self.config
         self.started_ms = self._clock.wall_ms()
@@ -131,20 +131,20 @@ class GroupMember:
         ]
 
     def subscribe(self, topic: str, expression: str | MessageSelector) -> None:
-        """Want ``topic`` from now on; ``announce`` makes it known.
+        """Add ``topic`` to the subscriptions; ``announce`` tells the brokers.
 
         Raises:
-            ClientError: it cannot be a topic, or the expression is none.
+            ClientError: the topic or the expression is invalid.
         """
         check_topic(topic)
         self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
 
     async def announce(self, topic: str) -> None:
-        """Tell the brokers of a subscription that has changed, and divide the queues anew.
+        """Tell the brokers about a changed subscription, and rebalance.
 
         Raises:
-            RemotingError: no name server answers.
-            BrokerError: a broker cannot filter as an SQL92 subscription wants it; the subscription is gone again.
+            RemotingError: no name server responds.
+            BrokerError: a broker cannot filter by an SQL92 subscription; the subscription has been removed.
         """
         if self._rebalance is None:
             return
@@ -154,22 +154,23 @@ class GroupMember:
         self._rebalance.soon()
 
     def rebalance_soon(self) -> None:
-        """Divide the queues anew."""
+        """Rebalance soon."""
         if self._rebalance is not None:
             self._rebalance.soon()
 
     async def queues_changed(self, topic: str) -> None:
-        """Tell the brokers that the queues of ``topic`` were divided: the subscription gets a new version."""
+        """Tell the brokers that the queues of ``topic`` were divided again: the subscription gets a new version."""
         subscription = self.subscriptions.get(topic)
         if subscription is not None:
             subscription.sub_version = max(self._clock.wall_ms(), subscription.sub_version + 1)
         await self.instance.heartbeat()
 
     async def where_to_start(self, queue: MessageQueue) -> int:
-        """Queue offset to begin with: the group's progress, else what ``consume_from_where`` says.
+        """The first queue offset to consume: the group's consumer offset, otherwise according to
+        ``consume_from_where``.
 
         Raises:
-            BrokerError, RemotingError, ClientError: it cannot be found out now.
+            BrokerError, RemotingError, ClientError: the offset is not available now.
             FormatError, DiskError: see ``OffsetStore.load``.
         """
         offset = await self.offsets.load(queue)
@@ -177,7 +178,7 @@ class GroupMember:
             return offset
         where, retry = self.config.consume_from_where, is_retry_topic(queue.topic)
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0  # below the minimum the broker says where to go on
+            return 0  # below the minimum, the broker responds with the offset to continue at
         address = self.instance.routes.broker(queue.broker_name)
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
             return await self.api.search_offset(address, queue, self._begin_ms)
@@ -186,7 +187,7 @@ class GroupMember:
         return await self.api.max_offset(address, queue)
 
     async def rest(self) -> None:
-        """Take and give up no more queues, and store no more progress by itself."""
+        """Stop the rebalancing and the automatic storage of offsets."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -195,7 +196,7 @@ class GroupMember:
     async def leave(
         self, queues: Collection[MessageQueue], unlock: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Store the progress of ``queues``, ``unlock`` them, say goodbye to the brokers, and close."""
+        """Store the offsets of ``queues``, ``unlock`` them, unregister from the brokers, and close."""
         await self.rest()
         try:
             await self.offsets.persist(queues)
@@ -205,7 +206,7 @@ class GroupMember:
             await self.instance.shutdown()
 
     def wall_ms(self) -> int:
-        """The clock's time."""
+        """The current time in ms."""
         return self._clock.wall_ms()
 
     def _consumer_data(self) -> ConsumerData:
@@ -216,12 +217,12 @@ class GroupMember:
         )
 
     async def _find(self, topic: str) -> None:
-        """Learn the route of ``topic``, so that its brokers hear of us, and ask one whether it can filter."""
+        """Fetch the route of ``topic``, so that its brokers get heartbeats, and check that one of them can filter."""
         try:
             route = await self.instance.routes.route(topic)
         except ClientError as error:
             if not is_retry_topic(topic):
-                event(logger, logging.WARNING, "subscribed topic is not there yet", topic=topic, error=error)
+                event(logger, logging.WARNING, "subscribed topic does not exist yet", topic=topic, error=error)
             return
         subscription = self.subscriptions[topic]
         if subscription.expression_type != ExpressionType.TAG and route.subscribe_queues:
@@ -247,4 +248,4 @@ class GroupMember:
         try:
             return int(datetime.strptime(stamp, "%Y%m%d%H%M%S").timestamp() * 1000)
         except ValueError as error:
-            raise ClientError(f"consumeTimestamp {stamp} is no time: {error}") from error
+            raise ClientError(f"consumeTimestamp {stamp} is not a valid time: {error}") from error

@@ -1,4 +1,4 @@
-"""What every client has: its identity, connections, routes and heartbeats.
+"""Common parts of every client: identity, connections, routes and heartbeats.
 
 Source: protocol.md 4.1, 4.3; RocketMQ 5.3.3, MQClientInstance and ClientConfig.
 """
@@ -37,19 +37,20 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def _ignore(*_: object) -> None:
-    """What a consumer does that does not care."""
+    """Default for callbacks that a consumer does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRegistration:
-    """A consumer group of this client. All functions are called on the event loop, and must not wait.
+    """A consumer group of this client. All functions are called on the event loop and must not block.
 
     Attributes:
-        consumer_data: gives what the next heartbeat says of the group: its kind and its subscriptions as they are now.
-        group_changed: a broker says that members of the group came or went; time to rebalance.
-        route_changed: the queues of this topic, or the addresses of its brokers, are no longer the same.
-        connected: a connection to this address of a broker was opened, for the first time or again; the heartbeat to it
-            is on its way before anything that this function sends.
+        consumer_data: returns the group's part of the next heartbeat: its type and its current subscriptions.
+        group_changed: called when a broker reports that members joined or left; time to rebalance.
+        route_changed: called when the queues of a topic or the addresses of its brokers have changed.
+        connected: called when a connection to this broker address was opened, for the first time or again. The
+            heartbeat
+            to the broker precedes any request of this function.
     """
 
     consumer_data: Callable[[], ConsumerData]
@@ -59,15 +60,15 @@ class ConsumerRegistration:
 
 
 class ClientInstance:
-    """One client's ties to name servers and brokers.
+    """The connections of one client to name servers and brokers.
 
-    Life cycle: made anywhere, ``start`` on an event loop, ``shutdown`` on the same.
+    Life cycle: created anywhere, ``start`` on an event loop, ``shutdown`` on the same loop.
 
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         clock: for the client id.
-        producer_group: registered with the masters by heartbeat.
+        producer_group: group that heartbeats register with the masters.
         keeps_client_id: see ``client_id``.
         create_topic_key: see ``RouteTable``.
         default_topic_queue_nums: see ``RouteTable``.
@@ -104,7 +105,7 @@ class ClientInstance:
         self.running = False
 
     def start(self) -> None:
-        """Begin to refresh routes and to send heartbeats; nothing is on the wire before a topic is used."""
+        """Start to refresh routes and to send heartbeats; sends nothing before a topic is used."""
         self.running = True
         self.client.on_connected = self._connected
         self.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
@@ -115,7 +116,7 @@ class ClientInstance:
         self.client.run(work)
 
     def register_consumer(self, group: str, registration: ConsumerRegistration) -> None:
-        """Have the heartbeats speak for ``group`` from now on, and ``registration`` be told what happens.
+        """Include ``group`` in heartbeats from now on, and call ``registration`` on changes.
 
         Raises:
             ClientError: the group is registered already.
@@ -126,7 +127,7 @@ class ClientInstance:
         self.heartbeat_soon()
 
     async def unregister_consumer(self, group: str) -> None:
-        """Speak for ``group`` no longer, and tell the brokers; failures are logged only."""
+        """Remove ``group`` from heartbeats and tell the brokers; failures are only logged."""
         addresses = self._brokers()
         if self._consumers.pop(group, None) is not None:
             await self._unregister(addresses, None, group)
@@ -157,22 +158,22 @@ class ClientInstance:
         await asyncio.gather(*map(self._unless_failing, calls))
 
     async def heartbeat(self) -> None:
-        """Tell every broker that this client is there; failures are logged only.
+        """Send a heartbeat to every broker; failures are only logged.
 
-        All at once: one that is gone, and stays in the routes while its topics have no other, holds nobody up.
+        The heartbeats are concurrent, so that a broker that is down but still in the routes does not delay the others.
         """
         await asyncio.gather(*map(self._beat, self._brokers()))
 
     async def meet_all_brokers(self) -> None:
-        """Learn the addresses of all brokers, also of those that have none of the topics in use.
+        """Fetch the addresses of all brokers, including those without a topic in use.
 
         Raises:
-            RemotingError: no name server answers.
+            RemotingError: no name server responds.
         """
         self.routes.learn((await self.name_servers.cluster_info()).broker_addr_table.values())
 
     def heartbeat_soon(self) -> None:
-        """Have a round of heartbeats begin with the next turn of the loop."""
+        """Start a round of heartbeats at the next turn of the event loop."""
         self._heartbeat_wanted.set()
 
     async def _beat(self, address: str) -> None:
@@ -186,15 +187,15 @@ class ClientInstance:
             self._beating.discard(address)
 
     def _brokers(self) -> list[str]:
-        """Brokers that want to hear of this client: the masters, of a consumer the slaves too."""
+        """Brokers that get heartbeats: the masters, and for a consumer also the slaves."""
         if not self._consumers:
             return self.routes.masters()
         return [address for members in self.routes.brokers.values() for address in members.values()]
 
     def _connected(self, address: str) -> None:
-        """A broker that was restarted, or that had lost us, has forgotten us: it hears of us with the first bytes.
+        """Send a heartbeat first on a new connection, because a broker that was restarted does not know this client.
 
-        A connection that was opened for a heartbeat carries that, and needs no other.
+        A connection that was opened for a heartbeat carries it already and needs no other.
         """
         if address not in self._brokers():
             return
@@ -234,11 +235,11 @@ class ClientInstance:
         try:
             await call
         except RucolaError as error:
-            event(logger, logging.INFO, "broker does not answer", client=self.client_id, error=error)
+            event(logger, logging.INFO, "broker does not respond", client=self.client_id, error=error)
 
 
 def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
-    """Limits, credentials and encryption of a client's connections."""
+    """Limits, credentials and TLS of a client's connections."""
     signer = tls = None
     if config.access_key:
         signer = RequestSigner(
@@ -250,9 +251,9 @@ def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
 
 
 def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: bool = False) -> str:
-    """``ip@instance[@unit]``; the instance DEFAULT becomes process id and time.
+    """``ip@instance[@unit]``; the instance DEFAULT is replaced by process id and time.
 
-    ``keeps_name``: DEFAULT stays, for a client that must find its file again.
+    ``keeps_name``: keep DEFAULT, for a client that must find its offset file again.
     """
     name = config.instance_name
     if name == "DEFAULT" and not keeps_name:
@@ -261,7 +262,7 @@ def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: b
 
 
 def local_address(peer: str) -> str:
-    """IP address of this machine on the way to ``peer`` (``host:port``); nothing is sent. 127.0.0.1 when unknown."""
+    """IP address of this machine used to reach ``peer`` (``host:port``); sends nothing. 127.0.0.1 if unknown."""
     try:
         host, port = split_address(peer)
         family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -273,12 +274,12 @@ def local_address(peer: str) -> str:
 
 
 def check_group(group: str) -> None:
-    """Raises ``ClientError`` unless ``group`` can be the name of a group (protocol.md 3.1)."""
+    """Raises ``ClientError`` unless ``group`` is a valid group name (protocol.md 3.1)."""
     if not _NAME.fullmatch(group) or len(group) > GROUP_CHARACTERS_MAX:
         raise ClientError(f"group {group!r} must be 1 to {GROUP_CHARACTERS_MAX} of the characters %|a-zA-Z0-9_-")
 
 
 def check_topic(topic: str) -> None:
-    """Raises ``ClientError`` unless ``topic`` can be the name of a topic (protocol.md 3.1)."""
+    """Raises ``ClientError`` unless ``topic`` is a valid topic name (protocol.md 3.1)."""
     if not _NAME.fullmatch(topic) or len(topic) > TOPIC_CHARACTERS_MAX:
         raise ClientError(f"topic {topic!r} must be 1 to {TOPIC_CHARACTERS_MAX} of the characters %|a-zA-Z0-9_-")

@@ -1,9 +1,9 @@
-"""What an application registers with a push consumer, what it may answer, and how it is called.
+"""The listener that an application registers with a push consumer, its results, and how it is called.
 
-A listener is a coroutine function, which runs on the event loop, or a plain function, which runs in a thread. It gets
-one message, or, registered with ``batch``, a list and a context. When it returns nothing, or a status that says so, it
-has consumed the messages; when it raises, or returns anything else, it has not. Source: RocketMQ 5.3.3,
-``MessageListenerConcurrently``, ``MessageListenerOrderly``; other than there, a listener that returns nothing has
+A listener is a coroutine function, which runs on the event loop, or a plain function, which runs in a thread. It
+receives one message, or with ``batch`` a list and a context. The messages count as consumed if it returns nothing or a
+status of success; they do not if it raises or returns anything else. Source: RocketMQ 5.3.3,
+``MessageListenerConcurrently``, ``MessageListenerOrderly``. Unlike there, a listener that returns nothing has
 succeeded.
 """
 
@@ -24,17 +24,17 @@ BatchListener = Callable[[list[MessageExt], Any], Any]
 
 
 class ConsumeConcurrentlyStatus(Enum):
-    """What a listener may answer."""
+    """Results of a listener."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 class ConsumeOrderlyStatus(Enum):
-    """What a listener of an orderly consumer may answer.
+    """Results of an orderly consumer's listener.
 
-    ROLLBACK and COMMIT are for contexts without ``auto_commit``: what came since the last COMMIT comes again, or is
-    consumed.
+    ROLLBACK and COMMIT are for contexts without ``auto_commit``: ROLLBACK repeats the messages since the last COMMIT;
+    COMMIT marks them as consumed.
     """
 
     SUCCESS = "SUCCESS"
@@ -44,11 +44,11 @@ class ConsumeOrderlyStatus(Enum):
 
 
 class ReconsumeLater(Exception):  # noqa: N818 - an answer, not an error
-    """Raised by a listener: the message shall come again, without a trace in the log.
+    """Raised by a listener so that the message is delivered again; no stack trace is logged.
 
     Args:
-        delay_level: when: 1 to 18 as for a delayed message, 0 for the broker to decide, -1 for a dead letter at once.
-            An orderly consumer has no use for it.
+        delay_level: 1 to 18 as for a delayed message, 0 for the broker's choice, -1 for an immediate dead letter.
+            Ignored by orderly consumers.
     """
 
     def __init__(self, delay_level: int = 0) -> None:
@@ -57,12 +57,12 @@ class ReconsumeLater(Exception):  # noqa: N818 - an answer, not an error
 
 
 class ConsumeConcurrentlyContext:
-    """What a batch listener can say besides its answer.
+    """Additional results of a batch listener.
 
     Attributes:
-        message_queue: where the messages are from.
-        delay_level_when_next_consume: when those that failed come again; see ``ReconsumeLater``.
-        ack_index: of a batch with CONSUME_SUCCESS: the last message that was consumed; those behind it come again.
+        message_queue: queue of the messages.
+        delay_level_when_next_consume: delay of failed messages; see ``ReconsumeLater``.
+        ack_index: with CONSUME_SUCCESS, the index of the last consumed message; later ones are delivered again.
     """
 
     __slots__ = ("ack_index", "delay_level_when_next_consume", "message_queue")
@@ -74,11 +74,11 @@ class ConsumeConcurrentlyContext:
 
 
 class ConsumeOrderlyContext:
-    """What a batch listener of an orderly consumer can say besides its answer.
+    """Additional results of an orderly consumer's batch listener.
 
     Attributes:
-        message_queue: where the messages are from.
-        auto_commit: whether SUCCESS is progress; else only COMMIT is.
+        message_queue: queue of the messages.
+        auto_commit: whether SUCCESS commits the messages; otherwise only COMMIT does.
         suspend_current_queue_time_ms: pause after a failure; -1 for the configured one.
     """
 
@@ -94,11 +94,11 @@ class Listener:
     """A registered function.
 
     Args:
-        function: the application's.
+        function: the application's function.
         batch: whether it takes a list and a context.
 
-    Attributes:
-        on_loop: whether it is a coroutine function; else it runs in a thread.
+        Attributes:
+        on_loop: whether it is a coroutine function; otherwise it runs in a thread.
     """
 
     __slots__ = ("batch", "function", "on_loop")
@@ -111,10 +111,10 @@ class Listener:
         )
 
     def call(self, messages: list[MessageExt], context: object) -> Any:
-        """The answer of a plain function, or the coroutine of a coroutine function."""
+        """The result of a plain function, or the coroutine of a coroutine function."""
         return self.function(messages, context) if self.batch else self.function(messages[0])
 
     async def answer(self, messages: list[MessageExt], context: object) -> object:
-        """The answer of a coroutine function."""
+        """The result of a coroutine function."""
         answer: Awaitable[object] = self.call(messages, context)
         return await answer

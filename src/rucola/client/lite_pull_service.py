@@ -1,8 +1,8 @@
-"""The queues of a lite pull consumer: given by the rebalance or by the application, pulled ahead of ``poll``.
+"""The queues of a lite pull consumer, assigned by the rebalance or by the application, and pulled ahead of ``poll``.
 
-Each queue has one task that pulls while there is room; what it finds waits in one line for ``poll``. A queue's position
-is behind the last message that ``poll`` gave; what may be stored as progress follows one ``poll`` later, since only a
-further one says that the application is done. One event loop owns it all. Source: RocketMQ 5.3.3,
+Each queue has one task that pulls while its limits allow; messages wait in one line for ``poll``. The position of a
+queue is after the last polled message. The committable offset follows one ``poll`` later, because only the next call
+shows that the application has finished. All runs on one event loop. Source: RocketMQ 5.3.3,
 ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
 """
 
@@ -34,10 +34,10 @@ class AssignedQueue:
     """One queue.
 
     Attributes:
-        held: messages that ``poll`` did not give yet.
-        position: queue offset behind the last message that ``poll`` gave, or where it begins.
-        committable: what may be stored as progress; None for nothing new.
-        paused: whether ``poll`` leaves it out.
+        held: messages not yet polled.
+        position: queue offset after the last polled message, or the start offset.
+        committable: offset that may be committed; None if there is nothing new.
+        paused: whether ``poll`` excludes the queue.
     """
 
     def __init__(self, queue: MessageQueue, position: int, now: float) -> None:
@@ -50,7 +50,7 @@ class AssignedQueue:
 
     @property
     def paused(self) -> bool:
-        """See above."""
+        """Whether ``poll`` excludes the queue."""
         return not self.resumed.is_set()
 
 
@@ -58,12 +58,12 @@ class LitePullService:
     """Reads queues for a lite pull consumer; a ``QueueOwner``.
 
     Args:
-        member: the consumer in its group.
-        config: the consumer's.
+        member: the consumer as a member of its group.
+        config: settings of the consumer.
 
-    Attributes:
-        queues: those that are read.
-        expressions: what is wanted of topics whose queues the application assigned.
+        Attributes:
+        queues: the queues that are read.
+        expressions: filters of topics whose queues the application assigned.
     """
 
     def __init__(self, member: GroupMember, config: LitePullConsumerConfig) -> None:
@@ -90,19 +90,19 @@ class LitePullService:
         self.expressions: dict[str, SubscriptionData] = {}
 
     def note_progress(self) -> None:
-        """With auto commit: bring what may be stored into the offset store."""
+        """With auto commit, write committable offsets into the offset store."""
         if self._config.auto_commit:
             for assigned in self.queues.values():
                 self._note(assigned)
 
     def settle(self) -> None:
-        """What ``poll`` gave last is consumed."""
+        """Mark the messages of the last ``poll`` as consumed."""
         for assigned in self._given:
             assigned.committable = assigned.position
         self._given.clear()
 
     def take(self) -> list[MessageExt]:
-        """The messages of one pull that wait, of a queue that is not paused; empty when there are none."""
+        """Waiting messages of one pull, from a queue that is not paused; empty if there are none."""
         for _ in range(len(self._ready)):
             assigned, held, messages = entry = self._ready.popleft()
             if held.dropped:
@@ -119,14 +119,14 @@ class LitePullService:
         return []
 
     async def arrival(self) -> None:
-        """Wait until messages came, or a queue was resumed."""
+        """Wait until messages arrive or a queue is resumed."""
         await self._arrived.wait()
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None) -> list[MessageQueue]:
-        """Bring positions, or the offsets given, into the offset store.
+        """Write positions, or the given offsets, into the offset store.
 
         Raises:
-            ClientError: a queue is not read.
+            ClientError: a queue is not assigned.
         """
         for queue in offsets or ():
             self.assigned(queue)
@@ -138,10 +138,10 @@ class LitePullService:
         return list(self.queues if offsets is None else offsets)
 
     def assigned(self, queue: MessageQueue) -> AssignedQueue:
-        """The queue that is read.
+        """The state of an assigned queue.
 
         Raises:
-            ClientError: it is not.
+            ClientError: the queue is not assigned.
         """
         assigned = self.queues.get(queue)
         if assigned is None:
@@ -149,14 +149,14 @@ class LitePullService:
         return assigned
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and give these queues no more, also when they go and come again."""
+        """Stop pulling and returning messages of these queues, even if they are removed and assigned again."""
         for queue in queues:
             self._paused.add(queue)
             if queue in self.queues:
                 self.queues[queue].resumed.clear()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and give them again."""
+        """Pull and return messages of these queues again."""
         for queue in queues:
             self._paused.discard(queue)
             if queue in self.queues:
@@ -164,10 +164,10 @@ class LitePullService:
         self._arrived.set()
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on there; what waits of the queue is dropped.
+        """Continue at an offset; waiting messages of the queue are dropped.
 
         Raises:
-            ClientError: the queue is not read.
+            ClientError: the queue is not assigned.
         """
         assigned = self.assigned(queue)
         self._end(assigned)
@@ -176,7 +176,7 @@ class LitePullService:
         self._begin(assigned, queue_offset)
 
     async def stop(self) -> None:
-        """Pull no more."""
+        """Stop pulling."""
         tasks = [assigned.task for assigned in self.queues.values() if assigned.task is not None]
         for task in tasks:
             task.cancel()
@@ -194,7 +194,7 @@ class LitePullService:
         return self.queues.keys()
 
     def leaving(self) -> Collection[MessageQueue]:
-        """See ``QueueOwner``; none ever is."""
+        """See ``QueueOwner``; always empty."""
         return ()
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
@@ -203,7 +203,7 @@ class LitePullService:
         try:
             first = await self._member.where_to_start(queue)
         except RucolaError as error:
-            event(logger, logging.WARNING, "queue not begun", group=self._member.group, queue=queue, error=error)
+            event(logger, logging.WARNING, "queue not started", group=self._member.group, queue=queue, error=error)
             return False
         assigned = AssignedQueue(queue, first, asyncio.get_running_loop().time())
         if queue in self._paused:
@@ -263,7 +263,7 @@ class LitePullService:
                 continue
             next_offset = pulled.next_begin_offset
             if pulled.status is PullStatus.OFFSET_ILLEGAL:
-                event(logger, logging.WARNING, "queue goes on elsewhere", queue=queue, offset=next_offset)
+                event(logger, logging.WARNING, "queue continues at another offset", queue=queue, offset=next_offset)
             if pulled.messages:
                 found = list(pulled.messages)
                 held.put(found)
@@ -271,7 +271,7 @@ class LitePullService:
                 self._arrived.set()
 
     async def _room(self, held: ProcessQueue) -> None:
-        """Wait until neither this queue nor all together hold too much."""
+        """Wait until neither this queue nor all queues together exceed their limits."""
         while held.is_full(self._limits) or self._waiting() > self._config.pull_threshold_for_all:
             self._taken.clear()
             await self._taken.wait()

@@ -1,13 +1,14 @@
-"""Progress of a broadcasting consumer: every client reads everything, so each keeps its own, in a file of its machine.
+"""Offset file of a broadcasting consumer: every client reads all messages, so each keeps its own offsets in a file.
 
-The file is RocketMQ's: ``<directory>/<client id>/<group>/offsets.json``, what was there before in ``offsets.json.bak``,
-the bytes those of fastjson's pretty format. Official clients go on from it, and we from theirs.
+The file is RocketMQ's: ``<directory>/<client id>/<group>/offsets.json``, with the previous content in
+``offsets.json.bak`` and the bytes of fastjson's pretty format. RocketMQ's clients and Rucola's can continue from each
+other's file.
 
-It is replaced whole, and synced before it takes its place: after a crash there is the old content or the new one.
-Methods wait for the disk; whoever has an event loop calls them from other threads.
+The file is replaced as a whole and synced before the rename: after a crash it has either the old or the new content.
+Methods block on the disk; an event loop must call them from other threads.
 
-Source: protocol.md 4.9; RocketMQ 5.3.3, LocalFileOffsetStore, OffsetSerializeWrapper. Different from there: a damaged
-file without a good spare is an error and no fresh start.
+Source: protocol.md 4.9; RocketMQ 5.3.3, LocalFileOffsetStore, OffsetSerializeWrapper. Unlike there, a damaged file
+without a valid backup is an error, not a fresh start.
 """
 
 from __future__ import annotations
@@ -26,49 +27,49 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 DIRECTORY = ".rocketmq_offsets"
-"""In the home directory, unless configured."""
+"""Directory in the home directory, unless configured."""
 
 
 class LocalFileOffsetStore:
-    """Progress of one group on one client.
+    """Offsets of one group on one client.
 
     Args:
-        files: the disk.
-        directory: where clients have their folders; empty for ``DIRECTORY`` in the home directory.
-        client_id: of the consumer.
-        group: of the consumer.
+        files: file operations.
+        directory: parent directory of the clients' directories; empty for ``DIRECTORY`` in the home directory.
+        client_id: id of the consumer.
+        group: group of the consumer.
 
     Raises:
-        ConfigError: the client id cannot be the name of a folder.
+        ConfigError: the client id cannot be a directory name.
     """
 
     def __init__(self, files: Files, directory: str, client_id: str, group: str) -> None:
         if "/" in client_id or "\\" in client_id or "\0" in client_id or client_id in (".", ".."):
-            raise ConfigError("instanceName", client_id, "a client id that can be the name of a folder")
+            raise ConfigError("instanceName", client_id, "a client id that can be a directory name")
         self._files = files
         home = directory or files.expand(f"~/{DIRECTORY}")
         self._folder = f"{home}/{client_id}/{group}"
         self.path = f"{self._folder}/offsets.json"
         self._turn = threading.Lock()
         self._unread = False
-        """The file is damaged: it never takes the place of a spare that reads."""
+        """Whether the file is damaged; a damaged file never replaces a valid backup."""
 
     def load(self) -> dict[MessageQueue, int]:
-        """All progress there is; nothing for a client that is new.
+        """All stored offsets; empty for a new client.
 
         Raises:
-            FormatError: the file is damaged, and there is no spare that reads.
-            DiskError: it cannot be read.
+            FormatError: the file is damaged, and there is no valid backup.
+            DiskError: the file cannot be read.
         """
         with self._turn:
             return self._load()
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Set the progress of these queues; that of others, also of other processes with this client id, stays.
+        """Store the offsets of these queues; other queues, even of other processes with this client id, keep theirs.
 
         Raises:
-            FormatError: see ``load``.
-            DiskError: it cannot be written; the old progress stays.
+            FormatError: as for ``load``.
+            DiskError: the file cannot be written; the old offsets remain.
         """
         with self._turn:
             table = self._load() | dict(offsets)
@@ -80,7 +81,7 @@ class LocalFileOffsetStore:
         failure: FormatError | None = None
         for path in (self.path, self.path + ".bak"):
             content = self._files.read_file(path)
-            if not content:  # RocketMQ's clients can leave an empty file behind when they are killed
+            if not content:  # a killed RocketMQ client can leave an empty file
                 self._unread |= content is not None and path == self.path
                 continue
             try:
@@ -88,14 +89,14 @@ class LocalFileOffsetStore:
             except FormatError as error:
                 failure = failure or error
                 self._unread |= path == self.path
-                event(logger, logging.ERROR, "progress cannot be read", path=path, error=error)
+                event(logger, logging.ERROR, "offset file cannot be read", path=path, error=error)
         if failure is not None:
             raise failure
         return {}
 
 
 def encode_offsets(table: Mapping[MessageQueue, int]) -> bytes:
-    """The content of the file."""
+    """The content of the file for ``table``."""
     if not table:
         return b'{\n\t"offsetTable":{}\n}'
     members = [
@@ -107,10 +108,10 @@ def encode_offsets(table: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_offsets(content: bytes, what: str) -> dict[MessageQueue, int]:
-    """What ``encode_offsets`` was given; ``what`` stands in the error.
+    """Decode the output of ``encode_offsets``; errors name it ``what``.
 
     Raises:
-        FormatError: it is no such content.
+        FormatError: the content is invalid.
     """
     try:
         table = ResetOffsetBody.decode(content).offset_table

@@ -1,7 +1,7 @@
-"""An event loop in a background thread: what the blocking clients of ``rucola.sync`` run on.
+"""An event loop in a background thread, on which the blocking clients of ``rucola.sync`` run.
 
-All of them share one thread, started by the first and ended with the process. Threads do not survive a fork: in the
-child a client that was made before says so, and a new one starts a thread of the child.
+All clients share one thread, which starts with the first client and ends with the process. Threads do not survive a
+fork: in the child, a client created before the fork raises an error, and a new client starts a new thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """A running event loop; any other thread may call its methods. Clients get theirs with ``shared_loop``."""
+    """A running event loop; any other thread may call its methods. Clients get it from ``shared_loop``."""
 
     def __init__(self, name: str = "rucola-client") -> None:
         self.pid = os.getpid()
@@ -29,10 +29,10 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the result of ``work``; interrupting the wait cancels it.
+        """Wait for the result of ``work``; an interruption of the wait cancels it.
 
         Raises:
-            ClientError: the process is a fork of the one that the thread runs in.
+            ClientError: this process is a fork of the one with the thread.
         """
         try:
             self._check_process()
@@ -51,10 +51,10 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin ``work``; gives a future that any thread may wait for.
+        """Start ``work``; returns a future on which any thread may wait.
 
         Raises:
-            ClientError: the process is a fork of the one that the thread runs in.
+            ClientError: this process is a fork of the one with the thread.
         """
         try:
             self._check_process()
@@ -64,7 +64,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Wait for the result of a function that must run on the loop."""
+        """Call a function on the loop, and wait for its result."""
 
         async def call() -> T:
             return function(*arguments, **options)
@@ -72,7 +72,7 @@ class LoopThread:
         return self.run(call())
 
     def submit(self, function: Callable[..., asyncio.Future[T]], *arguments: Any, **options: Any) -> Future[T]:
-        """Have a function called on the loop that gives a future there; gives one that any thread may wait for."""
+        """Call a function on the loop that returns a future there; returns a future on which any thread may wait."""
         self._check_process()
         handed: Future[T] = Future()
 
@@ -103,14 +103,14 @@ class LoopThread:
         return handed
 
     def close(self) -> None:
-        """End the thread. Not for the shared one."""
+        """End the thread. Not for the shared loop."""
         self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def iterate(self, function: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """What an asynchronous iterator gives, which ``function`` makes on the loop."""
+        """Iterate over the asynchronous iterator that ``function`` creates on the loop."""
         iterator = self.call(function)
 
         async def step() -> T:
@@ -126,8 +126,8 @@ class LoopThread:
     def _check_process(self) -> None:
         if os.getpid() != self.pid:
             raise ClientError(
-                f"this client was made in process {self.pid}, of which process {os.getpid()} is a fork: "
-                "its connections and its thread stayed there; make the client after the fork"
+                f"this client was created in process {self.pid}, of which process {os.getpid()} is a fork: "
+                "its connections and thread exist only there; create the client after the fork"
             )
 
 
@@ -136,7 +136,7 @@ _sharing = threading.Lock()
 
 
 def shared_loop() -> LoopThread:
-    """The loop of this process, started when it does not run yet."""
+    """The event loop of this process; started at the first call."""
     with _sharing:
         if not _shared or _shared[0].pid != os.getpid():
             _shared[:] = [LoopThread()]
@@ -144,7 +144,7 @@ def shared_loop() -> LoopThread:
 
 
 def _forked() -> None:
-    """In the child of a fork: another thread may have held the lock at that moment, and would for ever."""
+    """Runs in the child of a fork: replace the lock, because a thread of the parent may have held it."""
     global _sharing  # noqa: PLW0603
     _sharing = threading.Lock()
 
@@ -156,7 +156,7 @@ if hasattr(os, "register_at_fork"):
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # not on every platform
+    except ImportError:  # uvloop is not available on every platform
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop

@@ -1,4 +1,4 @@
-"""Messages as they are sent: checked, with a unique key, large bodies compressed."""
+"""Encodes messages for sending: checks them, adds a unique key, compresses large bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MessageEncoder:
 
     Args:
         config: limits and compression.
-        unique_ids: gives the messages their UNIQ_KEY.
+        unique_ids: creates UNIQ_KEY for messages.
 
     Raises:
         ConfigError: the package for the configured compression is not installed.
@@ -40,10 +40,10 @@ class MessageEncoder:
         self._plain_body_bytes_max = min(config.compress_msg_body_over_howmuch, config.max_message_size)
 
     def encode(self, message: Message, now_ms: int) -> EncodedMessage:
-        """The message, checked, with a UNIQ_KEY.
+        """Check and encode the message, with a UNIQ_KEY.
 
         Raises:
-            ClientError: it cannot be sent as it is.
+            ClientError: the message cannot be sent as it is.
         """
         body, properties, flag, sys_flag = message.body, message.properties, message.flag, 0
         if message.topic not in self._topics:
@@ -55,10 +55,10 @@ class MessageEncoder:
         return body, sys_flag, flag, encode_properties(properties) or unusual_properties(properties)
 
     def batch_member(self, message: Message) -> bytes:
-        """The message as one of a batch, which is not compressed.
+        """Encode the message for a batch, without compression.
 
         Raises:
-            ClientError: it cannot be sent as it is.
+            ClientError: the message cannot be sent as it is.
         """
         if message.topic not in self._topics:
             self.check_topic(message.topic)
@@ -70,10 +70,11 @@ class MessageEncoder:
         return batch_member(body, message.flag, properties)
 
     def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
-        """The request that carries ``members``, from ``batch_member``.
+        """Encode the request with ``members`` from ``batch_member``.
 
-        Brokers append its properties to those of each member. A UNIQ_KEY, which Java gives it, hides those of the
-        members then: none of them is found by its key. Here it has one only when that is configured.
+        Brokers append the batch's properties to those of each message. A UNIQ_KEY of the batch, as Java sends it, hides
+        the
+        keys of its messages, so that none can be found by its key. Here the batch has one only if configured.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
         if self._config.batch_unique_key:
@@ -81,16 +82,16 @@ class MessageEncoder:
         return b"".join(members), 0, 0, properties_json(properties_text(properties))
 
     def check_topic(self, topic: str) -> None:
-        """Raises ``ClientError`` unless ``topic`` can be the name of a topic."""
+        """Raises ``ClientError`` unless ``topic`` is a valid topic name."""
         check_topic(topic)
         self._topics.add(topic)
 
     def _transferred_body(self, message: Message) -> tuple[bytes, int]:
-        """The body, checked and, when it is large, compressed, and the sysFlag for that."""
+        """The checked body, compressed if large, and the sysFlag bits for its compression."""
         body = self._checked_body(message)
         if len(body) > self._config.compress_msg_body_over_howmuch:
             packed, bits = compress(body, self._config.compress_level, self._config.compress_type)
-            if len(packed) < len(body):  # the reference sends it packed even when that makes it longer
+            if len(packed) < len(body):  # RocketMQ sends the compressed body even if it is longer
                 return packed, bits
         return body, 0
 
@@ -106,7 +107,7 @@ class MessageEncoder:
 
 
 def _copied_body(body: object) -> bytes:
-    """``body`` at this moment, when it is a buffer the caller may change before it is sent."""
+    """A copy of ``body`` if it is a buffer that the caller may change before it is sent."""
     if not isinstance(body, bytearray | memoryview):
         raise ClientError(f"a message body must be bytes, not {type(body).__name__}")
     return bytes(body)

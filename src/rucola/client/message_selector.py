@@ -1,4 +1,4 @@
-"""Which messages a reader wants: by tag, or by a condition on their properties."""
+"""Selects messages: by tag, or by a condition on their properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOKS_LIKE_SQL = re.compile(
 
 
 class ExpressionType(StrEnum):
-    """How a broker is to read an expression."""
+    """Language of an expression."""
 
     TAG = "TAG"
     SQL92 = "SQL92"
@@ -22,11 +22,11 @@ class ExpressionType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MessageSelector:
-    """An expression and its kind. Made by ``by_tag`` and ``by_sql``; a plain text stands for the former.
+    """An expression and its type. Create it by ``by_tag`` or ``by_sql``; a plain string means ``by_tag``.
 
     Attributes:
         expression: the text.
-        expression_type: the kind.
+        expression_type: the type.
     """
 
     expression: str
@@ -37,21 +37,21 @@ class MessageSelector:
         """Messages with one of the tags in ``A || B``; ``*`` for all messages.
 
         Raises:
-            ClientError: there is no tag in it.
+            ClientError: the expression contains no tag.
         """
         text = _text(expression)
         if not text.replace("|", " ").strip():
-            raise ClientError(f"a tag expression names at least one tag, or is *; not {expression!r}")
+            raise ClientError(f"a tag expression must be * or contain at least one tag, not {expression!r}")
         return MessageSelector(text)
 
     @staticmethod
     def by_sql(expression: str) -> MessageSelector:
-        """Messages whose properties fulfil a condition, as ``a > 3 AND region = 'eu'``.
+        """Messages whose properties match a condition, for example ``a > 3 AND region = 'eu'``.
 
-        Brokers need ``enablePropertyFilter=true`` for that; they judge what is in the expression.
+        Brokers need ``enablePropertyFilter=true`` for this; they check the syntax of the expression.
 
         Raises:
-            ClientError: it is empty.
+            ClientError: the expression is empty.
         """
         text = _text(expression)
         if not text.strip():
@@ -60,30 +60,30 @@ class MessageSelector:
 
     @property
     def tags(self) -> frozenset[str]:
-        """The tags to compare with those of messages, since brokers compare hashes only; empty for no comparison."""
+        """Tags to compare with those of messages, because brokers compare only hashes; empty for no comparison."""
         if self.expression_type is ExpressionType.SQL92 or self.expression == "*":
             return frozenset()
         return frozenset(tag.strip() for tag in self.expression.split("||")) - {""}
 
 
 def message_selector(expression: str | MessageSelector) -> MessageSelector:
-    """The selector that is meant: a text stands for tags.
+    """The selector for an expression; a string is a tag expression.
 
     Raises:
-        ClientError: it is neither, or a text that looks like a condition, which no tag would ever match.
+        ClientError: the expression is neither, or a string that looks like a condition, which would never match a tag.
     """
     if isinstance(expression, MessageSelector):
         return expression
     if looks_like_sql(_text(expression)):
         raise ClientError(
-            f"expression {expression!r} looks like SQL92, and a plain text means tags: say "
-            "MessageSelector.by_sql(...), or MessageSelector.by_tag(...) if a tag is called that"
+            f"expression {expression!r} looks like SQL92, but a plain string means tags: use "
+            "MessageSelector.by_sql(...), or MessageSelector.by_tag(...) if it is a tag"
         )
     return MessageSelector.by_tag(expression)
 
 
 def looks_like_sql(expression: str) -> bool:
-    """Whether a text that may mean tags can hardly mean any: it has an operator of SQL92 in it."""
+    """Whether a tag expression contains an SQL92 operator, so that it is hardly meant as tags."""
     return _LOOKS_LIKE_SQL.search(expression) is not None
 
 

@@ -1,4 +1,4 @@
-"""The name servers of a client: one is asked; when it fails, the next one is asked and remembered.
+"""The name servers of a client: requests go to one of them; after a failure the next one is used and remembered.
 
 Source: protocol.md 4.3; RocketMQ 5.3.3, NettyRemotingClient#getAndCreateNameserverChannel.
 """
@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 
 class NameServers:
-    """Calls to whichever name server answers.
+    """Sends calls to a name server that responds.
 
     Args:
-        addresses: ``host:port`` of each, separated by ``;`` (or commas).
-        api: carries the calls.
-        timeout_ms: for one call to one of them.
+        addresses: ``host:port`` of each, separated by ``;`` or commas.
+        api: sends the requests.
+        timeout_ms: for one request to one name server.
 
     Raises:
-        ConfigError: an address is not of that form, or there is none.
+        ConfigError: an address is invalid, or there is none.
     """
 
     def __init__(self, addresses: str, api: RemotingApi, timeout_ms: int) -> None:
@@ -42,7 +42,7 @@ class NameServers:
         self._chosen = 0
 
     async def route_info(self, topic: str) -> TopicRouteData:
-        """Route of ``topic``; ``BrokerError`` 17 when there is none."""
+        """Route of ``topic``; raises ``BrokerError`` 17 if there is none."""
         return await self.ask(lambda address: self._api.route_info(address, topic, self._timeout_ms))
 
     async def topic_list(self) -> list[str]:
@@ -54,13 +54,13 @@ class NameServers:
         return await self.ask(lambda address: self._api.cluster_info(address, self._timeout_ms))
 
     async def ask(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """The outcome of ``call`` with the address of one that answers."""
+        """The result of ``call`` with the address of a name server that responds."""
         for attempt in range(len(self.addresses)):
             chosen = self._chosen
             try:
                 return await call(self.addresses[chosen])
             except RemotingError:
-                if self._chosen == chosen:  # another call may have gone on already
+                if self._chosen == chosen:  # another call may have changed it already
                     self._chosen = (chosen + 1) % len(self.addresses)
                 if attempt == len(self.addresses) - 1:
                     raise

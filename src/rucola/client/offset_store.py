@@ -1,9 +1,9 @@
-"""The progress of a consumer group: kept in memory, brought to the brokers or to a file every few seconds.
+"""The consumer offsets of a group: kept in memory, and stored at the brokers or in a file every few seconds.
 
 ``RemoteBrokerOffsetStore`` is for groups that share their queues, ``BroadcastOffsetStore`` for consumers that read all
-of them. One event loop owns a store. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``,
-``ControllableOffset``. Other than there, a store waits for the brokers' answers, so what a closing consumer says is
-known.
+queues. One event loop owns a store. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``,
+``ControllableOffset``. Unlike there, a store waits for the brokers' responses, so that a closing consumer knows the
+result.
 """
 
 from __future__ import annotations
@@ -25,66 +25,66 @@ TIMEOUT_MS = 5_000
 
 
 class OffsetStore:
-    """What both kinds share: the table in memory."""
+    """Base of both stores: the table in memory."""
 
     def __init__(self) -> None:
         self._table: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
 
     def known(self, queue: MessageQueue) -> int | None:
-        """Progress in memory; None when it is not known."""
+        """Offset in memory; None if unknown."""
         return self._table.get(queue)
 
     def update(self, queue: MessageQueue, consumer_offset: int, *, increase_only: bool) -> None:
-        """Set the progress in memory; ``increase_only``: unless it is farther already."""
+        """Set the offset in memory; with ``increase_only`` only if it grows."""
         if queue not in self._frozen:
             old = self._table.get(queue)
             if old is None or not increase_only or consumer_offset > old:
                 self._table[queue] = consumer_offset
 
     def update_and_freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Set the progress, and let nothing change it until ``remove``."""
+        """Set the offset, and keep it unchanged until ``remove``."""
         self._table[queue] = consumer_offset
         self._frozen.add(queue)
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget the queue."""
+        """Remove the queue from memory."""
         self._table.pop(queue, None)
         self._frozen.discard(queue)
 
     def snapshot(self, topic: str) -> dict[MessageQueue, int]:
-        """Progress in memory of the queues of ``topic``."""
+        """Offsets in memory for the queues of ``topic``."""
         return {queue: offset for queue, offset in self._table.items() if queue.topic == topic}
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Progress as it is kept, into memory too; None when there is none.
+        """Load the stored offset, also into memory; None if there is none.
 
         Raises:
-            BrokerError: the broker refuses to say.
-            RemotingError: the broker cannot be asked.
-            ClientError: no route leads to it.
-            FormatError: the file is damaged, and there is no spare that reads.
+            BrokerError: the broker refuses the request.
+            RemotingError: the broker cannot be reached or does not respond.
+            ClientError: no route leads to the broker.
+            FormatError: the file is damaged, and there is no valid backup.
             DiskError: the file cannot be read.
         """
         raise NotImplementedError
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Bring the progress of these queues to where it is kept. What fails is logged and comes with the next call."""
+        """Store the offsets of these queues. Failures are logged; the next call repeats them."""
         raise NotImplementedError
 
     def retain(self, queues: Collection[MessageQueue]) -> None:
-        """Forget all queues but these."""
+        """Remove all other queues from memory."""
         for queue in self._table.keys() - set(queues):
             self.remove(queue)
 
 
 class RemoteBrokerOffsetStore(OffsetStore):
-    """Progress that the masters keep.
+    """Offsets stored by the masters.
 
     Args:
-        api: carries the calls.
-        routes: where the masters are.
-        group: whose progress.
+        api: sends the requests.
+        routes: addresses of the masters.
+        group: the consumer group.
     """
 
     def __init__(self, api: RemotingApi, routes: RouteTable, group: str) -> None:
@@ -109,14 +109,14 @@ class RemoteBrokerOffsetStore(OffsetStore):
             address = self._routes.master(queue.broker_name)
             await self._api.update_consumer_offset(address, self._group, queue, offset, TIMEOUT_MS)
         except RucolaError as error:
-            event(logger, logging.WARNING, "progress not stored", group=self._group, queue=queue, error=error)
+            event(logger, logging.WARNING, "consumer offset not stored", group=self._group, queue=queue, error=error)
 
 
 class BroadcastOffsetStore(OffsetStore):
-    """Progress in a file of this machine.
+    """Offsets in a file on this machine.
 
     Args:
-        file: the file.
+        file: the offset file.
     """
 
     def __init__(self, file: LocalFileOffsetStore) -> None:
@@ -138,4 +138,4 @@ class BroadcastOffsetStore(OffsetStore):
         try:
             await asyncio.to_thread(self._file.commit, told)
         except RucolaError as error:
-            event(logger, logging.ERROR, "progress not stored", path=self._file.path, error=error)
+            event(logger, logging.ERROR, "consumer offsets not stored", path=self._file.path, error=error)

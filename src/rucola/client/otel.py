@@ -1,9 +1,9 @@
-"""OpenTelemetry: spans for what a client sends and for what an application makes of messages.
+"""OpenTelemetry: spans for the messages that a client sends and that an application consumes.
 
-``traced(client)`` gives the client back with its methods wrapped; a client that was not handed over knows nothing of
-this module. The context travels in the properties of a message (``traceparent`` and what else the propagators of the
-process write), so it passes through any broker. Names and attributes are those of OpenTelemetry's semantic conventions
-for messaging. Needs ``pip install 'rucola[otel]'``.
+``traced(client)`` wraps the methods of a client and returns the client; other clients are not affected. The context
+travels in the message's properties (``traceparent`` and others that the process's propagators write), so it passes
+through any broker. Names and attributes follow OpenTelemetry's semantic conventions for messaging. Needs
+``pip install 'rucola[otel]'``.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ _FAILED = (
 
 
 def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | None = None) -> C:
-    """Have a client make spans; before it is started and before it gets its listener.
+    """Make a client create spans. Call it before the client is started and before its listener is registered.
 
-    Each call of a producer that sends makes a span: ``send``, ``submit``, ``send_oneway``, ``send_many``,
-    ``send_batch`` and ``send_message_in_transaction``. A push consumer makes one for each call of its listener. Loops
-    make theirs with ``processing``.
+    Each sending method of a producer creates a span: ``send``, ``submit``, ``send_oneway``, ``send_many``,
+    ``send_batch``
+    and ``send_message_in_transaction``. A push consumer creates one for each call of its listener. Loops create theirs
+    with
+    ``processing``.
 
     Args:
-        client: of ``rucola`` or ``rucola.sync``.
-        group: told with every span, if not empty.
-        tracer_provider: where the spans go; None: the provider of the process.
+        client: a client of ``rucola`` or ``rucola.sync``.
+        group: group to add to every span; empty for none.
+        tracer_provider: provider of the tracer; None for that of the process.
 
     Returns:
         ``client``.
@@ -58,9 +60,9 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
 def processing(
     message: MessageExt, group: str = "", tracer_provider: trace.TracerProvider | None = None
 ) -> Iterator[trace.Span]:
-    """``with processing(message):`` around what an application does with a message of its loop.
+    """Use ``with processing(message):`` around the processing of a message in a loop.
 
-    The span belongs to the trace of the message's sender. An exception ends it as a failure, and goes on.
+    The span belongs to the trace of the message's sender. An exception marks the span as failed and is raised again.
     """
     spans = _Spans(trace.get_tracer("rucola", tracer_provider=tracer_provider), group)
     with spans.process([message]) as span:
@@ -68,7 +70,7 @@ def processing(
 
 
 class _Spans:
-    """Makes the spans of one client."""
+    """Creates the spans of one client."""
 
     def __init__(self, tracer: trace.Tracer, group: str) -> None:
         self._tracer = tracer
@@ -77,7 +79,7 @@ class _Spans:
     # of producers
 
     def sending(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """``send`` of one message or several, in a span."""
+        """``send`` of one or several messages, wrapped in a span."""
         if inspect.iscoroutinefunction(send):
 
             @wraps(send)
@@ -97,7 +99,7 @@ class _Spans:
         return send_sync
 
     def submitting(self, submit: Callable[..., Any]) -> Callable[..., Any]:
-        """``submit``, in a span that ends with its future."""
+        """``submit``, wrapped in a span that ends with its future."""
 
         @wraps(submit)
         def submit_traced(message: Message, *args: Any, **options: Any) -> Any:
@@ -129,7 +131,7 @@ class _Spans:
     # of consumers
 
     def registering(self, register: Callable[..., None]) -> Callable[..., None]:
-        """``register_message_listener`` of a listener that is called in a span."""
+        """``register_message_listener`` whose listener is called in a span."""
 
         @wraps(register)
         def register_traced(listener: Callable[..., Any], *, batch: bool = False) -> None:
@@ -156,7 +158,7 @@ class _Spans:
 
     @contextmanager
     def process(self, messages: Sequence[MessageExt]) -> Iterator[trace.Span]:
-        """A span of the trace of the first message, linked to the others."""
+        """A span in the trace of the first message, linked to the other messages."""
         parent = propagate.extract(messages[0].properties)
         contexts = [propagate.extract(message.properties) for message in messages[1:]]
         links = [trace.Link(trace.get_current_span(context).get_span_context()) for context in contexts]
@@ -205,7 +207,7 @@ def _listed(messages: Message | Iterable[Message]) -> Message | list[Message]:
 
 
 def _told(span: trace.Span, result: Any) -> Any:
-    """Say in the span where a message went."""
+    """Add the queue and offset of a sent message to the span."""
     if isinstance(result, SendResult) and span.is_recording():
         span.set_attribute("messaging.message.id", result.msg_id)
         span.set_attribute("messaging.destination.partition.id", str(result.message_queue.queue_id))
@@ -213,7 +215,7 @@ def _told(span: trace.Span, result: Any) -> Any:
 
 
 def _judged(span: trace.Span, answer: Any) -> Any:
-    """Say in the span that a message was not consumed."""
+    """Mark the span if the message was not consumed."""
     if answer in _FAILED:
         span.set_status(trace.StatusCode.ERROR, str(answer))
     return answer

@@ -1,4 +1,4 @@
-"""One message on its way: encoded, sent, sent again, answered or given up.
+"""One message in flight: encoded, sent, retried, confirmed or given up.
 
 Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#sendDefaultImpl and MQClientAPIImpl#processSendResponse.
 """
@@ -36,17 +36,17 @@ _STATUS = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _SEND_OK = SendStatus.SEND_OK
-_new_tuple = tuple.__new__  # past the constructor that a named tuple writes in Python
+_new_tuple = tuple.__new__  # avoids the slower Python constructor of a named tuple
 
 
 _REFUSED_PAUSE_S = 0.01
-"""Between attempts to connect at least, also when no pauses are configured."""
+"""Shortest pause between attempts to connect, even if no pauses are configured."""
 MESSAGE, BATCH, REPLY = range(3)
-"""What is sent: a message, several, the reply to one."""
+"""Kind of a request: one message, a batch, or a reply to a request."""
 
 
 class SendTarget:
-    """A queue to send to: where it is, and the beginning of every header for it, by what is sent."""
+    """A queue to send to: its broker's address, and the prepared header for each kind of request."""
 
     __slots__ = ("address", "heads", "queue", "queue_id")
 
@@ -58,7 +58,7 @@ class SendTarget:
 
 
 class SendRules(Protocol):
-    """What a message on its way asks of its producer."""
+    """The methods of the producer that a message in flight calls."""
 
     client: RemotingClient
     in_flight: int
@@ -71,30 +71,30 @@ class SendRules(Protocol):
     wall_ms: Callable[[], int]
 
     def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
-        """Where to send next; another broker than ``failed`` when there is one."""
+        """The target of the next attempt; another broker than ``failed`` if there is one."""
 
     def broker_failed(self, send: PendingSend) -> None:
-        """The broker of ``send`` cannot be reached: its address may have changed."""
+        """The broker of ``send`` cannot be reached; its address may have changed."""
 
     def broker_refused(self, send: PendingSend) -> None:
-        """The broker of ``send`` did not take it, though another may."""
+        """The broker of ``send`` refused it; another broker may accept it."""
 
     def succeeded(self, send: PendingSend) -> None:
-        """Like ``finished``, for one that was stored; called while somebody waits for that."""
+        """Same as ``finished``, for a stored message, while a caller waits for room or for the end."""
 
     def finished(self, send: PendingSend) -> None:
-        """``send`` has its result or error: it no longer counts, and those are woken who waited for that."""
+        """``send`` has its result or error: it is no longer in flight, and waiting callers are woken."""
 
 
 class PendingSend(Waiter):
     """A send from ``submit`` to its result.
 
     Attributes:
-        topic: where to.
-        fixed_queue: the queue the application chose, or how it will; None lets the producer choose.
+        topic: destination topic.
+        fixed_queue: the application's queue, or its way to choose one; None if the producer chooses.
         msg_id: unique id, the same in every attempt.
-        size: bytes of the body as transferred.
-        future: gets the result.
+        size: bytes of the body as sent.
+        future: receives the result.
     """
 
     __slots__ = (
@@ -135,32 +135,32 @@ class PendingSend(Waiter):
         self.deadline = self._expires_at = loop.time() + timeout_ms / 1000
         self.timeout_ms = timeout_ms
         self._retries_left = retries
-        self._attempts = 1  # that which comes, or is under way
-        self._target: SendTarget  # of the latest attempt
-        self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None  # of an attempt, but not safe yet
+        self._attempts = 1  # number of the next or current attempt
+        self._target: SendTarget  # target of the latest attempt
+        self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None  # of an attempt stored without a flush
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
     @property
     def time_left_s(self) -> float:
-        """Until its deadline; not positive when nobody waits any more."""
+        """Seconds until the deadline; not positive after it."""
         return 0.0 if self.future.done() else self._expires_at - self._now()
 
     def ended(self) -> bool:
-        """Whether it ends here, before its first attempt: it was cancelled, or its time is over."""
+        """Whether it was cancelled or timed out before its first attempt; ends it in the latter case."""
         if not self.future.done() and self._now() < self._expires_at:
             return False
         self.expire()
         return True
 
     def expire(self) -> None:
-        """End before the first attempt."""
+        """End with a timeout before the first attempt."""
         if self.future.done():
             self._rules.finished(self)
         else:
             self.fail(ClientError(f"no route to topic {self.topic} within {self.timeout_ms} ms"))
 
     def send(self, target: SendTarget) -> None:
-        """Make an attempt with the time that is left."""
+        """Start an attempt with the remaining time."""
         now = self._now()
         timeout_ms = max(1, round((self._expires_at - now) * 1000))
         if 0 < self._rules.attempt_timeout_ms < timeout_ms:
@@ -169,7 +169,7 @@ class PendingSend(Waiter):
         self.send_at(target, self._rules.wall_ms())
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Make an attempt, the time being ``wall_ms``; it ends at the deadline."""
+        """Start an attempt at the time ``wall_ms``; it ends at the deadline."""
         self._target = target
         client = self._rules.client
         opaque = client.next_opaque()
@@ -183,7 +183,7 @@ class PendingSend(Waiter):
             self.fail(error)
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """The broker's answer to the latest attempt."""
+        """Handle the broker's response to the latest attempt."""
         answer = (batch.send_answers or send_answers(batch))[row]
         if answer is None or answer[0]:
             self._take(batch, row)
@@ -191,7 +191,7 @@ class PendingSend(Waiter):
             self._succeed(_SEND_OK, answer)
 
     def _take(self, batch: FrameBatch, row: int) -> None:
-        """Any answer, also a refusal or one of an unusual shape."""
+        """Handle any response, including refusals and unusual forms."""
         code = batch.table[row * ROW_WIDTH + _CODE]
         status = _STATUS.get(code)
         if status is None:
@@ -209,12 +209,12 @@ class PendingSend(Waiter):
             self._succeed(status, answer)
 
     def failed(self, error: RemotingError) -> None:
-        """No answer to the latest attempt: whether it was stored is unknown."""
+        """Handle an attempt without response; it is unknown whether the message was stored."""
         self._rules.broker_failed(self)
         self._retry(error)
 
     def fail(self, error: RucolaError) -> None:
-        """Give up; what an earlier attempt stored is still a result, as in the reference."""
+        """Give up; if an earlier attempt was stored, that is the result, as in RocketMQ's producer."""
         if self._stored is not None:
             status, answer, self._target = self._stored
             self._succeed(status, answer)
@@ -261,7 +261,7 @@ class PendingSend(Waiter):
                 fields.get("batchUniqId"),
             )
         except (KeyError, ValueError) as error:
-            raise FormatError("answer to a send", 0, "msgId, queueId and queueOffset", repr(error)) from error
+            raise FormatError("response to a send", 0, "msgId, queueId and queueOffset", repr(error)) from error
 
     def _refused(self, batch: FrameBatch, row: int) -> None:
         try:
@@ -277,10 +277,11 @@ class PendingSend(Waiter):
             self.fail(refusal)
 
     def _retry(self, error: RucolaError) -> None:
-        """The first further attempt is made at once, as the reference does; the later ones after a growing pause.
+        """Retry. The first retry is immediate, as in RocketMQ's producer; later ones follow after growing pauses.
 
-        Where nobody could be connected to, nothing was sent: that is tried until the time is over, and counts as no
-        attempt. The reference gives up within milliseconds, long before a broker that is restarted is back.
+        If no broker could be connected to, nothing was sent: connecting is repeated until the deadline and does not
+        count as
+        an attempt. RocketMQ's producer gives up within milliseconds, long before a restarted broker is available.
         """
         rules = self._rules
         sent = not isinstance(error, RemotingConnectError)
@@ -305,7 +306,7 @@ class PendingSend(Waiter):
         try:
             target = self._rules.next_target(self, self.broker_name)
         except RucolaError:
-            self.fail(error)  # why the attempt failed says more than that its route is gone
+            self.fail(error)  # the attempt's own error is more useful than the missing route
             return
         self._attempts += 1
         self.send(target)
@@ -318,7 +319,7 @@ class PendingSend(Waiter):
 
     @property
     def broker_name(self) -> str:
-        """The broker of the latest attempt; there was one."""
+        """The broker of the latest attempt; requires that there was one."""
         return self._target.queue.broker_name
 
     def _address(self) -> str:
@@ -326,12 +327,12 @@ class PendingSend(Waiter):
 
 
 class TimedSend(PendingSend):
-    """A send whose answer is read whole, for what it says of how to recall the message."""
+    """A send of a delayed message, whose full response is read for the recall handle."""
 
     __slots__ = ("_recall_handle",)
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """The broker's answer to the latest attempt."""
+        """Handle the broker's response to the latest attempt."""
         self._recall_handle: str | None = None
         self._take(batch, row)
 

@@ -1,7 +1,8 @@
-"""Receipts of popped messages: what goes back to the broker with an acknowledgement.
+"""Receipt handles of popped messages, which an acknowledgement returns to the broker.
 
-A receipt is a text of words: queue offset that the pop read from, its time and invisible time in ms, revive queue,
-kind of the topic (0 ordinary, 1 and 2 the group's retry topics), broker, queue, queue offset of the message. A message
+A receipt handle has these words: queue offset at which the pop started, time and invisible time of the pop in ms,
+revive
+queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker, queue, queue offset of the message. A message
 has it as property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``, ``MQClientAPIImpl#processPopResponse``.
 """
 
@@ -20,7 +21,7 @@ _WORDS = 8
 
 
 class PopReceipt(NamedTuple):
-    """A receipt, taken apart."""
+    """The parts of a receipt handle."""
 
     start_offset: str
     pop_time: str
@@ -33,10 +34,10 @@ class PopReceipt(NamedTuple):
 
     @classmethod
     def of(cls, message: MessageExt) -> PopReceipt:
-        """That of ``message``.
+        """The receipt handle of ``message``.
 
         Raises:
-            ClientError: it has none, so it was not received by a simple consumer.
+            ClientError: the message has none, because it was not received by a simple consumer.
         """
         words = message.properties.get(message_const.POP_CK, "").split(" ")
         if len(words) != _WORDS or not (words[6].isdecimal() and words[7].isdecimal()):
@@ -45,16 +46,16 @@ class PopReceipt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it goes back to the broker."""
+        """The text for the broker."""
         return " ".join(map(str, self))
 
     def real_topic(self, topic: str, group: str) -> str:
-        """The topic in which a message of ``topic`` lies."""
+        """The topic that holds a message of ``topic``: the topic itself or a retry topic."""
         separator = {"1": "_", "2": "+"}.get(self.topic_kind)
         return topic if separator is None else f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
 
     def changed(self, header: ChangeInvisibleTimeResponseHeader) -> PopReceipt:
-        """After the invisible time was changed."""
+        """The receipt handle after a change of the invisible time."""
         return self._replace(
             pop_time=str(header.pop_time),
             invisible_time=str(header.invisible_time),
@@ -63,15 +64,15 @@ class PopReceipt(NamedTuple):
 
 
 def give_receipts(messages: Sequence[MessageExt], topic: str, header: PopMessageResponseHeader) -> None:
-    """Put its receipt into each message of a pop. Those from the retry topics have theirs from the broker.
+    """Set the receipt handle of each popped message. For messages from retry topics the broker has set it already.
 
     Args:
-        messages: of one answer.
-        topic: the topic that was popped.
-        header: the answer's.
+        messages: messages of one response.
+        topic: the popped topic.
+        header: the header of the response.
 
     Raises:
-        FormatError: the answer does not say where a message was read.
+        FormatError: the response lacks the start offset of a message's queue.
     """
     starts: dict[str, str] = {}
     for entry in (header.start_offset_info or "").split(";"):

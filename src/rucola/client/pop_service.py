@@ -1,8 +1,8 @@
-"""The pops of a simple consumer, one at a time for each topic and broker, and the messages nobody has taken yet.
+"""The pops of a simple consumer, one at a time for each topic and broker, and messages that no caller has received yet.
 
-A pop that waits at a broker cannot be called back: what it brings is hidden from the rest of the group. So whoever
-stops waiting leaves it running, and its messages are for the next one who asks, unless half of their invisible time is
-over by then. One event loop owns it all. Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#popMessage``,
+A pop that waits at a broker cannot be cancelled: the messages it returns are hidden from the rest of the group. A
+caller that stops waiting therefore leaves the pop running. Its messages go to the next caller, unless half of their
+invisible time has passed. All runs on one event loop. Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#popMessage``,
 ``PopMessageProcessor``.
 """
 
@@ -29,16 +29,16 @@ from rucola.remoting.consumer_api import ConsumerApi
 from rucola.runtime.clock import Clock
 
 POP_MAX = 32
-"""Messages of one pop that brokers allow."""
+"""Largest number of messages that brokers allow per pop."""
 _ALL_QUEUES = -1
 _FROM_FIRST, _FROM_LAST = 0, 1
 _MARGIN_MS = 5_000
-"""How much longer an answer may take than the broker was told to wait."""
+"""Additional time for a response after the broker's waiting time."""
 
 Place = tuple[str, str]
 """Topic and broker name."""
 Popped = tuple[float, list[MessageExt]]
-"""Messages of one pop, and the loop's time after which they are too old to be given."""
+"""Messages of one pop, and the event loop's time after which they are too old to return."""
 
 
 class PopService:
@@ -46,13 +46,13 @@ class PopService:
 
     Args:
         instance: the client.
-        api: carries the calls.
-        group: the consumer's.
-        config: the consumer's.
-        clock: brokers are told when a pop began, and answer none that they take for too old.
+        api: sends the requests.
+        group: the consumer group.
+        config: settings of the consumer.
+        clock: gives the start time of each pop, which brokers compare with their own; they ignore old pops.
 
-    Attributes:
-        subscriptions: by topic.
+        Attributes:
+        subscriptions: subscriptions by topic.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class PopService:
         self.subscriptions: dict[str, SubscriptionData] = {}
 
     async def receive(self, max_messages: int, invisible_ms: int, await_ms: int) -> list[MessageExt]:
-        """Messages of the topics subscribed to; none when none came in time.
+        """Messages of the subscribed topics; empty if none arrived in time.
 
         Raises:
             BrokerError: a broker refuses.
-            RemotingError: a broker cannot be reached, or does not answer.
-            ClientError: no topic is subscribed to or has a route, or a broker does not know POP.
+            RemotingError: a broker cannot be reached or does not respond.
+            ClientError: there is no subscription, a topic has no route, or a broker does not support POP.
         """
         messages = self._take_left(max_messages)
         if messages:
@@ -96,10 +96,10 @@ class PopService:
         return messages
 
     async def ack(self, message: MessageExt) -> None:
-        """Tell the broker that a message is consumed.
+        """Acknowledge a message at its broker.
 
         Raises:
-            BrokerError, RemotingError, ClientError: it was not told.
+            BrokerError, RemotingError, ClientError: the acknowledgement failed.
         """
         receipt = PopReceipt.of(message)
         header = AckMessageRequestHeader(
@@ -112,10 +112,10 @@ class PopService:
         await self._api.ack(self._instance.routes.master(receipt.broker_name), header)
 
     async def hide(self, message: MessageExt, invisible_ms: int) -> PopReceipt:
-        """Have a message come again so long after now, and no earlier; gives its new receipt.
+        """Set a message's invisible time, counted from now; returns the new receipt handle.
 
         Raises:
-            BrokerError, RemotingError, ClientError: it comes as before.
+            BrokerError, RemotingError, ClientError: the invisible time is unchanged.
         """
         receipt = PopReceipt.of(message)
         header = ChangeInvisibleTimeRequestHeader(
@@ -130,7 +130,7 @@ class PopService:
         return receipt.changed(await self._api.change_invisible_time(address, header))
 
     async def stop(self) -> None:
-        """End all pops; what they would bring comes again to the group."""
+        """End all pops; messages they would return are delivered to the group again."""
         pops = list(self._pops.values())
         self._pops.clear()
         for pop in pops:
@@ -138,7 +138,7 @@ class PopService:
         await asyncio.gather(*pops, return_exceptions=True)
 
     def _take_left(self, max_messages: int) -> list[MessageExt]:
-        """Messages of one pop that are young enough."""
+        """Messages left over from one pop that are recent enough."""
         now = asyncio.get_running_loop().time()
         while self._left:
             fresh_until, messages = self._left.popleft()
@@ -149,7 +149,7 @@ class PopService:
         return []
 
     async def _places(self) -> list[Place]:
-        """Where to pop, another one first each time."""
+        """Topics and brokers to pop from, in rotating order."""
         places: list[Place] = []
         missing: ClientError | None = None
         for topic in self.subscriptions:
@@ -160,7 +160,7 @@ class PopService:
                 continue
             places += [(topic, name) for name in sorted({queue.broker_name for queue in route.subscribe_queues})]
         if not places:
-            raise missing or ClientError("a simple consumer receives from topics it subscribed to: there is none")
+            raise missing or ClientError("the simple consumer has no subscription")
         self._turn = (self._turn + 1) % len(places)
         return places[self._turn :] + places[: self._turn]
 
@@ -185,13 +185,13 @@ class PopService:
             found, records = await self._api.pop(address, header, await_ms + _MARGIN_MS)
             if found is None:
                 raise ClientError(
-                    f"broker {broker_name} ({address}) takes pops for too old that are new: its clock is ahead of the "
-                    f"one here, {header.born_time} ms since the epoch"
+                    f"broker {broker_name} ({address}) rejects new pops as too old: its clock is ahead of the "
+                    f"local one, {header.born_time} ms since the epoch"
                 )
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise ClientError(
-                    f"broker {broker_name} ({address}) does not know POP, which a simple consumer needs: RocketMQ 5.0 "
+                    f"broker {broker_name} ({address}) does not support POP, needed by a simple consumer: RocketMQ 5.0 "
                     "and newer have it; use PushConsumer or LitePullConsumer with older ones"
                 ) from error
             raise
@@ -204,15 +204,17 @@ class PopService:
         wanted = list(selected(messages, subscription))
         for message in messages:
             if message not in wanted:
-                await self.ack(message)  # a tag with the hash of another
+                await self.ack(message)  # a different tag with the same hash
         return loop.time() + invisible_ms / 2000, wanted
 
     def _now_ms(self) -> int:
-        """The time that brokers compare with theirs: that of the start and what has passed, whatever is set since."""
+        """Time for comparison with the brokers' clocks: the start time plus elapsed time, unaffected by later clock
+        changes.
+        """
         return self._behind_ms + int(self._clock.monotonic() * 1000)
 
     async def _refresh(self, topic: str) -> None:
         try:
             await self._instance.routes.refresh(topic)
         except RucolaError:
-            return  # the old route stays, and the next pop tells what is wrong
+            return  # the old route stays, and the next pop reports the error

@@ -1,8 +1,8 @@
-"""The messages of one queue between pull and consumption, and from them the queue's progress.
+"""The messages of one queue between pull and consumption, from which its consumer offset follows.
 
-Progress is the lowest queue offset that is not consumed yet, so a message is never lost behind a faster one. It is
-worked out when somebody asks, not with each message. All times are those of the event loop, in seconds, which never
-step back. One event loop owns a queue. Source: RocketMQ 5.3.3, ``ProcessQueue``.
+The consumer offset is the lowest queue offset not yet consumed, so a slow message is never skipped because of a later
+one. It is computed on request, not with each message. All times are those of the event loop, in seconds, which never go
+back. One event loop owns a queue. Source: RocketMQ 5.3.3, ``ProcessQueue``.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 
 LOCK_LIVE_S = 30.0
-"""How long a lock counts without being confirmed; the broker keeps it for 60 s."""
+"""How long a lock is valid without confirmation; the broker keeps it for 60 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much of one queue may be held before pulling stops.
+    """Limits of one queue from which on pulling stops.
 
     Attributes:
-        messages: how many.
-        size_bytes: their records together.
-        span: distance of the highest queue offset from the lowest; 0 for any.
+        messages: number of messages.
+        size_bytes: total size of their records.
+        span: distance of the highest queue offset from the lowest; 0 for no limit.
     """
 
     messages: int
@@ -34,17 +34,17 @@ class FlowLimits:
 
 
 class ProcessQueue:
-    """The messages of one queue that were pulled and are not consumed.
+    """The messages of one queue that were pulled and not yet consumed.
 
     Args:
-        queue: which queue.
-        now: the loop's time.
+        queue: the queue.
+        now: the event loop's time.
 
     Attributes:
-        dropped: the queue is not this consumer's any more; what its messages come to does not count.
-        last_pull_at: when a pull began.
-        size_bytes: records held.
-        pulled, consumed, failed: messages since the queue was begun.
+        dropped: whether the queue no longer belongs to this consumer, so that results for its messages do not count.
+        last_pull_at: start of the last pull.
+        size_bytes: total size of the records held.
+        pulled, consumed, failed: numbers of messages since the queue was added.
         on_removed: called when messages were consumed.
     """
 
@@ -57,7 +57,7 @@ class ProcessQueue:
         self.pulled = self.consumed = self.failed = 0
         self.on_removed: Callable[[], None] | None = None
         self._held: dict[int, MessageExt] = {}
-        self._offsets: deque[int] = deque()  # ascending; those of consumed messages leave when they are at an end
+        self._offsets: deque[int] = deque()  # ascending; consumed offsets are removed only at both ends
         self._next = -1
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class ProcessQueue:
         return message.queue_offset in self._held
 
     def put(self, messages: Iterable[MessageExt]) -> None:
-        """Take what was pulled; what is held already stays as it is."""
+        """Add pulled messages; messages already held are not replaced."""
         held, offsets = self._held, self._offsets
         before = len(held)
         highest, unsorted = self._next - 1, False
@@ -84,11 +84,11 @@ class ProcessQueue:
                 unsorted = True
         self.pulled += len(held) - before
         self._next = highest + 1
-        if unsorted:  # the broker gave an offset again that was consumed: it comes before what is held
+        if unsorted:  # the broker sent a consumed offset again, lower than those held
             self._offsets = deque(sorted(held))
 
     def remove(self, messages: Sequence[MessageExt]) -> None:
-        """Messages are consumed, or are the broker's again. Those not held are passed over."""
+        """Remove messages that are consumed or were sent back. Messages not held are ignored."""
         for message in messages:
             if self._held.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= message.store_size
@@ -98,7 +98,7 @@ class ProcessQueue:
 
     @property
     def progress(self) -> int | None:
-        """Lowest queue offset that is not consumed; None when nothing was consumed yet."""
+        """The consumer offset: lowest queue offset not yet consumed; None if nothing was consumed yet."""
         if not self.consumed:
             return None
         low, _ = self.span_ends
@@ -115,7 +115,7 @@ class ProcessQueue:
         return (offsets[0], offsets[-1]) if offsets else (None, None)
 
     def is_full(self, limits: FlowLimits) -> bool:
-        """Whether one of the limits is passed."""
+        """Whether a limit is exceeded."""
         if len(self._held) > limits.messages or self.size_bytes > limits.size_bytes:
             return True
         if not limits.span or len(self._held) < 2:
@@ -124,7 +124,7 @@ class ProcessQueue:
         return low is not None and high is not None and high - low > limits.span
 
     def clear(self) -> None:
-        """Forget the messages, and with them what the progress would be."""
+        """Remove all messages, and reset the consumer offset."""
         self._held.clear()
         self._offsets.clear()
         self.size_bytes = 0
@@ -133,11 +133,11 @@ class ProcessQueue:
 
 
 class OrderlyProcessQueue(ProcessQueue):
-    """A queue whose messages are consumed one batch after the other.
+    """A queue whose messages are consumed in order, one batch after another.
 
     Attributes:
-        locked_at: when the broker last confirmed that the queue is this consumer's alone; None: it did not.
-        consuming: messages with the listener, or with earlier calls that did not commit.
+        locked_at: when the broker last confirmed the lock of the queue; None if it has not.
+        consuming: messages in the listener, or passed to earlier calls that did not commit.
     """
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
@@ -148,12 +148,12 @@ class OrderlyProcessQueue(ProcessQueue):
         self._waiting: deque[MessageExt] = deque()
 
     def is_locked(self, now: float) -> bool:
-        """Whether the broker confirmed the lock not too long ago."""
+        """Whether the broker confirmed the lock recently enough."""
         return self.locked_at is not None and now - self.locked_at <= LOCK_LIVE_S
 
     @property
     def has_waiting(self) -> bool:
-        """Whether ``take`` would give something."""
+        """Whether ``take`` would return messages."""
         return bool(self._waiting)
 
     def put(self, messages: Iterable[MessageExt]) -> None:
@@ -163,14 +163,14 @@ class OrderlyProcessQueue(ProcessQueue):
         self._waiting.extend(fresh)
 
     def take(self, count: int) -> list[MessageExt]:
-        """The next messages, at most ``count``."""
+        """Take the next messages, at most ``count``."""
         waiting = self._waiting
         taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
         self.consuming += taken
         return taken
 
     def commit(self) -> int | None:
-        """All that was taken is consumed: gives the queue offset behind it, None when nothing was taken."""
+        """Mark all messages taken as consumed; returns the queue offset after them, None if there were none."""
         consumed, self.consuming = self.consuming, []
         if not consumed:
             return None
@@ -178,12 +178,12 @@ class OrderlyProcessQueue(ProcessQueue):
         return consumed[-1].queue_offset + 1
 
     def take_again(self, messages: Sequence[MessageExt]) -> None:
-        """The last messages taken come once more."""
+        """Put back the last messages taken, so that ``take`` returns them again."""
         del self.consuming[len(self.consuming) - len(messages) :]
         self._waiting.extendleft(reversed(messages))
 
     def roll_back(self) -> None:
-        """All that was taken and not committed comes once more."""
+        """Put back all messages taken but not committed."""
         self.take_again(list(self.consuming))
 
     def clear(self) -> None:

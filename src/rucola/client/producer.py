@@ -36,7 +36,7 @@ from rucola.runtime.clock import Clock, SystemClock
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
 _SPECIAL = _TIMED | {message_const.SHARDING_KEY}
-"""Properties that say more of a send than what to store."""
+"""Properties that require the general path, because they affect more than the stored message."""
 
 
 class Producer:
@@ -44,8 +44,8 @@ class Producer:
 
     Life cycle: ``async with Producer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    A send that fails is made again as configured: after connection losses and timeouts, and after the answers that the
-    reference's producer retries. What was sent again may be stored twice, under one UNIQ_KEY.
+    A failed send is repeated as configured: after connection losses and timeouts, and after the response codes that
+    RocketMQ's producer retries. A repeated message may be stored twice, with the same UNIQ_KEY.
 
     Args:
         group: producer group.
@@ -54,8 +54,8 @@ class Producer:
         clock: for time stamps and ids.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``, or the package for the compression is not installed.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``, or the compression's package is not installed.
     """
 
     def __init__(
@@ -97,16 +97,16 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """How brokers know this client."""
+        """The id by which brokers know this client."""
         return self._instance.client_id
 
     @property
     def in_flight(self) -> int:
-        """Messages submitted and not yet answered."""
+        """Number of messages submitted and not yet confirmed."""
         return self._pipeline.in_flight
 
     async def start(self) -> None:
-        """Begin; connections are opened when they are needed."""
+        """Start the producer; connections are opened when needed."""
         if not self._instance.running:
             code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
             self._instance.client.register_processor(code, self._requests.replied)
@@ -116,9 +116,10 @@ class Producer:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Wait for the answers to everything submitted, then leave the brokers and close. Requests get no reply more.
+        """Wait for the results of all submitted messages, then unregister and close. Requests receive no further
+        replies.
 
-        When that wait is cancelled or interrupted, what has no answer yet fails with ``RemotingClosedError``.
+        If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``.
         """
         if self._instance.running:
             self._requests.close()
@@ -129,11 +130,11 @@ class Producer:
                 await self._pipeline.flush()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of ``topic`` that can be sent to.
+        """Queues of ``topic`` to which messages can be sent.
 
         Raises:
             ClientError: no broker has the topic, and none would create it.
-            RemotingError: no name server answers.
+            RemotingError: no name server responds.
         """
         self._encoder.check_topic(topic)
         return list((await self._instance.routes.route(topic)).publish_queues)
@@ -146,19 +147,18 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and wait until the broker has it.
+        """Send one message and wait until the broker has stored it.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to, a queue of the message's topic; by default that of its sharding key, or else the topic's
-                queues in turn.
-            selector: chooses the queue among those of the topic, which it is called with, and the message.
+            message: the message; gets a UNIQ_KEY unless it has one.
+            queue: a queue of the message's topic; by default that of the sharding key, otherwise all queues in turn.
+            selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
-            BrokerError: the broker refused it.
-            RemotingError: no broker could be reached or answered in time; whether it was stored is unknown.
+            BrokerError: the broker refused the message.
+            RemotingError: no broker could be reached or responded in time; the message may have been stored.
         """
         await self._pipeline.ready()
         return await self._submit(message, queue, selector, timeout_ms, self._config.retry_times_when_send_failed)
@@ -171,18 +171,18 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Send one message without waiting; many may be on their way, and are stored in no promised order.
+        """Send one message without waiting. Many may be in flight; they are stored in no guaranteed order.
 
-        Nothing limits how many: ``await ready()`` before each, or wait for the futures.
+        The number is not limited: call ``await ready()`` before each, or wait for the futures.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
+            message: the message; gets a UNIQ_KEY unless it has one.
             queue: see ``send``.
             selector: see ``send``.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
-            A future that gives the result, or one of the errors of ``send``.
+            A future with the result, or one of the errors of ``send``.
 
         Raises:
             ClientError: the message cannot be sent as it is.
@@ -190,21 +190,22 @@ class Producer:
         return self._submit(message, queue, selector, timeout_ms, self._async_retries)
 
     async def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Send any number of messages of any topics in few requests, many of them on their way at a time.
+        """Send any number of messages to any topics in few requests, many of them concurrently.
 
-        Messages of one topic go together in batches of ``send_many_batch_bytes``, each to one queue; in which order
-        the batches are stored is not promised. The queue of a message with a sharding key is that of its key.
+        Messages of one topic are combined into batches of ``send_many_batch_bytes``, each for one queue. The batches
+        are
+        stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
 
         Args:
-            messages: what to send; each gets a UNIQ_KEY unless it has one.
+            messages: the messages; each gets a UNIQ_KEY unless it has one.
             timeout_ms: for all attempts of one request together; by default as configured.
 
         Returns:
             The result of each message, in order.
 
         Raises:
-            SendManyError: some were not sent; it has the result or the error of each. The others are sent.
-            ClientError: ``timeout_ms`` makes no sense, or the producer is not started.
+            SendManyError: some messages were not sent; the error has the result or error of each. The others were sent.
+            ClientError: ``timeout_ms`` is invalid, or the producer is not started.
         """
         self._check_running()
         if timeout_ms is not None:
@@ -221,29 +222,30 @@ class Producer:
         return await many.send(messages)
 
     async def ready(self) -> None:
-        """Return at once while less is on its way than configured, else when some of it was answered."""
+        """Wait until fewer messages and bytes are in flight than configured."""
         await self._pipeline.ready()
 
     async def flush(self) -> None:
-        """Return when everything submitted has its result or error."""
+        """Wait until everything submitted has its result or error."""
         await self._pipeline.flush()
 
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send messages of one topic to one queue, in one request; they are stored all together or not at all.
+        """Send messages of one topic to one queue in one request; all of them are stored, or none.
 
         Args:
-            messages: what to send; each gets a UNIQ_KEY unless it has one. None may be delayed or a retry, and all
-                must agree in ``wait_store_ok``.
-            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
+            messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
+                and
+                all must have the same ``wait_store_ok``.
+            queue: a queue of the messages' topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
-            One result; its ids are lists, joined by commas.
+            One result; its ids are lists joined by commas.
 
         Raises:
-            ClientError: the messages cannot be sent together; besides, the errors of ``send``.
+            ClientError: the messages cannot be sent together. The errors of ``send`` apply too.
         """
         first = self._check_batch(messages)
         self._check_running()
@@ -257,10 +259,10 @@ class Producer:
         return await self._submit_batch(messages, members, queue, timeout_ms)
 
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
-        """Withdraw a message that waits for its time; whether it still did shows when it does not come.
+        """Recall a delayed message. Success does not guarantee that the message was still waiting.
 
         Args:
-            topic: of the message.
+            topic: topic of the message.
             recall_handle: ``SendResult.recall_handle`` of its send.
             timeout_ms: by default as configured for a send.
 
@@ -268,9 +270,9 @@ class Producer:
             The UNIQ_KEY of the message.
 
         Raises:
-            ClientError: the handle is none, or its broker is in no route of the topic.
-            BrokerError: the broker refused: it does not allow that, or the time of the message is too near or over.
-            RemotingError: the broker could not be reached or did not answer in time.
+            ClientError: the handle is invalid, or its broker is not in the topic's route.
+            BrokerError: the broker does not allow it, or the delivery time is too near or has passed.
+            RemotingError: the broker could not be reached or did not respond in time.
         """
         self._check_running()
         self._encoder.check_topic(topic)
@@ -278,9 +280,9 @@ class Producer:
         try:
             handle = RecallHandle.decode(recall_handle)
         except FormatError as error:
-            raise ClientError(f"{recall_handle!r} is no recall handle: {error}") from error
+            raise ClientError(f"{recall_handle!r} is not a recall handle: {error}") from error
         if handle.topic != topic:
-            raise ClientError(f"the recall handle is of a message of topic {handle.topic}, not {topic}")
+            raise ClientError(f"the recall handle belongs to a message of topic {handle.topic}, not {topic}")
         await self._instance.routes.route(topic)
         address = self._instance.routes.master(handle.broker_name)
         header = RecallMessageRequestHeader(topic, recall_handle, self._group, handle.broker_name)
@@ -300,25 +302,25 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
-        """Send one message and wait for the reply of its consumer.
+        """Send one message and wait for its consumer's reply.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
+            message: the message; gets a UNIQ_KEY unless it has one.
             queue: see ``send``.
             selector: see ``send``.
-            timeout_ms: for the way there, the consumer, and the way back; by default as configured for a send.
+            timeout_ms: for the send, the consumer and the reply together; by default as configured for a send.
 
         Returns:
-            The reply. It has what the consumer gave, but no place in a queue.
+            The reply. It has the consumer's content, but no position in a queue.
 
         Raises:
-            RequestTimeoutError: no reply came in time; besides, the errors of ``send``.
+            RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.
         """
         self._check_running()
         timeout_ms = self._timeout_ms(timeout_ms)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_ms / 1000
-        if not self._met_brokers:  # a reply comes from any broker of the cluster, which must know this client
+        if not self._met_brokers:  # the reply can arrive from any broker of the cluster, so each must know this client
             await self._greet_brokers(timeout_ms / 2000)
         left_ms = max(1, round((until - loop.time()) * 1000))
 
@@ -328,20 +330,20 @@ class Producer:
         try:
             return await self._requests.request(message, timeout_ms, until, send)
         except RequestTimeoutError:
-            self._met_brokers = False  # the reply may have gone to one that has come since
+            self._met_brokers = False  # the reply may have gone to a broker that is new
             raise
 
     async def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Answer a message that was sent with ``request``, by this client or another, of any language.
+        """Reply to a message that any client, in any language, sent with ``request``.
 
         Args:
             request: the message as it was consumed.
-            body: the answer.
+            body: body of the reply.
             timeout_ms: for all attempts together; by default as configured for a send.
 
         Raises:
-            ClientError: the message is no request.
-            BrokerError: whoever asked is not there any more, or the broker refused; besides, the errors of ``send``.
+            ClientError: the message is not a request.
+            BrokerError: the requesting client is offline, or the broker refused. The errors of ``send`` apply too.
         """
         self._check_running()
         message = reply_message(request, body)
@@ -361,11 +363,11 @@ class Producer:
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
-        """Send one message and forget it: no answer comes, so a loss goes unnoticed.
+        """Send one message without a response; a loss is not noticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
-            RemotingError: no name server answers.
+            RemotingError: no name server responds.
         """
         self._check_running()
         chosen, _ = self._chosen(message, queue, selector)
@@ -407,15 +409,17 @@ class Producer:
         )
 
     async def _greet_brokers(self, patience_s: float) -> None:
-        """Tell all brokers of this client. One that does not answer holds up nobody for longer than that."""
-        with suppress(TimeoutError):  # they have the heartbeat, or the send will tell that no name server answers
+        """Send heartbeats to all brokers; waits for at most ``patience_s`` seconds."""
+        with suppress(
+            TimeoutError
+        ):  # the heartbeats have arrived, or the send will report that no name server responds
             async with asyncio.timeout(patience_s):
                 await self._instance.meet_all_brokers()
                 await self._instance.heartbeat()
         self._met_brokers = True
 
     def _submit_half(self, message: Message, timeout_ms: int | None) -> asyncio.Future[SendResult]:
-        """Send a message that no consumer sees until its transaction is committed."""
+        """Send a half message, which no consumer sees until its transaction is committed."""
         self._check_running()
         marks = {message_const.TRAN_MSG: "true", message_const.PGROUP: self._group}
         half = Message(message.topic, message.body, flag=message.flag, properties=message.properties | marks)
@@ -456,12 +460,12 @@ class Producer:
     def _chosen(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
-        """Where the message goes, if not to the queues in turn, and what reads the answer."""
+        """The queue for the message (None for the queues in turn), and the class of its pending send."""
         make = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
         if queue is not None:
             check_queue_of(queue, message.topic)
             if selector is not None:
-                raise ClientError("a message has a queue or a selector, not both")
+                raise ClientError("a message can have a queue or a selector, but not both")
             return queue, make
         if selector is None and message_const.SHARDING_KEY in message.properties:
             selector = by_sharding_key
@@ -479,14 +483,16 @@ class Producer:
         first = messages[0]
         self._encoder.check_topic(first.topic)
         if is_retry_topic(first.topic):
-            raise ClientError("retry topics take no batches")
+            raise ClientError("batches cannot be sent to retry topics")
         for message in messages:
             if message.topic != first.topic:
-                raise ClientError(f"a batch is for one topic, not {first.topic} and {message.topic}")
+                raise ClientError(
+                    f"all messages of a batch must have the same topic, not {first.topic} and {message.topic}"
+                )
             if not message_const.DELAYING.isdisjoint(message.properties):
                 raise ClientError("messages of a batch cannot be delayed")
             if message.wait_store_ok != first.wait_store_ok:
-                raise ClientError("messages of a batch must agree in wait_store_ok")
+                raise ClientError("messages of a batch must have the same wait_store_ok")
         return first
 
     def _check_running(self) -> None:
@@ -495,14 +501,14 @@ class Producer:
 
 
 def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Clock) -> TraceDispatcher:
-    """What writes the traces of a client: an inner producer with the same servers, credentials and encryption.
+    """The trace dispatcher of a client: an inner producer with the same servers, credentials and TLS settings.
 
     Args:
-        group: of the client.
+        group: group of the client.
         role: PRODUCE or CONSUME.
-        namesrv: name servers, as for the client.
-        config: the client's.
-        clock: the client's.
+        namesrv: name servers of the client.
+        config: settings of the client.
+        clock: clock of the client.
     """
     settings = {each.name: getattr(config, each.name) for each in fields(ClientConfig)}
     inner = ProducerConfig(

@@ -1,4 +1,4 @@
-"""The pull consumer: reads queues at the offsets it is told. Source: protocol.md 3.4, 4.14; RocketMQ 5.3.3,
+"""The pull consumer: reads queues at given offsets. Source: protocol.md 3.4, 4.14; RocketMQ 5.3.3,
 DefaultMQPullConsumer and PullAPIWrapper.
 """
 
@@ -45,30 +45,32 @@ _STATUS = {
 logger = logging.getLogger(__name__)
 
 _OFFSET_ID_BYTES = (16, 28)
-"""Address, port and physical offset: of IPv4 and IPv6."""
+"""Length of an offset message id: address, port and physical offset, for IPv4 and IPv6."""
 _FOREVER_MS = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
 
 class PullConsumer:
-    """Reads messages; keeps no position of its own.
+    """Reads messages at given offsets; keeps no position.
 
     Life cycle: ``async with PullConsumer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    Besides what each call names, all of them raise ``BrokerError`` when the broker refuses, and ``RemotingError`` when
-    it cannot be reached or does not answer in time; both may be called again.
+    In addition to the errors listed, all methods raise ``BrokerError`` if the broker refuses, and ``RemotingError`` if
+    it
+    cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
-        group: consumer group, whose progress ``committed`` and ``commit`` read and write.
+        group: consumer group, whose offsets ``committed`` and ``commit`` read and write.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         clock: for the client id.
-        registers: whether the brokers hear of the group. They make a retry topic for it then, and the group itself if
-            it is new; one that every broker has, TOOLS_CONSUMER, can do without.
+        registers: whether heartbeats register the group. Brokers then create its retry topic, and the group if it is
+            new.
+            A group that every broker has, such as TOOLS_CONSUMER, needs no registration.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -105,18 +107,18 @@ class PullConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers know this client."""
+        """The id by which brokers know this client."""
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Begin; connections are opened when they are needed."""
+        """Start the consumer; connections are opened when needed."""
         if not self._instance.running:
             self._instance.start()
             if self._trace is not None:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Leave the brokers and close; pulls under way fail with ``RemotingClosedError``."""
+        """Unregister and close; pulls in progress fail with ``RemotingClosedError``."""
         if self._instance.running:
             try:
                 if self._trace is not None:
@@ -125,17 +127,17 @@ class PullConsumer:
                 await self._instance.shutdown()
 
     async def topics(self) -> list[str]:
-        """Names of all topics the name server knows, internal ones among them."""
+        """Names of all topics of the name server, including internal ones."""
         self._check_running()
         return await self._instance.name_servers.topic_list()
 
     async def cluster_info(self) -> ClusterInfo:
-        """Clusters and brokers that the name server knows."""
+        """Clusters and brokers of the name server."""
         self._check_running()
         return await self._instance.name_servers.cluster_info()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of ``topic`` that can be read, as the name server knows them now.
+        """Readable queues of ``topic``, freshly fetched from the name server.
 
         Raises:
             ClientError: no broker has the topic.
@@ -153,19 +155,20 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Read messages of one queue. With ``enable_trace`` those it gives count as consumed.
+        """Read messages of one queue. With ``enable_trace`` returned messages count as consumed.
 
         Args:
-            queue: which queue.
-            queue_offset: where to begin.
-            max_messages: how many at most; the broker may give fewer.
+            queue: the queue.
+            queue_offset: first queue offset to read.
+            max_messages: largest number of messages; the broker may return fewer.
             expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
-            suspend_timeout_ms: how long the broker may hold the answer back while there is no message; 0 for not.
+            suspend_timeout_ms: how long the broker may hold a pull that finds no message; 0 for not at all.
 
         Raises:
-            ClientError: an argument is not what it must be; the message says which and why.
-            FormatError: a record does not follow its format or fails its checksum. A compressed body that cannot be
-                unpacked is none: it comes as stored, and the log says so.
+            ClientError: an argument is invalid; the message names it and the reason.
+            FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
+                no
+                error: it is returned as stored, and the problem is logged.
         """
         selector = message_selector(expression)
         raw = await self.pull_raw(queue, queue_offset, max_messages, selector, suspend_timeout_ms=suspend_timeout_ms)
@@ -175,7 +178,7 @@ class PullConsumer:
             message.broker_name = queue.broker_name
         wanted = selector.tags
         if wanted:
-            messages = [message for message in messages if message.tags in wanted]  # brokers compare hashes only
+            messages = [message for message in messages if message.tags in wanted]  # brokers compare only hashes
         if self._trace is not None:
             self._trace.consumed(messages)
         return PullResult(raw.status, raw.next_begin_offset, raw.min_offset, raw.max_offset, messages)
@@ -189,7 +192,7 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> RawPullResult:
-        """Like ``pull``, with the records as they are stored: not decoded, not checked, tags compared by hash only."""
+        """Same as ``pull``, but returns the stored records: not decoded, not checked, tags compared only by hash."""
         self._check_running()
         check_queue(queue)
         check_number("queue_offset", queue_offset, 0)
@@ -224,29 +227,31 @@ class PullConsumer:
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """First queue offset the broker still holds."""
+        """First queue offset that the broker still has."""
         return await self._told(queue, self._instance.api.min_offset(await self._master(queue), queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The next free queue offset."""
+        """Queue offset of the next message to be stored."""
         return await self._told(queue, self._instance.api.max_offset(await self._master(queue), queue))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum when there is none."""
+        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
+        none.
+        """
         check_number("timestamp_ms", timestamp_ms, 0)
         return await self._told(queue, self._instance.api.search_offset(await self._master(queue), queue, timestamp_ms))
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
-        """When the first message still held was stored, ms since the epoch; -1 for an empty queue."""
+        """Store time of the first message that the broker still has, ms since the epoch; -1 for an empty queue."""
         return await self._told(queue, self._instance.api.earliest_store_time(await self._master(queue), queue))
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress on ``queue``: the next queue offset it wants; None when it has none.
+        """The group's consumer offset for ``queue``: the next queue offset to consume; None if there is none.
 
-        With BROADCASTING that of this client, from its file.
+        With BROADCASTING, this client's own offset from its file.
 
         Raises:
-            FormatError: the file is damaged, and there is no spare that reads.
+            FormatError: the file is damaged, and there is no valid backup.
             DiskError: the file cannot be read.
         """
         check_queue(queue)
@@ -257,11 +262,11 @@ class PullConsumer:
         return await self._told(queue, call)
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's progress on ``queue`` and wait until the broker has it, with BROADCASTING the disk.
+        """Store the group's consumer offset for ``queue``; waits for the broker, or with BROADCASTING for the disk.
 
         Raises:
-            ClientError: it is no queue offset, or not a queue.
-            FormatError: the client's file is damaged, and there is no spare that reads.
+            ClientError: the queue or the offset is invalid.
+            FormatError: the client's file is damaged, and there is no valid backup.
             DiskError: the client's file cannot be written.
         """
         check_queue(queue)
@@ -274,11 +279,11 @@ class PullConsumer:
         await self._told(queue, call)
 
     async def message_by_id(self, offset_msg_id: str) -> MessageExt:
-        """The message that lies where the id says (``SendResult.offset_msg_id``), asked of the broker in the id.
+        """The message with this offset id (``SendResult.offset_msg_id``), requested from the broker in the id.
 
         Raises:
-            ClientError: it is no offset id. A UNIQ_KEY looks like one; look that up with ``query_by_unique_key``.
-            FormatError: what the broker sent is not one message.
+            ClientError: the id is not an offset id. A UNIQ_KEY looks similar; use ``query_by_unique_key`` for it.
+            FormatError: the broker's response is not exactly one message.
         """
         self._check_running()
         try:
@@ -299,14 +304,14 @@ class PullConsumer:
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Messages of ``topic`` that have ``key`` among their keys, of all its brokers, oldest first.
+        """Messages of ``topic`` with ``key`` among their keys, from all its brokers, oldest first.
 
         Args:
-            topic: which topic.
+            topic: the topic.
             key: one key.
-            max_messages: how many at most, of each broker.
-            begin_timestamp_ms: stored at or after this time, ms since the epoch.
-            end_timestamp_ms: stored at or before this time; None for no limit.
+            max_messages: largest number of messages from each broker.
+            begin_timestamp_ms: earliest store time, ms since the epoch.
+            end_timestamp_ms: latest store time; None for no limit.
 
         Raises:
             ClientError: no broker has the topic.
@@ -317,7 +322,7 @@ class PullConsumer:
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
 
     async def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """Messages of ``topic`` with this UNIQ_KEY, oldest first: several when a send was repeated.
+        """Messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
 
         Raises:
             ClientError: no broker has the topic.
@@ -346,7 +351,7 @@ class PullConsumer:
         return self._instance.routes.master(queue.broker_name)
 
     async def _told(self, queue: MessageQueue, call: Awaitable[T]) -> T:
-        """The result of ``call``; when the broker fails, its address is asked for again before the next one."""
+        """The result of ``call``; if the broker fails, its address is fetched again before the next call."""
         try:
             return await call
         except BrokerError as error:
@@ -362,7 +367,7 @@ class PullConsumer:
         try:
             await self._instance.routes.refresh(topic)
         except RucolaError:
-            return  # the next call tells what is wrong; the old route stays
+            return  # the next call reports the error; the old route stays
 
     def _check_running(self) -> None:
         if not self._instance.running:
@@ -370,7 +375,9 @@ class PullConsumer:
 
 
 def _unpack(message: MessageExt) -> None:
-    """The body as it was sent. One that cannot be unpacked stays as stored: who sent it must not stop a whole queue."""
+    """Decompress the body. If that fails, it stays as stored, so that a sender's mistake does not stop a whole
+    queue.
+    """
     if not message.sys_flag & MessageSysFlag.COMPRESSED:
         return
     try:
@@ -379,7 +386,7 @@ def _unpack(message: MessageExt) -> None:
         event(
             logger,
             logging.WARNING,
-            "body cannot be unpacked",
+            "body cannot be decompressed",
             topic=message.topic,
             queue_id=message.queue_id,
             queue_offset=message.queue_offset,

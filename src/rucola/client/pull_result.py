@@ -1,4 +1,4 @@
-"""What a pull gives back."""
+"""Result of a pull."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from rucola.common.message import MessageExt
 
 
 class PullStatus(Enum):
-    """Outcome of a pull (RocketMQ 5.3.3, PullStatus). None of them is an error."""
+    """Outcome of a pull (RocketMQ 5.3.3, PullStatus). No outcome is an error."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"  # the end of the queue is reached
-    NO_MATCHED_MSG = "NO_MATCHED_MSG"  # messages were skipped by the filter; go on at next_begin_offset
-    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"  # below the minimum or above the maximum; next_begin_offset is where to go on
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"  # the filter skipped all messages; continue at next_begin_offset
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"  # below the minimum or above the maximum; continue at next_begin_offset
 
 
 class PullResult(NamedTuple):
     """Messages of one queue.
 
     Attributes:
-        status: what was found.
+        status: outcome of the pull.
         next_begin_offset: queue offset to pull from next.
-        min_offset: first queue offset the broker still holds.
-        max_offset: the next free queue offset.
+        min_offset: first queue offset that the broker still has.
+        max_offset: queue offset of the next message to be stored.
         messages: decoded messages, in queue order.
     """
 
@@ -36,7 +36,7 @@ class PullResult(NamedTuple):
 
 
 class RawPullResult(NamedTuple):
-    """Like ``PullResult`` with the messages as they are stored, one record behind the other."""
+    """Same as ``PullResult``, but with the stored records, back to back."""
 
     status: PullStatus
     next_begin_offset: int

@@ -1,4 +1,4 @@
-"""One pull of a consumer: which broker is asked, what it is asked, and the messages made of the answer.
+"""One pull of a consumer: selects the broker, builds the request, decodes the response.
 
 Source: RocketMQ 5.3.3, ``PullAPIWrapper``.
 """
@@ -36,12 +36,12 @@ _SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 
 
 class Pulled(NamedTuple):
-    """What a pull gave.
+    """Result of a pull.
 
     Attributes:
-        status: what was found.
+        status: outcome of the pull.
         next_begin_offset: queue offset to pull from next.
-        messages: those that are wanted; perhaps none, also when some were found.
+        messages: messages that match the subscription; may be empty even if the status is FOUND.
     """
 
     status: PullStatus
@@ -54,13 +54,13 @@ class Puller:
 
     Args:
         instance: the client.
-        api: carries the calls.
-        group: the consumer's.
-        max_messages: wanted with each pull.
-        suspend_ms: how long brokers hold a pull while there is no message.
-        timeout_ms: how long a pull may take.
-        lite: as a lite pull consumer: the subscription goes with each pull, progress does not.
-        post_subscription: whether the subscription goes with each pull.
+        api: sends the requests.
+        group: the consumer group.
+        max_messages: largest number of messages per pull.
+        suspend_ms: how long brokers hold a pull that finds no message.
+        timeout_ms: timeout of a pull.
+        lite: for a lite pull consumer: pulls include the subscription, but no consumer offset.
+        post_subscription: whether pulls include the subscription.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class Puller:
     async def pull(
         self, queue: MessageQueue, queue_offset: int, subscription: SubscriptionData, commit_offset: int | None = None
     ) -> Pulled:
-        """Pull once; the broker waits for messages when there are none.
+        """Pull once; the broker waits if there are no messages.
 
         Args:
-            queue: which queue.
-            queue_offset: where to begin.
-            subscription: what is wanted.
-            commit_offset: the group's progress, stored on the way.
+            queue: the queue.
+            queue_offset: first queue offset to read.
+            subscription: the filter.
+            commit_offset: the group's consumer offset, which the broker stores.
 
         Raises:
             BrokerError: the broker refuses.
-            RemotingError: it cannot be reached, or does not answer in time.
-            ClientError: no route leads to it.
-            FormatError: what it sent are no records.
+            RemotingError: the broker cannot be reached, or does not respond in time.
+            ClientError: no route leads to the broker.
+            FormatError: the response does not contain valid records.
         """
         routes = self._instance.routes
         await routes.route(queue.topic)
@@ -110,7 +110,7 @@ class Puller:
         except BrokerError as error:
             if not lite or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            self._without_lite.add(queue.broker_name)  # before 5.0 the flag in the header is all
+            self._without_lite.add(queue.broker_name)  # brokers before 5.0 know only the flag in the header
             return await self.pull(queue, queue_offset, subscription, commit_offset)
         except RemotingError:
             self._suggested.pop(queue, None)
@@ -126,7 +126,7 @@ class Puller:
         return Pulled(_STATUS[answer.code], found.next_begin_offset, messages)
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is not pulled any more."""
+        """Remove the state of a queue that is no longer pulled."""
         self._suggested.pop(queue, None)
 
     def _header(
@@ -158,4 +158,4 @@ class Puller:
         try:
             await self._instance.routes.refresh(topic)
         except RucolaError:
-            return  # the old route stays, and the next pull tells what is wrong
+            return  # the old route stays, and the next pull reports the error

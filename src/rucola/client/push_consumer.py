@@ -1,4 +1,4 @@
-"""The push consumer: messages of its group come to a listener, or to ``async for``.
+"""The push consumer: passes the messages of its group to a listener, or to ``async for`` loops.
 
 Source: RocketMQ 5.3.3, ``DefaultMQPushConsumer``.
 """
@@ -35,22 +35,24 @@ class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
     Life cycle: ``subscribe``, ``register_message_listener``, then ``async with consumer``, or ``start`` and
-    ``shutdown``, on one event loop. Without a listener, ``async for message in consumer`` gives the messages; one
-    counts as consumed when the next is asked for.
+    ``shutdown``,
+    on one event loop. Without a listener, ``async for message in consumer`` yields the messages; a message counts as
+    consumed when the next one is requested.
 
-    A message on which the listener fails comes again later, with longer and longer pauses, and becomes a dead letter
-    after 16 times (``%DLQ%<group>``). With ``consume_orderly`` it comes again at once, before what is behind it.
+    If the listener fails, the message is delivered again later, with growing pauses, and after 16 retries it becomes a
+    dead
+    letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried at once, before later messages.
 
     Args:
         group: consumer group; its consumers share the queues.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: how the queues are shared, the same for all consumers of the group; averagely unless given.
-        clock: for client id, versions and the turns of threads.
+        allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
+        clock: for client id, versions and the time slices of threads.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class PushConsumer:
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._iteration is not None and exc_info[:1] in ((), (None,)):
-            self._iteration.settle_own()  # a loop that was left by break, and not by an error
+            self._iteration.settle_own()  # for a loop left by break, not by an error
         await self.shutdown()
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
@@ -88,7 +90,7 @@ class PushConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers and the other consumers of the group know this one."""
+        """The id by which brokers and the other consumers of the group know this consumer."""
         return self._member.instance.client_id
 
     @property
@@ -97,54 +99,55 @@ class PushConsumer:
         return sorted(self._service.queues) if self._service is not None else []
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Consume ``topic`` too, or with another expression; before or after ``start``.
+        """Subscribe to ``topic``, or change its expression; before or after ``start``.
 
-        All consumers of a group must subscribe to the same.
+        All consumers of a group must have the same subscriptions.
 
         Args:
-            topic: which topic; one that does not exist yet is waited for.
+            topic: name of the topic; may be created later.
             expression: tags, ``A || B``, ``*`` for all, or ``MessageSelector.by_sql(...)``.
 
         Raises:
-            ClientError: it cannot be a topic, or the expression is none.
-            BrokerError: the broker cannot filter like this.
-            RemotingError: no name server answers.
+            ClientError: the topic or the expression is invalid.
+            BrokerError: the broker cannot filter by this expression.
+            RemotingError: no name server responds.
         """
         self._member.subscribe(topic, expression)
         await self._member.announce(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Consume ``topic`` no longer."""
+        """Stop consuming ``topic``."""
         self._member.subscriptions.pop(topic, None)
         await self._member.announce(topic)
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
-        """Name the function that gets the messages; before ``start``.
+        """Register the function that receives the messages; before ``start``.
 
         Args:
-            listener: a coroutine function, or a plain function, which runs in a thread. It succeeds when it returns
-                nothing, or a status that says so. An exception, ``ReconsumeLater`` among them, is failure, and so is
-                any other result.
+            listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns
+                nothing or
+                a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns anything else.
             batch: whether it takes a list of up to ``consume_message_batch_max_size`` messages of one queue and a
-                context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``), not one message.
+                context
+                (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``) instead of one message.
 
         Raises:
-            ClientError: the consumer was started already.
+            ClientError: the consumer has been started already.
         """
         if self._service is not None:
             raise ClientError("a listener must be registered before the consumer is started")
         self._listener = Listener(listener, batch)
 
     async def start(self) -> None:
-        """Join the group and begin to consume.
+        """Join the group and start to consume.
 
         Raises:
-            RemotingError: no name server answers.
-            BrokerError: a broker cannot filter as an SQL92 subscription wants it.
+            RemotingError: no name server responds.
+            BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
         if self._ended:
-            raise ClientError("a push consumer that was shut down cannot be started again; make another")
+            raise ClientError("a push consumer that was shut down cannot be started again; create a new one")
         if self._service is not None:
             return
         config, member = self._config, self._member
@@ -174,9 +177,9 @@ class PushConsumer:
             raise
 
     async def shutdown(self) -> None:
-        """Pull no more, wait for running listeners, store the progress, and leave the group.
+        """Stop pulling, wait for running listeners, store the offsets, and leave the group.
 
-        Messages that no listener has yet are not begun; the group gets them again.
+        Messages not yet passed to a listener are not consumed; the group receives them again.
         """
         service = self._service
         if service is None or self._ended:
@@ -194,24 +197,24 @@ class PushConsumer:
                     await self._trace.shutdown()
 
     def suspend(self) -> None:
-        """Pull no more until ``resume``; what was pulled is consumed."""
+        """Stop pulling until ``resume``; messages already pulled are consumed."""
         self._running().suspend()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Start pulling again."""
         self._running().resume()
 
     async def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """Have the broker deliver a copy of ``message`` to the group later; the message itself stays as it is.
+        """Have the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
 
-        For ``async for`` loops, where a message is consumed in any case.
+        For ``async for`` loops, in which every message counts as consumed.
 
         Args:
             message: a message of this consumer.
-            delay_level: when: 1 to 18, 0 for the broker to decide, -1 for a dead letter at once.
+            delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
 
         Returns:
-            Whether that succeeded; the log says why not.
+            Whether it succeeded; the log has the reason of a failure.
         """
         self._running()
         return await self._send_back.send_back(message, delay_level)

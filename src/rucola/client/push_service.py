@@ -1,8 +1,8 @@
-"""The queues of a push consumer: taken and given up as the rebalance says, pulled as long as there is room, consumed.
+"""The queues of a push consumer: added and removed by the rebalance, pulled while the limits allow, and consumed.
 
-Each queue has one task that pulls, and at most one pull under way. Messages go into its ``ProcessQueue`` and on to the
-consumption, which takes them out. Progress is what the process queue says; it reaches the broker with the next pull,
-every 5 s, and when the queue is given up. One event loop owns it all. Source: RocketMQ 5.3.3,
+Each queue has one task that pulls, with at most one pull in progress. Messages go into its ``ProcessQueue`` and to the
+consumption, which removes them. The process queue determines the consumer offset, which reaches the broker with the
+next pull, every 5 s, and when the queue is given up. All runs on one event loop. Source: RocketMQ 5.3.3,
 ``DefaultMQPushConsumerImpl``.
 """
 
@@ -39,35 +39,35 @@ _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCod
 
 
 class Consumption(Protocol):
-    """What becomes of messages. ``consume_concurrently``, ``consume_orderly`` and ``consume_by_iteration`` have one."""
+    """Consumes messages; implemented in ``consume_concurrently``, ``consume_orderly`` and ``consume_by_iteration``."""
 
     def start(self) -> None:
-        """Begin to consume."""
+        """Start to consume."""
 
     def add(self, queue: ProcessQueue) -> None:
-        """This consumer reads ``queue`` from now on."""
+        """Add a queue that this consumer now reads."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
         """Consume messages that were pulled from ``queue``."""
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Give ``queue`` up; False when it must be kept for now."""
+        """Give up ``queue``; returns False if it must be kept for now."""
 
     async def stop(self, timeout_s: float) -> None:
-        """End; wait at most ``timeout_s`` seconds for listeners that run."""
+        """Stop; wait at most ``timeout_s`` seconds for running listeners."""
 
 
 class PushService:
     """Reads queues for a push consumer; a ``QueueOwner``.
 
     Args:
-        member: the consumer in its group.
-        config: the consumer's.
-        puller: pulls.
-        consumption: consumes.
+        member: the consumer as a member of its group.
+        config: settings of the consumer.
+        puller: sends the pulls.
+        consumption: consumes the messages.
 
-    Attributes:
-        queues: those that are read.
+        Attributes:
+        queues: the queues that are read.
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class PushService:
             self.locks = QueueLocks(member, self._orderly_queues, self._lock_lost)
 
     def start(self) -> None:
-        """Begin to consume."""
+        """Start to consume."""
         self._consumption.start()
         if self.locks is not None:
             self.locks.start()
 
     async def stop(self) -> None:
-        """Pull no more, let the consumption come to its end, and note the progress of all queues."""
+        """Stop pulling, let the consumption finish, and record the consumer offsets of all queues."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -103,37 +103,37 @@ class PushService:
         self.note_progress()
 
     def connected(self, address: str) -> None:
-        """A connection to a broker was opened, perhaps after it was restarted."""
+        """A connection to a broker was opened, perhaps after a restart of the broker."""
         if self.locks is not None:
             self.locks.confirm_soon()
 
     async def unlock_all(self) -> None:
-        """Let others of the group have the orderly queues."""
+        """Unlock all orderly queues for other consumers of the group."""
         if self.locks is not None:
             await self.locks.stop()
 
     def suspend(self) -> None:
-        """Pull no more until ``resume``."""
+        """Stop pulling until ``resume``."""
         self._resumed.clear()
 
     def resume(self) -> None:
-        """Pull again."""
+        """Start pulling again."""
         self._resumed.set()
         self._member.rebalance_soon()
 
     def note_progress(self) -> None:
-        """Bring the progress of all queues into the offset store."""
+        """Write the consumer offsets of all queues into the offset store."""
         for queue in self.queues.values():
             self._note(queue)
         self.rates.sample(self.queues.values(), asyncio.get_running_loop().time())
 
     def note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
-        """The progress of an orderly queue, which may go back."""
+        """Record the consumer offset of an orderly queue, which may go back."""
         if not queue.dropped:
             self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Give up those queues of ``topic``, set their progress, and take them again."""
+        """Give up these queues of ``topic``, set their offsets, and add them again."""
         wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
         for queue in wanted:
             await self._restart(queue, offsets[queue.queue])
@@ -164,7 +164,7 @@ class PushService:
         try:
             first = await self._member.where_to_start(queue)
         except RucolaError as error:
-            event(logger, logging.WARNING, "queue not begun", group=self._member.group, queue=queue, error=error)
+            event(logger, logging.WARNING, "queue not started", group=self._member.group, queue=queue, error=error)
             return False
         self.queues[queue] = held
         self._consumption.add(held)
@@ -312,7 +312,7 @@ class PushService:
 
 
 async def _room(queue: ProcessQueue) -> None:
-    """Wait until messages were taken out of ``queue``."""
+    """Wait until messages were removed from ``queue``."""
     removed = asyncio.Event()
     queue.on_removed = removed.set
     try:

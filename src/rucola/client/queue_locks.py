@@ -1,6 +1,6 @@
-"""The locks of an orderly consumer: each queue it reads is its alone, by the word of the queue's broker.
+"""The locks of an orderly consumer: the broker of a queue guarantees that no other consumer reads it.
 
-Locks are confirmed every 20 s; the broker keeps one for 60 s. Source: RocketMQ 5.3.3, ``RebalanceImpl#lockAll``,
+Locks are confirmed every 20 s; the broker keeps a lock for 60 s. Source: RocketMQ 5.3.3, ``RebalanceImpl#lockAll``,
 ``ConsumeMessageOrderlyService``.
 """
 
@@ -19,17 +19,18 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
 SURE_S = 55.0
-"""Within this time after the broker's word nobody else can have had the queue."""
+"""For this long after the broker's confirmation no other consumer can have read the queue."""
 TIMEOUT_MS = 1_000
 
 
 class QueueLocks:
-    """Asks for locks and keeps them.
+    """Requests, confirms and releases locks.
 
     Args:
-        member: the consumer in its group.
-        queues: gives the queues that are read.
-        lost: called with a queue that is another's now, or was not confirmed for so long that it may have been.
+        member: the consumer as a member of its group.
+        queues: returns the queues that are read.
+        lost: called with a queue that another consumer has locked, or that was unconfirmed for so long that it may
+            have.
     """
 
     def __init__(
@@ -45,25 +46,25 @@ class QueueLocks:
         self._wanted = asyncio.Event()
 
     def start(self) -> None:
-        """Begin to confirm."""
+        """Start to confirm locks."""
         self._task = asyncio.ensure_future(self._confirm_regularly())
 
     async def stop(self) -> None:
-        """Give back all locks."""
+        """Release all locks."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.gather(*(self.unlock(queue) for queue in self._queues()))
 
     async def lock(self, queue: OrderlyProcessQueue) -> bool:
-        """Ask for the lock of a queue that is new here."""
+        """Request the lock of a new queue; returns whether it was granted."""
         asked_at = asyncio.get_running_loop().time()
         if not await self._ask(queue.queue.broker_name, [queue], asked_at):
             return False
         return queue.locked_at is not None
 
     async def unlock(self, queue: OrderlyProcessQueue) -> None:
-        """Give the lock back; failures are logged only: it ends by itself."""
+        """Release the lock; failures are only logged, because the lock expires."""
         member = self._member
         queue.locked_at = None
         try:
@@ -73,7 +74,7 @@ class QueueLocks:
             event(logger, logging.INFO, "queue not unlocked", queue=queue.queue, error=error)
 
     async def confirm(self) -> None:
-        """Ask for all locks again."""
+        """Request all locks again."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         by_broker: dict[str, list[OrderlyProcessQueue]] = {}
@@ -88,7 +89,7 @@ class QueueLocks:
                 self._lost(queue)
 
     async def _ask(self, broker_name: str, queues: list[OrderlyProcessQueue], asked_at: float) -> bool:
-        """Ask a broker for the locks of its queues; False when it does not answer."""
+        """Request the locks of a broker's queues; returns False if the broker does not respond."""
         member = self._member
         try:
             address = member.instance.routes.broker(broker_name)
@@ -103,7 +104,7 @@ class QueueLocks:
         return True
 
     def confirm_soon(self) -> None:
-        """Ask again now: a broker may have been restarted, and knows no lock then."""
+        """Confirm at once: a broker that was restarted has no locks."""
         self._wanted.set()
 
     async def _confirm_regularly(self) -> None:

@@ -1,4 +1,4 @@
-"""How a message finds its queue when the application, or the message itself, says so."""
+"""Choice of a message's queue by the application, or by the message's sharding key."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Chooses one of the queues of a topic, which are sorted by broker name and queue id, for a message."""
+"""Chooses a queue for a message from the queues of its topic, which are sorted by broker name and queue id."""
 
 
 class ChosenQueue:
-    """The queue of one message, chosen when the route of its topic is known, and kept for further attempts."""
+    """The queue of one message, chosen once the route of its topic is known, and kept for retries."""
 
     __slots__ = ("_message", "_selector")
 
@@ -24,10 +24,10 @@ class ChosenQueue:
         self._selector = selector
 
     def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
-        """One of ``queues``.
+        """Choose one of ``queues``.
 
         Raises:
-            ClientError: there is none, or the selector failed or gave something else.
+            ClientError: there is no queue, or the selector failed or returned something else.
         """
         topic = self._message.topic
         if not queues:
@@ -35,11 +35,11 @@ class ChosenQueue:
         try:
             queue = self._selector(queues, self._message)
         except Exception as error:
-            raise ClientError(f"the selector of a queue of topic {topic} failed: {error!r}") from error
+            raise ClientError(f"the queue selector for topic {topic} failed: {error!r}") from error
         check_queue_of(queue, topic)
         return queue
 
 
 def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The queue of the message's sharding key: that which RocketMQ's ``SelectMessageQueueByHash`` gives in Java."""
+    """The queue of the message's sharding key: the same as with RocketMQ's ``SelectMessageQueueByHash`` in Java."""
     return queues[abs(string_hash(message.sharding_key or "")) % len(queues)]

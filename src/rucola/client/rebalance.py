@@ -1,11 +1,10 @@
-"""Who of a group reads which queue: worked out by each consumer for itself, again and again.
+"""Division of the queues among the consumers of a group; each consumer computes it for itself, repeatedly.
 
-Nobody coordinates. Every consumer asks a broker for the members of its group, divides the sorted queues among the
-sorted members, takes the queues that became its own and gives up the others. So that all come to the same division
-soon, the brokers tell when members come or go, and everybody looks anyway every 20 s. Between two rounds lies at least
-a second.
+There is no coordinator. Every consumer queries the members of its group from a broker, divides the sorted queues among
+the sorted members, adds its new queues and gives up those it lost. Brokers notify the members when one joins or leaves,
+and each consumer also checks every 20 s, so that all soon agree. At least one second passes between two rounds.
 
-One event loop owns a ``Rebalance``; its rounds run one after the other. Source: RocketMQ 5.3.3, ``RebalanceImpl``,
+One event loop owns a ``Rebalance``; its rounds run one after another. Source: RocketMQ 5.3.3, ``RebalanceImpl``,
 ``RebalanceService``.
 """
 
@@ -30,26 +29,26 @@ MIN_INTERVAL_S = 1.0
 
 
 class QueueOwner(Protocol):
-    """Who reads the queues. None of these calls raises."""
+    """Reads the queues. None of these methods raises."""
 
     def topics(self) -> Collection[str]:
-        """The topics subscribed to, the group's retry topic among them."""
+        """The subscribed topics, including the group's retry topic."""
         ...
 
     def owned(self) -> Collection[MessageQueue]:
-        """The queues that are read now, and those that ``remove_queue`` did not yet give up."""
+        """The queues that are read now, and those that ``remove_queue`` has not yet given up."""
         ...
 
     def leaving(self) -> Collection[MessageQueue]:
-        """The latter."""
+        """The queues that ``remove_queue`` has not yet given up."""
         ...
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
-        """Begin to read ``queue``; False: not now, ask again. ``alone``: the group has no other member."""
+        """Start to read ``queue``; returns False to be asked again. ``alone``: the group has no other member."""
         ...
 
     async def remove_queue(self, queue: MessageQueue) -> bool:
-        """Read ``queue`` no longer and hand over its progress; False: not yet, ask again."""
+        """Stop reading ``queue`` and store its offset; returns False to be asked again."""
         ...
 
     async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
@@ -58,15 +57,15 @@ class QueueOwner(Protocol):
 
 
 class Rebalance:
-    """Keeps the queues of one consumer what they should be.
+    """Assigns queues to one consumer.
 
     Args:
         instance: the client.
-        group: the consumer's.
-        message_model: with BROADCASTING all queues are everybody's.
+        group: the consumer group.
+        message_model: with BROADCASTING each consumer reads all queues.
         strategy: divides the queues.
-        owner: reads them.
-        interval_ms: from one round to the next when nothing is told.
+        owner: reads the queues.
+        interval_ms: interval between rounds without a notification.
     """
 
     def __init__(
@@ -89,11 +88,11 @@ class Rebalance:
         self._round = asyncio.Lock()
 
     def soon(self) -> None:
-        """Have a round begin, as soon as the last one is a second old."""
+        """Start a round as soon as the last one is a second old."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Rounds, until cancelled."""
+        """Run rounds until cancelled."""
         loop = asyncio.get_running_loop()
         interval_s = self._interval_s
         began = loop.time() - MIN_INTERVAL_S
@@ -109,7 +108,7 @@ class Rebalance:
             interval_s = self._interval_s if await self.rebalance() else MIN_INTERVAL_S
 
     async def rebalance(self) -> bool:
-        """One round; whether all queues are what they should be."""
+        """Run one round; returns whether the consumer now has exactly its queues."""
         async with self._round:
             topics = list(self._owner.topics())
             balanced = True
@@ -117,9 +116,9 @@ class Rebalance:
                 try:
                     balanced &= await self._rebalance_topic(topic)
                 except RucolaError as error:
-                    balanced &= is_retry_topic(topic)  # it comes with the first heartbeat, or the first failure
+                    balanced &= is_retry_topic(topic)  # the broker creates it at the first heartbeat or failure
                     event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
-                except Exception:  # a strategy of the application's own
+                except Exception:  # the strategy may be the application's
                     balanced = False
                     logger.exception("queues of %s could not be divided for group %s", topic, self._group)
             for queue in [one for one in self._owner.owned() if one.topic not in topics]:
@@ -160,7 +159,9 @@ class Rebalance:
         return all(gone) and all(come) and not leaving & wanted
 
     async def _consumer_ids(self, topic: str, queues: Sequence[MessageQueue]) -> list[str]:
-        """The members as one of the topic's brokers knows them; one that fails is not the first to be asked again."""
+        """The group's members according to one of the topic's brokers; after a failure another broker is queried
+        first.
+        """
         names = sorted({queue.broker_name for queue in queues})
         if not names:
             raise ClientError(f"topic {topic} has no queue that can be read")

@@ -1,7 +1,7 @@
-"""Messages as a consumer gets them: taken apart only as far as somebody looks.
+"""Messages as a consumer receives them: decoded only as far as their attributes are read.
 
-A pull brings up to 32 records. The walk that checks them is a kernel; what is left per message is one object with the
-bytes of its record and the row that the walk filled. Each attribute is made of them when it is first read, and stays.
+A pull returns up to 32 records. A kernel walks and checks them; each message is then one object with the bytes of its
+record and the row that the walk filled. Each attribute is decoded when it is first read, and then kept.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _NUMBERS = {
 
 
 class PullOrigin:
-    """What all messages of one pull share.
+    """Data shared by all messages of one pull.
 
     Attributes:
-        broker_name: where they come from.
-        min_offset: first queue offset the broker still held.
-        max_offset: the next free queue offset.
+        broker_name: name of the broker.
+        min_offset: first queue offset that the broker still had.
+        max_offset: queue offset of the next message to be stored.
     """
 
     __slots__ = ("broker_name", "max_offset", "min_offset")
@@ -59,15 +59,15 @@ class PullOrigin:
 
 
 class ReceivedMessage(MessageExt):
-    """A ``MessageExt`` whose attributes come into being when they are read. It is changed like any other.
+    """A ``MessageExt`` whose attributes are decoded when they are first read. It can be modified like any other.
 
-    The properties have, besides those stored, MIN_OFFSET and MAX_OFFSET of the queue when the message was pulled.
+    In addition to the stored properties it has MIN_OFFSET and MAX_OFFSET of the queue at the time of the pull.
     """
 
     __slots__ = ("_origin", "_record", "_row")
 
     def __init__(self, record: bytes, row: array[int], origin: PullOrigin) -> None:
-        # Nothing of MessageExt is set but what every consumer needs.
+        # Sets only the attributes of MessageExt that every consumer needs.
         self._record = record
         self._row = row
         self._origin = origin
@@ -75,7 +75,7 @@ class ReceivedMessage(MessageExt):
         self.queue_offset = QueueOffset(row[_QUEUE_OFFSET])
 
     def __getattr__(self, name: str) -> Any:
-        """Called for what is not there yet."""
+        """Decode an attribute at its first use."""
         column = _NUMBERS.get(name)
         if column is not None:
             value: Any = self._row[column]
@@ -98,7 +98,7 @@ class ReceivedMessage(MessageExt):
 
     @property
     def transaction_id(self) -> str | None:
-        """Of a message that was sent in a transaction: the id its sender gave."""
+        """For a transactional message, the id given by its sender."""
         return self.uniq_key if self.sys_flag & TRANSACTION_MASK else None
 
     def _span(self, pos_column: int, length: int) -> bytes:
@@ -115,7 +115,9 @@ class ReceivedMessage(MessageExt):
         return stored
 
     def _unpacked(self, body: bytes) -> bytes:
-        """The body as it was sent. One that cannot be unpacked stays as stored: its sender must not stop a queue."""
+        """The decompressed body. If that fails, it stays as stored, so that a sender's mistake does not stop a
+        queue.
+        """
         sys_flag = self._row[RecordColumn.SYS_FLAG]
         if not sys_flag & MessageSysFlag.COMPRESSED:
             return body
@@ -125,7 +127,7 @@ class ReceivedMessage(MessageExt):
             event(
                 logger,
                 logging.WARNING,
-                "body cannot be unpacked",
+                "body cannot be decompressed",
                 topic=self.topic,
                 queue_id=self.queue_id,
                 queue_offset=self.queue_offset,
@@ -135,13 +137,13 @@ class ReceivedMessage(MessageExt):
 
 
 def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:
-    """The messages in the body of a pull's answer. Their checksums are checked.
+    """The messages in the body of a pull response. Their checksums are checked.
 
     Args:
-        queue_offset: asked for; messages below it in a batch are left out.
+        queue_offset: the requested offset; lower messages in a batch are left out.
 
     Raises:
-        FormatError: a record is cut short, does not parse or has a wrong checksum.
+        FormatError: a record is truncated, does not parse or has a wrong checksum.
     """
     view = memoryview(records)
     end = len(records)
@@ -163,5 +165,5 @@ def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0)
         if stop == WalkStop.LIMIT:
             return messages
         if stop != WalkStop.TABLE_FULL:
-            got = "an end-of-file record" if stop == WalkStop.BLANK else "a torn or damaged one"
+            got = "an end-of-file record" if stop == WalkStop.BLANK else "a truncated or damaged one"
             raise FormatError("commit log record", position, "a whole, undamaged record", got)

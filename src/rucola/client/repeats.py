@@ -1,9 +1,9 @@
-"""A listener that is not called again for a message that it has consumed.
+"""A listener wrapper that skips messages that were consumed already.
 
-RocketMQ delivers at least once: a send that is made again, a Spark task that is repeated, or a consumer that dies
-before its progress is stored brings a message twice, with the same UNIQ_KEY. Here the keys of consumed messages are
-kept for a while, in this process only: repeats that come to another consumer of the group are not known there, nor
-those that come after a restart.
+RocketMQ delivers at least once. A repeated send, a repeated Spark task, or a consumer that dies before its offset is
+stored can deliver a message twice, with the same UNIQ_KEY. This wrapper keeps the keys of consumed messages for some
+time, only in this process. It does not recognise repeats that reach another consumer of the group or that arrive after
+a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rucola.errors import ClientError
 from rucola.runtime.clock import Clock, SystemClock
 
 KEYS_MAX = 1_000_000
-"""Keys kept at most, some 200 bytes each; the oldest go first."""
+"""Largest number of keys, about 200 bytes each; the oldest are removed first."""
 _GOOD = (
     None,
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
@@ -34,19 +34,19 @@ _Key = tuple[str, str]
 def drop_repeats(
     listener: MessageListener, *, within: timedelta, keys_max: int = KEYS_MAX, clock: Clock | None = None
 ) -> MessageListener:
-    """``listener`` for ``register_message_listener``, called once for messages of a topic with one UNIQ_KEY.
+    """``listener`` for ``register_message_listener``, called once for all messages of a topic with the same UNIQ_KEY.
 
-    A repeat of a message that the listener has consumed is consumed without a call. One of a message that it is just
-    consuming comes again later. A message on which it failed is no repeat.
+    A repeat of a consumed message counts as consumed without a call. A repeat of a message still being consumed is
+    delivered again later. A message on which the listener failed does not count as a repeat.
 
     Args:
         listener: a function of one message, plain or a coroutine function.
-        within: how long after a message its repeats are known.
-        keys_max: how many keys are kept at most.
+        within: how long repeats of a message are recognised.
+        keys_max: largest number of keys kept.
         clock: measures the time.
 
     Raises:
-        ClientError: the time is not positive.
+        ClientError: ``within`` is not positive.
     """
     if within <= timedelta(0):
         raise ClientError(f"within must be positive, not {within}")
@@ -85,7 +85,7 @@ def drop_repeats(
 
 
 class _ConsumedKeys:
-    """The keys of messages that were consumed, the oldest first, and of those that are being. Any thread may call."""
+    """The keys of consumed messages, oldest first, and of messages being consumed. Any thread may call its methods."""
 
     def __init__(self, seconds: float, keys_max: int, clock: Clock) -> None:
         self._seconds = seconds
@@ -96,10 +96,10 @@ class _ConsumedKeys:
         self._under_way: set[_Key] = set()
 
     def begin(self, message: MessageExt) -> _Key | None:
-        """What to give ``end`` for a message that is to be consumed; None for a repeat.
+        """Register a message to be consumed and return the value for ``end``; None for a repeat.
 
         Raises:
-            ReconsumeLater: it is a repeat of one that is not yet consumed, and may fail.
+            ReconsumeLater: the message is a repeat of one still being consumed, which may fail.
         """
         key = message.topic, message.uniq_key or message.offset_msg_id
         with self._lock:
@@ -112,7 +112,7 @@ class _ConsumedKeys:
         return key
 
     def end(self, key: _Key, consumed: bool) -> None:
-        """The listener is done with the message."""
+        """Record that the listener has finished with the message."""
         with self._lock:
             self._under_way.discard(key)
             if consumed:

@@ -1,4 +1,4 @@
-"""Requests that wait for the reply of whoever consumes them. Source: RocketMQ 5.3.3, RequestFutureHolder and
+"""Requests that wait for their consumer's reply. Source: RocketMQ 5.3.3, RequestFutureHolder and
 ClientRemotingProcessor#receiveReplyMessage.
 """
 
@@ -28,10 +28,10 @@ _REPLY = "reply"
 
 
 class RequestTable:
-    """The requests of one producer that wait for a reply. Belongs to one event loop.
+    """The requests of one producer that wait for a reply. It belongs to one event loop.
 
     Args:
-        client_id: where replies go.
+        client_id: client id to which replies are sent.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -44,16 +44,16 @@ class RequestTable:
     async def request(
         self, message: Message, timeout_ms: int, until: float, send: Callable[[Message], Awaitable[object]]
     ) -> MessageExt:
-        """Send ``message`` as a request and wait for its reply, which may come before ``send`` returns.
+        """Send ``message`` as a request and wait for its reply, which may arrive before ``send`` returns.
 
         Args:
-            message: the request; is not changed but for its UNIQ_KEY.
-            timeout_ms: how long all of it may take.
-            until: when that is over, by the loop's time.
-            send: sends what it is given.
+            message: the request; only its UNIQ_KEY is changed.
+            timeout_ms: timeout of send and reply together.
+            until: end of the timeout, by the event loop's time.
+            send: sends the message passed to it.
 
         Raises:
-            RequestTimeoutError: no reply came in time.
+            RequestTimeoutError: no reply arrived in time.
         """
         correlation_id = os.urandom(16).hex()
         marks = {
@@ -75,14 +75,14 @@ class RequestTable:
             del self._waiting[correlation_id]
 
     def close(self) -> None:
-        """Fail what still waits: the client shuts down."""
+        """Fail all waiting requests: the client shuts down."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientError("the producer was shut down before the reply came"))
-                future.exception()  # seen, also when who waits has just been cancelled
+                future.exception()  # marks the exception as retrieved, even if the waiter was just cancelled
 
     def replied(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """PUSH_REPLY_MESSAGE_TO_CLIENT. A reply that nobody waits for any more is taken all the same."""
+        """Handle PUSH_REPLY_MESSAGE_TO_CLIENT. A reply without a waiting request is accepted too."""
         header = ReplyMessageRequestHeader.from_ext_fields(command.ext_fields)
         message = _received(header, bytes(command.body))
         future = self._waiting.get(message.properties.get(message_const.CORRELATION_ID, ""))
@@ -94,25 +94,25 @@ class RequestTable:
 
 
 def reply_message(request: MessageExt, body: bytes) -> Message:
-    """What is sent in reply to ``request``.
+    """The reply message to ``request``.
 
     Raises:
-        ClientError: ``request`` was not sent as one.
+        ClientError: ``request`` was not sent as a request.
     """
     properties = {message_const.MSG_TYPE: _REPLY}
     for name in (message_const.CORRELATION_ID, message_const.REPLY_TO_CLIENT, message_const.TTL):
         value = request.properties.get(name)
         if value is None:
-            raise ClientError(f"the message is no request: it has no property {name}")
+            raise ClientError(f"the message is not a request: it has no property {name}")
         properties[name] = value
     cluster = request.properties.get(message_const.CLUSTER)
     if cluster is None:
-        raise ClientError(f"the request does not say which cluster it comes from (property {message_const.CLUSTER})")
+        raise ClientError(f"the request does not name its cluster (property {message_const.CLUSTER})")
     return Message(cluster + REPLY_TOPIC_SUFFIX, body, properties=properties)
 
 
 def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
-    """The reply as a message; the broker may not have stored it, so it lies nowhere."""
+    """The reply as a message; it may not be stored, so it has no position."""
     if header.sys_flag & MessageSysFlag.COMPRESSED:
         body = decompress(body, header.sys_flag)
     return MessageExt(

@@ -1,4 +1,4 @@
-"""What a client knows of topics, queues and broker addresses, and how it stays current.
+"""Routes of a client: topics, queues and broker addresses, and their updates.
 
 Source: protocol.md 4.3, 4.4; RocketMQ 5.3.3, MQClientInstance#updateTopicRouteInfoFromNameServer and
 TopicPublishInfo.
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
 _REFRESH_PAUSE_S = 1.0
-"""Failed sends ask for a new route; no topic is asked for more often than this."""
+"""Shortest interval between route requests for a topic after failed sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,10 @@ class TopicRoute:
     """The queues of one topic.
 
     Attributes:
-        publish_queues: queues a producer may send to, sorted by broker name and queue id; in the order of the order
-            configuration for an ordered topic.
-        subscribe_queues: queues a consumer may read.
+        publish_queues: queues to which a producer may send, sorted by broker name and queue id; for an ordered topic in
+            the
+            order of its order configuration.
+        subscribe_queues: queues that a consumer may read.
         ordered: whether the topic has an order configuration.
     """
 
@@ -44,7 +45,7 @@ class TopicRoute:
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """The queues that ``data`` describes, for ``topic``."""
+    """The queues of ``topic`` according to ``data``."""
     masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
     sources = sorted(data.queue_datas, key=lambda source: source.broker_name)
     readable = [source for source in sources if source.perm & PermName.READ]
@@ -66,7 +67,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:
-    """Queues for a topic that does not exist yet, from the route of the topic it will be made from."""
+    """Queues for a topic that does not exist yet, from the route of the topic that serves as its template."""
     sources = [
         replace(
             source,
@@ -79,13 +80,13 @@ def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -
 
 
 class RouteTable:
-    """Routes of the topics a client uses.
+    """Routes of the topics that a client uses.
 
     Args:
-        name_servers: where routes come from.
-        create_topic_key: topic to fall back to when a topic to publish to is unknown; None for consumers.
-        default_topic_queue_nums: queues such a topic gets at most.
-        on_brokers_changed: called when an address not known before appears.
+        name_servers: source of the routes.
+        create_topic_key: template for unknown topics to publish to; None for consumers.
+        default_topic_queue_nums: largest number of queues of such a topic.
+        on_brokers_changed: called when a new address appears.
         on_route_changed: called with the topic when its queues or the addresses of its brokers have changed.
     """
 
@@ -105,21 +106,21 @@ class RouteTable:
         self._default_topic_queue_nums = default_topic_queue_nums
         self._on_brokers_changed = on_brokers_changed
         self._on_route_changed = on_route_changed
-        self._own: set[str] = set()  # topics whose route is their own, not that of the default topic
+        self._own: set[str] = set()  # topics with a route of their own, not that of the default topic
         self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
         self._asked_at: dict[str, float] = {}
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of ``topic``, asked for once and kept.
+        """The route of ``topic``, fetched once and kept.
 
         Raises:
-            ClientError: no broker has it, and no broker would create it.
-            RemotingError: no name server answers.
+            ClientError: no broker has the topic, and none would create it.
+            RemotingError: no name server responds.
         """
         return self.routes.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask for the route of ``topic`` now; callers at the same time share one request."""
+        """Fetch the route of ``topic`` now; concurrent callers share one request."""
         lookup = self._lookups.get(topic)
         if lookup is None:
             lookup = asyncio.ensure_future(self._look_up(topic))
@@ -128,12 +129,12 @@ class RouteTable:
         return await asyncio.shield(lookup)
 
     def refresh_wanted(self, topic: str) -> bool:
-        """Whether it is time to ask again for a topic whose broker failed."""
+        """Whether to fetch the route again of a topic whose broker failed."""
         now = asyncio.get_running_loop().time()
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 
     async def refresh_all(self) -> None:
-        """Ask for every topic in use. One that cannot be had keeps its old route: brokers may be back before it."""
+        """Fetch the routes of all topics in use. If a fetch fails, the old route stays, because brokers may return."""
         for topic in list(self.routes):
             try:
                 await self.refresh(topic)
@@ -148,7 +149,7 @@ class RouteTable:
         """Address of the master ``broker_name``.
 
         Raises:
-            ClientError: it has none.
+            ClientError: there is none.
         """
         address = self.brokers.get(broker_name, {}).get(MASTER_ID)
         if address is None:
@@ -156,10 +157,10 @@ class RouteTable:
         return address
 
     def broker(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Address to read from: that of ``broker_id`` when it is there, else of any member.
+        """Address to read from: that of ``broker_id`` if available, else of any member.
 
         Raises:
-            ClientError: the broker is not known.
+            ClientError: the broker is unknown.
         """
         members = self.brokers.get(broker_name)
         if not members:
@@ -171,7 +172,7 @@ class RouteTable:
         return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
 
     def learn(self, brokers: Iterable[BrokerData]) -> bool:
-        """Take the addresses of ``brokers``; whether one is new or gone."""
+        """Add the addresses of ``brokers``; returns whether an address was added or removed."""
         changed = False
         for broker in brokers:
             if self.brokers.get(broker.broker_name) != broker.broker_addrs:
@@ -185,7 +186,7 @@ class RouteTable:
     def _looked_up(self, topic: str, lookup: asyncio.Task[TopicRoute]) -> None:
         self._lookups.pop(topic, None)
         if not lookup.cancelled():
-            lookup.exception()  # seen, also when everybody who asked was cancelled meanwhile
+            lookup.exception()  # marks the exception as retrieved, even if all callers were cancelled
 
     async def _look_up(self, topic: str) -> TopicRoute:
         self._asked_at[topic] = asyncio.get_running_loop().time()
@@ -211,22 +212,23 @@ class RouteTable:
         if key is None or topic == key:
             raise ClientError(f"no route to topic {topic}: no broker has it")
         if topic in self._own:
-            # A name server that was restarted knows those brokers only that have registered since. Sent to the queues
-            # of the default topic, messages of a topic that exists would go to, and be created on, the wrong broker.
-            raise ClientError(f"no route to topic {topic}: the name server no longer has it, the known one stays")
+            # A restarted name server knows only the brokers that have registered since. With the default route,
+            # messages of an
+            # existing topic would go to queues of the wrong broker, and create the topic there.
+            raise ClientError(f"no route to topic {topic}: the name server no longer has it, so the known route stays")
         try:
             data = await self._name_servers.route_info(key)
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 raise
             raise ClientError(
-                f"no route to topic {topic}: no broker has it, and none creates topics by itself"
+                f"no route to topic {topic}: no broker has it, and none creates topics automatically"
             ) from error
         return data, default_topic_route(topic, data, self._default_topic_queue_nums)
 
 
 def _order_counts(conf: str) -> list[tuple[str, int]]:
-    """``broker:queues;broker:queues`` in its order; items of another form are left out."""
+    """Parse ``broker:queues;broker:queues`` in order; other items are left out."""
     counts = []
     for item in conf.split(";"):
         name, _, count = item.partition(":")

@@ -1,5 +1,4 @@
-"""Messages that a consumer could not consume, on their way back: asked of the broker that has them (36), else sent
-anew.
+"""Sends back messages that a consumer could not consume: by request 36 to their broker, otherwise as a new message.
 
 Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#sendMessageBack``.
 """
@@ -25,7 +24,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 TIMES_MAX = 16
-"""How often a message comes again unless configured."""
+"""Number of retries unless configured."""
 ORDERLY_TIMES_MAX = (1 << 31) - 1
 TIMEOUT_MS = 5_000
 INNER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -37,10 +36,10 @@ class SendBack:
     """Sends messages of one group back.
 
     Args:
-        member: the consumer.
+        member: the consumer as a member of its group.
         namesrv: name servers, ``host:port`` separated by ``;``.
-        config: the consumer's.
-        clock: the consumer's clock.
+        config: settings of the consumer.
+        clock: clock of the consumer.
     """
 
     def __init__(self, member: GroupMember, namesrv: str, config: PushConsumerConfig, clock: Clock) -> None:
@@ -53,11 +52,11 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Have a message delivered again; False when neither way succeeded, and the log says why.
+        """Have a message delivered again; returns False if both ways failed, which is logged.
 
         Args:
-            message: a message that was pulled.
-            delay_level: when: 1 to 18, 0 for the broker to decide, -1 for a dead letter at once.
+            message: a pulled message.
+            delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
         """
         member = self._member
         try:
@@ -80,7 +79,7 @@ class SendBack:
         return await self.send_anew(message)
 
     async def send_anew(self, message: MessageExt) -> bool:
-        """Send a copy to the group's retry topic; the broker makes it a dead letter when it came often enough."""
+        """Send a copy to the group's retry topic; the broker makes it a dead letter after too many retries."""
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_SENT}
         properties.setdefault(message_const.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[message_const.RETRY_TOPIC] = message.topic
@@ -103,7 +102,7 @@ class SendBack:
             return False
 
     async def shutdown(self) -> None:
-        """Close what was opened."""
+        """Close the inner producer, if there is one."""
         if self._producer is not None:
             await self._producer.shutdown()
 

@@ -1,7 +1,8 @@
-"""Any number of messages of any topics: grouped into batches, split by size, pipelined.
+"""Sends any number of messages of any topics: grouped into batches, split by size, concurrently.
 
-A batch goes to one queue and is stored whole or not at all. What RocketMQ takes in no batch goes by itself: messages
-that are delayed, half or a retry, that have a sharding key, or are so large that they are compressed.
+A batch goes to one queue and is stored as a whole or not at all. Messages that RocketMQ does not accept in a batch are
+sent individually: delayed messages, half messages and retries, messages with a sharding key, and those to be
+compressed.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from rucola.common.message import Message
 from rucola.errors import RucolaError, SendManyError
 
 _MESSAGES_MAX = 1_000
-"""Of one batch, so that many small messages are spread over the queues, too."""
+"""Largest number of messages in a batch, so that many small messages are spread over the queues too."""
 _ALONE = message_const.DELAYING | {message_const.SHARDING_KEY, message_const.TRAN_MSG}
 
 Outcome = SendResult | RucolaError | None
 
 
 class _Batch:
-    """Messages of one topic that will go together."""
+    """Messages of one topic to be sent together."""
 
     def __init__(self, number: int = 0, message: Message | None = None) -> None:
         self.numbers = [] if message is None else [number]
@@ -38,12 +39,12 @@ class ManyMessages:
     """One call of ``send_many``.
 
     Args:
-        encoder: the producer's.
-        ready: waits for room.
+        encoder: the producer's encoder.
+        ready: waits until fewer messages are in flight.
         submit: sends one message.
-        submit_batch: sends several, given their encoded members too.
-        batch_bytes_max: of the body of a batch.
-        body_bytes_max: of a message in a batch.
+        submit_batch: sends several messages, given with their encoded form.
+        batch_bytes_max: largest body of a batch.
+        body_bytes_max: largest body of a message in a batch.
     """
 
     def __init__(
@@ -66,10 +67,10 @@ class ManyMessages:
         self._sent: list[tuple[asyncio.Future[SendResult], _Batch]] = []
 
     async def send(self, messages: Iterable[Message]) -> list[SendResult]:
-        """The result of each, in order.
+        """The result of each message, in order.
 
         Raises:
-            SendManyError: one of them, or more, could not be sent; it has all results.
+            SendManyError: a message could not be sent; the error has all results.
         """
         try:
             for message in messages:
@@ -80,7 +81,7 @@ class ManyMessages:
                 await self._send(batch)
             for future, batch in self._sent:
                 await self._await(future, batch)
-        except BaseException:  # the caller has given up, or its own iterator failed: nobody looks at the rest
+        except BaseException:  # cancelled, or the caller's iterator failed: the other results are not needed
             for future, _ in self._sent:
                 future.cancel()
             raise
@@ -90,7 +91,7 @@ class ManyMessages:
         return results
 
     def _take(self, message: Message) -> _Batch | None:
-        """Put ``message`` into its batch; a batch that is to be sent now, if there is one."""
+        """Add ``message`` to its batch; returns a batch that must be sent now, if any."""
         number = len(self._outcomes)
         self._outcomes.append(None)
         try:
@@ -146,7 +147,7 @@ class ManyMessages:
             self._outcomes[batch.numbers[0]] = result
             return
         offset_ids = result.offset_msg_id.split(",")
-        each = len(offset_ids) == len(batch.messages)  # a topic whose queues hold batches has one record for them all
+        each = len(offset_ids) == len(batch.messages)  # a BatchCQ topic stores all messages in one record
         status, _, offset_id, queue, queue_offset, transaction_id, _ = result
         for place, number in enumerate(batch.numbers):
             self._outcomes[number] = SendResult(

@@ -1,4 +1,4 @@
-"""Messages on their way: which queue each goes to, how many there are, when there is room for more.
+"""Messages in flight: chooses the queue of each, counts them, and limits their number.
 
 Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#selectOneMessageQueue.
 """
@@ -26,15 +26,15 @@ from rucola.protocol.send_request import EncodedMessage, header_head, send_frame
 _CODES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _ROUTE_PAUSE_MS_MIN = 10
 _TURN_MESSAGES = 64
-"""Submissions after which ``ready`` lets the event loop write and read, so that sending and answering overlap."""
+"""Number of submissions after which ``ready`` lets the event loop do I/O, so that sends and responses overlap."""
 
 
 class _TopicTargets:
-    """Where messages of one topic may go, as of one version of the routes.
+    """Targets for messages of one topic, for one version of the routes.
 
     Attributes:
-        turns: ``order`` again and again.
-        direct: whether a message may simply take the next of them.
+        turns: endless iteration over ``order``.
+        direct: whether a message may use the next target without further checks.
     """
 
     __slots__ = ("by_queue", "direct", "order", "several_brokers", "turns", "version")
@@ -50,7 +50,7 @@ class _TopicTargets:
             deque(islice(self.turns, first_turn % len(order)), 0)
 
     def next(self, failed: str | None, is_available: Callable[[str], bool] | None = None) -> SendTarget:
-        """Round robin; queues of a failed broker, and of those not available, are passed over where others are."""
+        """Round robin; skips queues of the failed broker and of unavailable brokers if there are others."""
         if self.several_brokers:
             if is_available is not None:
                 for target in islice(self.turns, len(self.order)):
@@ -63,14 +63,15 @@ class _TopicTargets:
 
 
 class SendPipeline:
-    """What a producer has on its way. Belongs to one event loop. Implements ``pending_send.SendRules``.
+    """The messages that a producer has in flight. It belongs to one event loop and implements
+    ``pending_send.SendRules``.
 
     Args:
         group: the producer's group.
-        config: its settings.
-        instance: its connections and routes.
-        wall_ms: the clock messages are stamped with.
-        first_turn: where the round robin of every topic begins; random, so that many producers do not start together.
+        config: the producer's settings.
+        instance: the producer's connections and routes.
+        wall_ms: clock for the messages' time stamps.
+        first_turn: start of the round robin of every topic; random, so that many producers do not start together.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class SendPipeline:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
-        self.waited_for = bool(self._faults)  # somebody waits for room, for the end, or to know how long sends took
+        self.waited_for = bool(self._faults)  # whether callers wait for room or the end, or latencies are measured
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms
         self.backoff_max_ms = config.retry_backoff_max_ms
@@ -97,10 +98,10 @@ class SendPipeline:
         self._direct = self.attempt_timeout_ms <= 0 and self._faults is None
         self.retry_when_not_flushed = config.retry_another_broker_when_not_store_ok
         self.wall_ms = wall_ms
-        self._loop: asyncio.AbstractEventLoop  # from start on
+        self._loop: asyncio.AbstractEventLoop  # set by start
 
     def start(self) -> None:
-        """Begin, on the event loop this belongs to from now on."""
+        """Start on the event loop to which the pipeline belongs."""
         self._loop = asyncio.get_running_loop()
 
     def submit(
@@ -115,9 +116,9 @@ class SendPipeline:
         make: Callable[..., PendingSend],
         now_ms: int,
     ) -> asyncio.Future[SendResult]:
-        """Send an encoded message; the future gives the result, or the error of the last attempt.
+        """Send an encoded message; the future receives the result, or the error of the last attempt.
 
-        ``make`` is ``PendingSend`` or what takes its arguments.
+        ``make`` is ``PendingSend`` or a subclass with the same arguments.
         """
         send = make(self, self._loop, topic, fixed_queue, msg_id, encoded, kind, timeout_ms, retries)
         self.in_flight += 1
@@ -134,7 +135,7 @@ class SendPipeline:
     async def send_oneway(
         self, topic: str, fixed_queue: MessageQueue | ChosenQueue | None, encoded: EncodedMessage
     ) -> None:
-        """Send without an answer, so without a retry."""
+        """Send without a response, and therefore without retries."""
         body, sys_flag, message_flag, properties = encoded
         await self._routes.route(topic)
         if isinstance(fixed_queue, ChosenQueue):
@@ -146,7 +147,7 @@ class SendPipeline:
         self.client.send_oneway(target.address, frame)
 
     async def ready(self) -> None:
-        """Return when there is room for another message."""
+        """Wait until another message may be sent."""
         self._turn_left -= 1
         if self._turn_left <= 0:
             self._turn_left = _TURN_MESSAGES
@@ -155,17 +156,17 @@ class SendPipeline:
             await self._wait(self._room_waiters)
 
     async def flush(self) -> None:
-        """Return when nothing is on its way."""
+        """Wait until no message is in flight."""
         while self.in_flight:
             await self._wait(self._flush_waiters)
 
     # SendRules
 
     def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
-        """Where ``send`` goes next.
+        """The target of ``send``'s next attempt.
 
         Raises:
-            ClientError: its topic has no queue to write to, or its queue no master.
+            ClientError: its topic has no writable queue, or the queue's broker no master.
         """
         queue = send.fixed_queue
         if isinstance(queue, ChosenQueue):
@@ -173,26 +174,26 @@ class SendPipeline:
         return self._choose(send.topic, queue, failed)
 
     def broker_failed(self, send: PendingSend) -> None:
-        """Ask the name server again: the broker may be back under another address."""
+        """Fetch the route again: the broker may have a new address."""
         self.broker_refused(send)
         topic = send.topic
         if self._instance.running and self._routes.refresh_wanted(topic):
             self._instance.keep(self._refresh(topic))
 
     def broker_refused(self, send: PendingSend) -> None:
-        """Others get its messages for a while, if that is configured."""
+        """Avoid the broker for some time, if configured."""
         if self._faults is not None:
             self._faults.failed(send.broker_name, self._loop.time())
 
     def succeeded(self, send: PendingSend) -> None:
-        """``send`` is no longer on its way, and says how fast its broker is."""
+        """``send`` is no longer in flight; record the latency of its broker."""
         if self._faults is not None:
             now = self._loop.time()
             self._faults.answered(send.broker_name, now - send.deadline + send.timeout_ms / 1000, now)
         self.finished(send)
 
     def finished(self, send: PendingSend) -> None:
-        """``send`` is no longer on its way."""
+        """``send`` is no longer in flight."""
         self.in_flight -= 1
         self.in_flight_bytes -= send.size
         if self._room_waiters and self._has_room():
@@ -237,7 +238,7 @@ class SendPipeline:
             if self._routes.has_master(queue.broker_name)
         ]
         if old is not None and places == [(target.queue, target.address) for target in old.order]:
-            old.version = self._routes.version  # another topic's route has changed: the round robin goes on
+            old.version = self._routes.version  # another topic's route has changed: continue the round robin
             old.by_queue = {target.queue: target for target in old.order}
             return old
         order = [self._target(queue) for queue, _ in places]
@@ -260,7 +261,7 @@ class SendPipeline:
         send.send(target)
 
     def _send_when_routed(self, send: PendingSend) -> None:
-        """The first messages to a topic wait together for its route, each for as long as its time allows."""
+        """Let the first messages to a topic wait together for its route, each within its timeout."""
         if send.topic not in self._unrouted:
             self._unrouted[send.topic] = {}
             self._instance.keep(self._find_route(send.topic))
@@ -268,11 +269,11 @@ class SendPipeline:
 
     def _route_too_late(self, send: PendingSend) -> None:
         del self._unrouted[send.topic][send]
-        send.expire()  # without a look at the clock: timers may come a little early
+        send.expire()  # without a check of the clock, because timers may fire slightly early
 
     async def _find_route(self, topic: str) -> None:
-        """Ask until a name server answers, with growing pauses, for as long as a message has time left."""
-        failure: RucolaError | None = ClientError("the producer was shut down")  # should this be cancelled
+        """Fetch the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""
+        failure: RucolaError | None = ClientError("the producer was shut down")  # used if this task is cancelled
         pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
             while failure is not None:
@@ -290,12 +291,12 @@ class SendPipeline:
             for send, timer in self._unrouted.pop(topic).items():
                 timer.cancel()
                 if failure is not None:
-                    send.fail(copy.copy(failure))  # whoever gets it may raise it: one traceback each
+                    send.fail(copy.copy(failure))  # a copy for each, because each may be raised with its own traceback
                 elif not send.ended():
                     self._send_routed(send)
 
     def _keep_patient(self, topic: str, pause_s: float, error: RemotingError) -> bool:
-        """Fail the messages without a route that have no more than ``pause_s`` left; whether others are there."""
+        """Fail messages without a route that have at most ``pause_s`` left; returns whether others remain."""
         waiting = self._unrouted[topic]
         for send in [send for send in waiting if send.time_left_s <= pause_s]:
             waiting.pop(send).cancel()
@@ -306,7 +307,7 @@ class SendPipeline:
         try:
             await self._routes.refresh(topic)
         except RucolaError:
-            return  # the sends themselves tell what is wrong; the old route stays
+            return  # the sends report the error; the old route stays
 
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:

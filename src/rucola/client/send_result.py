@@ -1,4 +1,4 @@
-"""What a send gives back."""
+"""Result of a send."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from rucola.common.message_queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """How far the broker got with a message. In every case it is stored (protocol.md 2.2)."""
+    """How far the broker processed a message. The message is stored in every case (protocol.md 2.2)."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored in memory, not confirmed on disk in time
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"  # stored on the master, not confirmed by a slave in time
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"  # stored on the master, no slave is there
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"  # stored on the master, no slave is available
 
 
 class SendResult(NamedTuple):
-    """Where a message went.
+    """Result of a send.
 
     Attributes:
-        status: how far the broker got.
-        msg_id: the message's UNIQ_KEY, made by the client; of a batch all of them, joined by commas.
-        offset_msg_id: the broker's id, address and physical offset in hex; of a batch all of them, joined by commas.
-        message_queue: the queue that holds it.
-        queue_offset: its place in that queue; of a batch that of its first message.
+        status: how far the broker processed the message.
+        msg_id: the message's UNIQ_KEY, created by the client; for a batch all of them, joined by commas.
+        offset_msg_id: the broker's id: address and physical offset in hex; for a batch all of them, joined by commas.
+        message_queue: the queue that holds the message.
+        queue_offset: queue offset of the message; for a batch that of its first message.
         transaction_id: set for transactional messages.
-        recall_handle: what ``recall`` takes, of a message that waits for its time; None where the broker gives none.
+        recall_handle: handle for ``recall`` of a delayed message; None if the broker returned none.
     """
 
     status: SendStatus

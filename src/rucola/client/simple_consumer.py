@@ -1,7 +1,7 @@
-"""The simple consumer: messages are received, dealt with, and acknowledged one by one; what is not comes again.
+"""The simple consumer: receives, processes and acknowledges messages one by one; others are delivered again.
 
-It pops (POP), so no queue belongs to anybody: any number of consumers share any number of queues. Source: RocketMQ
-5.3.3, ``PopMessageProcessor`` and its relatives; the names are those of the 5.x clients' ``SimpleConsumer``.
+It pops messages (POP), so it owns no queues: any number of consumers can share any number of queues. Source: RocketMQ
+5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients' ``SimpleConsumer``.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 43_200_000
-"""What RocketMQ's 5.x servers allow."""
+"""Limits of RocketMQ's 5.x servers."""
 
 
 class SimpleConsumer:
-    """Receives messages and acknowledges each. Needs brokers of RocketMQ 5.0 or newer, or ours.
+    """Receives messages and acknowledges each. Needs brokers of RocketMQ 5.0 or later, or Rucola.
 
     Life cycle: ``subscribe``, then ``async with consumer``, or ``start`` and ``shutdown``, on one event loop.
 
-    A received message is hidden from the group for its invisible duration. Without ``ack`` until then it comes again,
-    to whoever receives next, and after 16 times it becomes a dead letter. With ``auto_renew`` that time is prolonged
-    until the message is acknowledged or the consumer ends.
+    A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
+    consumer of
+    the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` extends the time until the
+    message is acknowledged or the consumer shuts down.
 
-    Besides what each call names, all raise ``BrokerError`` when a broker refuses, and ``RemotingError`` when it cannot
-    be reached or does not answer in time; both may be called again.
+    In addition to the errors listed, all methods raise ``BrokerError`` if a broker refuses, and ``RemotingError`` if it
+    cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
         group: consumer group.
@@ -52,8 +53,8 @@ class SimpleConsumer:
         clock: for client id and versions.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -88,17 +89,17 @@ class SimpleConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers know this client."""
+        """The id by which brokers know this client."""
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Begin; connections are opened when they are needed.
+        """Start the consumer; connections are opened when needed.
 
         Raises:
             ClientError: the consumer was shut down before.
         """
         if self._ended:
-            raise ClientError("a simple consumer that was shut down cannot be started again; make another")
+            raise ClientError("a simple consumer that was shut down cannot be started again; create a new one")
         if self._instance.running:
             return
         self._instance.start()
@@ -109,7 +110,7 @@ class SimpleConsumer:
             self._renewing = asyncio.ensure_future(self._renew())
 
     async def shutdown(self) -> None:
-        """Leave the brokers and close. What is not acknowledged comes again."""
+        """Unregister and close. Unacknowledged messages are delivered again."""
         if not self._instance.running:
             return
         self._ended = True
@@ -124,14 +125,14 @@ class SimpleConsumer:
             await self._instance.shutdown()
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Receive from ``topic`` too, or with another expression; before or after ``start``.
+        """Subscribe to ``topic``, or change its expression; before or after ``start``.
 
         Args:
-            topic: which topic.
+            topic: name of the topic.
             expression: tags, ``A || B``, ``*`` for all, or ``MessageSelector.by_sql(...)``.
 
         Raises:
-            ClientError: it cannot be a topic, or the expression is none.
+            ClientError: the topic or the expression is invalid.
         """
         check_topic(topic)
         self._service.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
@@ -139,7 +140,7 @@ class SimpleConsumer:
             await self._instance.heartbeat()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Receive from ``topic`` no longer."""
+        """Stop receiving from ``topic``."""
         self._service.subscriptions.pop(topic, None)
         if self._instance.running:
             await self._instance.heartbeat()
@@ -150,18 +151,20 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_duration_ms: int | None = None,
     ) -> list[MessageExt]:
-        """The next messages of any topic subscribed to. May be cancelled; no message is lost by that.
+        """The next messages of any subscribed topic. A cancellation loses no messages.
 
         Args:
-            max_messages: how many at most, 1 to 32; there may be fewer though more wait.
-            invisible_duration_ms: how long they are hidden from the others, 10 s to 12 h; None for the configured time.
+            max_messages: largest number of messages, 1 to 32; fewer may be returned even if more are available.
+            invisible_duration_ms: how long they are hidden from other consumers, 10 s to 12 h; None for the configured
+                time.
             await_duration_ms: how long to wait for messages; None for the configured time.
 
         Returns:
-            Messages of one topic of one broker; none when none came in time.
+            Messages of one topic from one broker; empty if none arrived in time.
 
         Raises:
-            ClientError: the consumer is not started, no topic is subscribed to or has a route, or a broker is too old.
+            ClientError: the consumer is not started, it has no subscription, a topic has no route, or a broker is too
+                old.
         """
         self._check_running()
         invisible_ms = self._config.invisible_duration_ms if invisible_duration_ms is None else invisible_duration_ms
@@ -178,10 +181,10 @@ class SimpleConsumer:
         return messages
 
     async def ack(self, message: MessageExt) -> None:
-        """Say that ``message`` is consumed: it does not come again.
+        """Acknowledge ``message``, so that it is not delivered again.
 
         Raises:
-            ClientError: it was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer.
         """
         self._check_running()
         renewal = self._unacknowledged.pop(_key(message), None)
@@ -190,21 +193,21 @@ class SimpleConsumer:
         await self._service.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
-        """Have ``message`` come again so long after now, unless it is acknowledged before.
+        """Have ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
 
         Args:
-            message: a received message; its receipt changes with this.
+            message: a received message; its receipt handle changes.
             invisible_duration_ms: 10 s to 12 h.
 
         Raises:
-            ClientError: it was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer.
         """
         self._check_running()
         check_number("invisible_duration_ms", invisible_duration_ms, INVISIBLE_MIN_MS, INVISIBLE_MAX_MS)
         await self._hide(message, invisible_duration_ms)
         renewal = self._unacknowledged.pop(_key(message), None)
         if renewal is not None:
-            renewal.done = True  # the application has said when it shall come
+            renewal.done = True  # the application has set the time itself
 
     async def _hide(self, message: MessageExt, invisible_ms: int) -> None:
         receipt = await self._service.hide(message, invisible_ms)
@@ -219,7 +222,7 @@ class SimpleConsumer:
         self._more.set()
 
     async def _renew(self) -> None:
-        """Prolong what is due: half of its time is over."""
+        """Extend the invisible time of messages for which half of it has passed."""
         loop = asyncio.get_running_loop()
         while True:
             while self._renewals and (self._renewals[0].done or self._renewals[0].due <= loop.time()):
@@ -240,7 +243,7 @@ class SimpleConsumer:
             await self._hide(message, renewal.invisible_ms)
         except RucolaError as error:
             self._unacknowledged.pop(_key(message), None)
-            event(logger, logging.WARNING, "message not hidden longer", id=message.msg_id, error=error)
+            event(logger, logging.WARNING, "invisible time not extended", id=message.msg_id, error=error)
             return
         renewal.due = asyncio.get_running_loop().time() + renewal.invisible_ms / 2000
         if not renewal.done and renewal.due < renewal.until:
@@ -257,7 +260,7 @@ class SimpleConsumer:
 
 
 class _Renewal:
-    """A received message that is kept hidden."""
+    """A received message whose invisible time is extended."""
 
     __slots__ = ("done", "due", "invisible_ms", "message", "until")
 
@@ -270,10 +273,10 @@ class _Renewal:
 
 
 def _key(message: MessageExt) -> tuple[str, str, int, int]:
-    """What stays the same of a received message when it is hidden longer.
+    """Key of a received message that does not change when its invisible time does.
 
     Raises:
-        ClientError: it was not received by a simple consumer.
+        ClientError: the message was not received by a simple consumer.
     """
     receipt = PopReceipt.of(message)
     return (f"{receipt.topic_kind} {message.topic}", receipt.broker_name, receipt.queue_id, receipt.queue_offset)

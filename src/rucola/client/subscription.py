@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: tags or an SQL92 expression.
+"""A consumer's filter for a topic: tags or an SQL92 expression.
 
 Source: RocketMQ 5.3.3, ``FilterAPI``, ``MessageSelector``.
 """
@@ -14,15 +14,15 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 
 def subscription_data(topic: str, expression: str | MessageSelector, version: int) -> SubscriptionData:
-    """The subscription as it goes to brokers.
+    """The subscription in the form for brokers.
 
     Args:
-        topic: which topic.
-        expression: what is wanted of it.
+        topic: the topic.
+        expression: the filter.
         version: grows with every change, ms since the epoch.
 
     Raises:
-        ClientError: the expression is none.
+        ClientError: the expression is invalid.
     """
     selector = message_selector(expression)
     if selector.expression_type is ExpressionType.SQL92:
@@ -32,6 +32,6 @@ def subscription_data(topic: str, expression: str | MessageSelector, version: in
 
 
 def selected(messages: Sequence[MessageExt], subscription: SubscriptionData) -> Sequence[MessageExt]:
-    """Those of ``messages`` that are wanted: brokers compare the hashes of tags only."""
+    """The messages that match the subscription; needed because brokers compare only the hashes of tags."""
     tags = subscription.tags_set
     return [message for message in messages if message.tags in tags] if tags else messages

@@ -1,11 +1,11 @@
-"""Traces: what became of each message, written as messages to the trace topic.
+"""Traces: the history of each message, written as messages to the trace topic.
 
-Records are gathered and leave together: when as many lie there as configured, or 5 s after the first. The application
-never waits for them, nothing is sent again on its behalf, and beyond a limit they are dropped: a broker that fails must
-not fill the memory of whoever traces. Belongs to one event loop.
+Records are collected and sent together: when the configured number is reached, or 5 s after the first. The application
+never waits for them, and they cause no retries. Records beyond a limit are dropped, so that a failing broker cannot
+fill the client's memory. Belongs to one event loop.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
-Other than there, each member of a batch has a record of its own, so that it is found by its id.
+Unlike there, each message of a batch has a record of its own, so that it can be found by its id.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 2048
-"""Records that wait or are on their way; more are dropped."""
+"""Limit of records that wait or are in flight; further ones are dropped."""
 TRACE_BYTES_MAX = 128_000
-"""Body of one trace message."""
+"""Largest body of one trace message."""
 KEYS_CHARACTERS_MAX = 8_000
-"""Keys of one trace message; all its properties together have 32,767 bytes."""
+"""Largest size of a trace message's keys; all its properties together may have 32,767 bytes."""
 FLUSH_INTERVAL_S = 5.0
 _SHUTDOWN_S = 5.0
 _instances = count(1)
 
 
 class TraceSender(Protocol):
-    """Who sends the trace messages: a producer of its own, which is not traced."""
+    """Sends the trace messages: an inner producer, which is not traced."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Start the sender."""
 
     async def shutdown(self) -> None:
-        """Send what is on its way, then end."""
+        """Send the messages in flight, then stop."""
 
     def submit(self, message: Message) -> asyncio.Future[SendResult]:
         """Send without waiting."""
@@ -62,13 +62,13 @@ def trace_group(group: str, role: str) -> str:
 
 
 class TraceDispatcher:
-    """Gathers the trace of one producer or consumer.
+    """Collects the trace records of one producer or consumer.
 
     Args:
-        group: of the producer or consumer.
-        sender: sends the trace messages; started and shut down here.
-        topic: where to.
-        batch_size: records that make a message.
+        group: group of the producer or consumer.
+        sender: sends the trace messages; started and shut down by the dispatcher.
+        topic: topic of the traces.
+        batch_size: records per message.
         wall_ms: the clock.
     """
 
@@ -86,24 +86,24 @@ class TraceDispatcher:
         self.dropped = 0
 
     async def start(self) -> None:
-        """Begin."""
+        """Start the sender."""
         await self._sender.start()
 
     async def shutdown(self) -> None:
-        """Send what waits, then end; records that no broker takes within 5 s are lost, as the log says of each part."""
+        """Send waiting records, then stop. Records that no broker accepts within 5 s are lost, which is logged."""
         self._flush()
         with suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):
                 await self._sender.shutdown()
 
     def traced(self, messages: Sequence[Message], make: Callable[..., PendingSend]) -> Callable[..., PendingSend]:
-        """What sends ``messages``, one or a batch, and leaves a trace; ``make`` for a send that is not traced."""
+        """Constructor of a traced send of ``messages``; ``make`` is the constructor of an untraced send."""
         if messages[0].topic == self._topic:
             return make
         return partial(TracedSend, SentTrace(self, self._group, messages))
 
     def consumed(self, messages: Iterable[MessageExt]) -> None:
-        """``messages`` were handed to the application, and with that are consumed (as by a lite pull consumer)."""
+        """Record that ``messages`` were passed to the application and thus consumed (for a lite pull consumer)."""
         traced = [one for one in messages if one.properties.get(message_const.TRACE_ON) != "false"]
         if not traced:
             return
@@ -125,7 +125,7 @@ class TraceDispatcher:
             )
 
     def append(self, records: Iterable[TraceRecord]) -> None:
-        """Take ``records``, or drop what is too much."""
+        """Add ``records``; drop those beyond the limit."""
         for record in records:
             if len(self._waiting) + self._on_their_way >= PENDING_MAX:
                 self.dropped += 1
@@ -154,7 +154,7 @@ class TraceDispatcher:
         message = Message(self._topic, encode_trace(records).encode("utf-8", "replace"), keys=trace_keys(records))
         try:
             future = self._sender.submit(message)
-        except RucolaError as error:  # one message with keys so long that they leave no room for more
+        except RucolaError as error:  # a message whose keys alone are too long
             event(logger, logging.WARNING, "trace not sent", group=self._group, records=len(records), error=error)
             return
         self._on_their_way += len(records)
@@ -178,7 +178,7 @@ class SentTrace:
         self._messages = messages
 
     def stored(self, result: SendResult, address: str, region: str, began_ms: int) -> None:
-        """A broker has the message; one that refuses or does not answer leaves no trace, as in the reference."""
+        """Record that a broker stored the message. As in RocketMQ, a refused or unanswered send leaves no trace."""
         cost_ms = max(0, self._dispatcher.wall_ms() - began_ms)
         offset_ids = result.offset_msg_id.split(",")
         if len(offset_ids) != len(self._messages):
@@ -205,7 +205,7 @@ class SentTrace:
 
 
 class TracedSend(TimedSend):
-    """A send that leaves a trace; besides that, the arguments are those of ``PendingSend``."""
+    """A traced send; the further arguments are those of ``PendingSend``."""
 
     __slots__ = ("_began_ms", "_region", "_trace")
 
@@ -216,7 +216,7 @@ class TracedSend(TimedSend):
         self._region: str | None = None
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Make an attempt, the time being ``wall_ms``."""
+        """Start an attempt at the time ``wall_ms``."""
         self._began_ms = wall_ms
         super().send_at(target, wall_ms)
 
@@ -241,7 +241,7 @@ def _message_type(message: Message) -> MessageType:
 
 
 def _parts(records: list[TraceRecord], size: int) -> Iterable[list[TraceRecord]]:
-    """``records`` in pieces that fit a message each."""
+    """``records`` in parts that each fit into a message."""
     part: list[TraceRecord] = []
     body = keys = 0
     for record in records:

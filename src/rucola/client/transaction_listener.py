@@ -1,4 +1,4 @@
-"""What an application says of its transactions, and what it is told of them."""
+"""The application's part in transactions: listener, states and result."""
 
 from __future__ import annotations
 
@@ -11,35 +11,36 @@ from rucola.common.message import Message, MessageExt
 
 
 class LocalTransactionState(Enum):
-    """What becomes of a message; the names are RocketMQ's."""
+    """Decision about a transactional message; the names are RocketMQ's."""
 
-    COMMIT_MESSAGE = "COMMIT_MESSAGE"  # it is delivered
-    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"  # it never is
-    UNKNOW = "UNKNOW"  # the broker asks later
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"  # the message is delivered
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"  # the message is never delivered
+    UNKNOW = "UNKNOW"  # the broker checks again later
 
 
 class TransactionListener(Protocol):
-    """The application's part of its transactions. Functions run on threads of their own, coroutines on the loop."""
+    """The application's part in its transactions. Plain functions run in threads, coroutines on the event loop."""
 
     def execute_local_transaction(
         self, message: Message, argument: object
     ) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Do the application's part, now that ``message`` is stored half; ``message.uniq_key`` names the transaction.
+        """Execute the local transaction; ``message`` is stored as a half message. ``message.uniq_key`` is the
+        transaction id.
 
-        An exception counts as ``UNKNOW``: the broker will ask.
+        An exception counts as ``UNKNOW``: the broker checks later.
         """
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Say what became of the application's part; it may have been another process that did it, or never did."""
+        """Return the state of the local transaction; another process may have executed it, or none."""
 
 
 class TransactionSendResult(NamedTuple):
-    """What became of a transactional message.
+    """Result of a transactional message.
 
     Attributes:
-        send_result: where the half message is.
-        local_transaction_state: what the listener said.
-        local_error: what the listener raised instead, None when it did not.
+        send_result: result of the send of the half message.
+        local_transaction_state: state returned by the listener.
+        local_error: exception raised by the listener; None without one.
     """
 
     send_result: SendResult

@@ -1,8 +1,8 @@
 """The producer of transactional messages. Source: RocketMQ 5.3.3, TransactionMQProducer and DefaultMQProducerImpl.
 
-A message is stored half: no consumer sees it. Then the application does its own part, and says what becomes of the
-message. Where that is not heard, because a process died or a connection was lost, the broker asks any producer of the
-group later, until it knows or gives the message up.
+A message is first stored as a half message, which no consumer sees. Then the application executes its local transaction
+and decides about the message. If the broker does not receive the decision, because a process died or a connection was
+lost, it asks any producer of the group later, until it has a decision or gives up the message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _CHECKS_AT_A_TIME = 16
 _CHECKS_MAX = 2_000
-"""Questions that wait for an answer; the broker asks those beyond again."""
+"""Limit of checks that wait for a response; the broker repeats further ones."""
 _PAUSE_S = 1.0
 
 
@@ -46,24 +46,25 @@ _DECISIONS = {
 
 
 class TransactionProducer(Producer):
-    """Sends messages in transactions; ordinary ones, too, like a ``Producer``.
+    """Sends transactional messages, and normal ones like a ``Producer``.
 
     Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    Once it is started it answers the brokers' questions, also about messages of other producers of the group that have
-    ended. Any number of producers of a group may run.
+    After the start it also responds to brokers' checks, including those about messages of other producers of the group
+    that
+    have ended. Any number of producers of a group may run.
 
     Args:
         group: producer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
-        listener: does and knows the application's part.
+        listener: executes and checks local transactions.
         config: settings.
-        topics: those whose brokers may have questions; by default it is asked by all brokers.
+        topics: topics whose brokers may send checks; by default all brokers may.
         clock: for time stamps and ids.
 
     Raises:
-        ClientError: the group or a topic cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the name of the group or of a topic is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class TransactionProducer(Producer):
     ) -> None:
         super().__init__(group, namesrv, config, clock=clock)
         if isinstance(topics, str):
-            raise ClientError(f"topics must be a list of names, not the text {topics!r}")
+            raise ClientError(f"topics must be a list of names, not the string {topics!r}")
         for topic in topics:
             check_topic(topic)
         self._listener = listener
@@ -91,7 +92,7 @@ class TransactionProducer(Producer):
         return self
 
     async def start(self) -> None:
-        """Begin; in the background connections are opened to the brokers that may have questions."""
+        """Start the producer; in the background, open connections to the brokers that may send checks."""
         if not self._instance.running:
             self._instance.client.register_processor(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
             await super().start()
@@ -100,26 +101,26 @@ class TransactionProducer(Producer):
     async def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Store ``message`` half, have the listener do its part, and tell the broker what becomes of the message.
+        """Store ``message`` as a half message, call the listener, and send its decision to the broker.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
-            argument: handed to the listener.
+            message: the message; gets a UNIQ_KEY unless it has one.
+            argument: passed to the listener.
             timeout_ms: for all attempts to store the half message together; by default as configured.
 
         Returns:
-            Where the message is, and what the listener said. When the broker cannot be told, it asks later.
+            The result of the send and the listener's state. If the broker does not receive the state, it checks later.
 
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.
-            BrokerError: the broker refused it; the listener was not called.
-            RemotingError: no broker could be reached or answered in time; the listener was not called.
+            BrokerError: the broker refused the message; the listener was not called.
+            RemotingError: no broker could be reached or responded in time; the listener was not called.
         """
         if not message_const.DELAYING.isdisjoint(message.properties):
             raise ClientError("a message in a transaction cannot be delayed")
         await self._pipeline.ready()
         sent = await self._submit_half(message, timeout_ms)
-        if sent.status is not SendStatus.SEND_OK:  # stored, but it may be lost: the application's part must not be done
+        if sent.status is not SendStatus.SEND_OK:  # stored, but it may be lost: do not execute the local transaction
             result = TransactionSendResult(sent, LocalTransactionState.ROLLBACK_MESSAGE)
         else:
             result = await self._execute(message, argument, sent)
@@ -145,15 +146,15 @@ class TransactionProducer(Producer):
     async def _execute(self, message: Message, argument: object, sent: SendResult) -> TransactionSendResult:
         try:
             state = await _called(self._listener.execute_local_transaction, message, argument)
-        except Exception as error:  # the application's; the message is not lost with it
-            logger.exception("local transaction of %s failed, the broker will ask", sent.msg_id)
+        except Exception as error:  # raised by the application; the message is not lost
+            logger.exception("local transaction of %s failed, the broker will check later", sent.msg_id)
             return TransactionSendResult(sent, LocalTransactionState.UNKNOW, error)
         return TransactionSendResult(sent, state)
 
     async def _end(
         self, address: str, header: EndTransactionRequestHeader, state: LocalTransactionState, message: Message
     ) -> None:
-        """Tell the broker; an answer means that it has the outcome, without one it asks again."""
+        """Send the state to the broker. A response confirms it; without one the broker checks again."""
         if state in _DECISIONS:
             try:
                 await self._instance.api.end_transaction(address, header, self._config.mq_client_api_timeout_ms)
@@ -181,12 +182,18 @@ class TransactionProducer(Producer):
             )
 
     def _not_told(self, header: EndTransactionRequestHeader, error: RucolaError) -> None:
-        event(logger, logging.WARNING, "broker not told, it will ask", transaction=header.transaction_id, error=error)
+        event(
+            logger,
+            logging.WARNING,
+            "transaction state not sent, the broker will check later",
+            transaction=header.transaction_id,
+            error=error,
+        )
 
     async def _asked(self, address: str, command: RemotingCommand) -> None:
-        """CHECK_TRANSACTION_STATE: a broker wants to know what became of a half message."""
+        """Handle CHECK_TRANSACTION_STATE: a broker asks for the state of a half message."""
         if self._checks >= _CHECKS_MAX:
-            event(logger, logging.WARNING, "too many questions, the broker will ask again", peer=address)
+            event(logger, logging.WARNING, "too many transaction checks, the broker will repeat this one", peer=address)
             return
         self._checks += 1
         try:
@@ -204,13 +211,13 @@ class TransactionProducer(Producer):
             return
         group = message.properties.get(message_const.PGROUP)
         if group != self._group:
-            event(logger, logging.WARNING, "question for another group", peer=address, group=group)
+            event(logger, logging.WARNING, "transaction check for another group", peer=address, group=group)
             return
         message.broker_name = asked.broker_name or ""
         try:
             state = await _called(self._listener.check_local_transaction, message)
-        except Exception:  # the application's; the broker asks again
-            logger.exception("check of transaction %s failed, the broker will ask again", message.uniq_key)
+        except Exception:  # raised by the application; the broker checks again
+            logger.exception("check of transaction %s failed, the broker will check again", message.uniq_key)
             return
         header = EndTransactionRequestHeader(
             producer_group=self._group,
@@ -226,12 +233,12 @@ class TransactionProducer(Producer):
         await self._end(address, header, state, message)
 
     async def _meet_brokers(self) -> None:
-        """Learn the addresses of those that may ask; heartbeats then tell them of this producer."""
+        """Fetch the addresses of brokers that may send checks; heartbeats then register this producer."""
         if not self._asking_topics:
             while True:
                 await self._until_met(self._instance.meet_all_brokers)
                 await asyncio.sleep(self._config.poll_name_server_interval_ms / 1000)
-        routes = self._instance.routes  # they are refreshed with all others
+        routes = self._instance.routes  # their refresh is part of the periodic one
         await asyncio.gather(*(self._until_met(partial(routes.route, topic)) for topic in self._asking_topics))
 
     async def _until_met(self, look_up: Callable[[], Awaitable[object]]) -> None:
@@ -247,10 +254,10 @@ class TransactionProducer(Producer):
 
 
 async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState:
-    """What a coroutine, or a function on a thread of its own, gives.
+    """Call a coroutine function, or a plain function in a thread of its own, and return its state.
 
     Raises:
-        ClientError: it is no ``LocalTransactionState``.
+        ClientError: the result is not a ``LocalTransactionState``.
     """
     if inspect.iscoroutinefunction(function):
         outcome = await function(*arguments)
@@ -259,5 +266,5 @@ async def _called(function: Callable[..., object], *arguments: object) -> LocalT
         if inspect.isawaitable(outcome):
             outcome = await outcome
     if not isinstance(outcome, LocalTransactionState):
-        raise ClientError(f"a transaction listener must give a LocalTransactionState, not {outcome!r}")
+        raise ClientError(f"a transaction listener must return a LocalTransactionState, not {outcome!r}")
     return outcome

@@ -1,7 +1,7 @@
-"""Ids that clients give to their messages (property UNIQ_KEY).
+"""Message ids created by clients (property UNIQ_KEY).
 
-Upper-case hex of: IP address (4 or 16 bytes), low 2 bytes of the process id, 4 bytes that differ between the makers of
-one process, int32 milliseconds since the start of the month (local time), uint16 counter: 32 or 56 characters.
+An id is 32 or 56 upper-case hex digits: IP address (4 or 16 bytes), low 2 bytes of the process id, 4 bytes that differ
+between the generators of one process, int32 milliseconds since the start of the month (local time), uint16 counter.
 Source: protocol.md 4.2; RocketMQ 5.3.3, MessageClientIDSetter.
 """
 
@@ -15,15 +15,15 @@ _LOW_BYTES = tuple(f"{byte:02X}" for byte in range(256))
 
 
 class UniqueIds:
-    """Makes unique message ids.
+    """Generates unique message ids.
 
-    The counter alone separates the ids of one millisecond, so at most 65,536 ids may be made in one.
+    Only the counter distinguishes the ids of one millisecond, so at most 65,536 ids per millisecond are possible.
 
     Args:
         address: local IP address, 4 or 16 bytes.
         pid: process id.
-        token: 4 bytes that no other maker with the same address and process id has.
-        clock: gives the milliseconds.
+        token: 4 bytes that no other generator with the same address and process id has.
+        clock: source of the milliseconds.
     """
 
     def __init__(self, address: bytes, pid: int, token: bytes, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class UniqueIds:
         return self.next_at(self._clock.wall_ms())
 
     def next_at(self, now_ms: int) -> str:
-        """A new id, for a caller that has just looked at the same clock."""
+        """A new id, for a caller that has just read the same clock."""
         counter = self._counter
         low_byte = counter & 0xFF
         if now_ms != self._prefix_ms or not low_byte:
@@ -49,7 +49,7 @@ class UniqueIds:
         return self._prefix + _LOW_BYTES[low_byte]
 
     def _begin(self, now_ms: int, high_byte: int) -> None:
-        """Prepare what the ids of one millisecond share, up to 256 of them."""
+        """Prepare the common prefix of the ids of one millisecond, for up to 256 of them."""
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_of(now_ms)
         self._prefix_ms = now_ms

@@ -18,27 +18,29 @@ from rucola.runtime.clock import Clock
 
 
 class LitePullConsumer:
-    """Gives messages when they are asked for, and keeps its place.
+    """Returns messages when polled, and keeps their position.
 
-    Life cycle: ``with consumer``, or ``start`` and ``shutdown``. Either ``subscribe``: the
-    consumers of the group share the queues; or ``assign``: the application names the queues it wants.
+    Life cycle: ``with consumer``, or ``start`` and ``shutdown``. Use either ``subscribe``, so
+    that
+    the consumers of the group share the queues, or ``assign`` with the queues to read.
 
-    With ``auto_commit`` what a ``poll`` gave becomes progress when the next one is called, so a message that was not
-    dealt with comes again. ``for message in consumer`` polls by itself.
+    With ``auto_commit`` the messages of a ``poll`` are committed at the next call, so a message that was not processed
+    is
+    delivered again. ``for message in consumer`` polls automatically.
 
-    Besides what each call names, those that ask brokers raise ``BrokerError`` when one refuses, and ``RemotingError``
-    when it cannot be reached or does not answer in time; both may be called again.
+    In addition to the errors listed, methods that send requests raise ``BrokerError`` if a broker refuses, and
+    ``RemotingError`` if it cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: how the queues are shared, the same for all consumers of the group; averagely unless given.
+        allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
         clock: for client id and versions.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class LitePullConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers and the other consumers of the group know this one."""
+        """The id by which brokers and the other consumers of the group know this consumer."""
         return self._async.client_id
 
     @property
@@ -74,56 +76,57 @@ class LitePullConsumer:
         return self._async.assignment
 
     def start(self) -> None:
-        """Join the group, or begin to read the assigned queues.
+        """Join the group, or start to read the assigned queues.
 
         Raises:
-            RemotingError: no name server answers.
-            BrokerError: a broker cannot filter as an SQL92 subscription wants it.
+            RemotingError: no name server responds.
+            BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Pull no more, store the progress (with ``auto_commit``: of all that ``poll`` gave), and leave the group."""
+        """Stop pulling, store the offsets (with ``auto_commit``: of all polled messages), and leave the group."""
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Read ``topic`` too, or with another expression; before or after ``start``.
+        """Subscribe to ``topic``, or change its expression; before or after ``start``.
 
         Args:
-            topic: which topic; one that does not exist yet is waited for.
+            topic: name of the topic; may be created later.
             expression: tags, ``A || B``, ``*`` for all, or ``MessageSelector.by_sql(...)``.
 
         Raises:
-            ClientError: it cannot be a topic, the expression is none, or queues were assigned.
+            ClientError: the topic or the expression is invalid, or queues were assigned.
         """
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read ``topic`` no longer."""
+        """Stop reading ``topic``."""
         self._loop.run(self._async.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Read these queues and no others; before or after ``start``.
+        """Read exactly these queues; before or after ``start``.
 
         Args:
             queues: at least one.
-            expression: what is wanted of them, as for ``subscribe``.
+            expression: filter, as for ``subscribe``.
 
         Raises:
-            ClientError: there is none, the expression is none, the consumer subscribed to topics, or the progress of a
-                queue cannot be asked for.
+            ClientError: there is no queue, the expression is invalid, the consumer has subscriptions, or the consumer
+                offset
+                of a queue is not available.
         """
         self._loop.run(self._async.assign(queues, expression))
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """The next messages, those of one pull; what was given before counts as consumed.
+        """The next messages, from one pull; the messages of the previous call count as consumed.
 
         Args:
-            timeout_ms: how long to wait for them; None for ``poll_timeout_ms``.
+            timeout_ms: how long to wait for messages; None for ``poll_timeout_ms``.
 
         Returns:
-            Messages of one queue in its order; none when none came in time.
+            Messages of one queue in order; empty if none arrived in time.
 
         Raises:
             ClientError: the consumer is not started, or is shut down.
@@ -131,54 +134,54 @@ class LitePullConsumer:
         return self._loop.run(self._async.poll(timeout_ms))
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Go on at ``queue_offset``; what was pulled ahead is dropped.
+        """Continue at ``queue_offset``; messages pulled ahead are dropped.
 
         Raises:
-            ClientError: the queue is not this consumer's now, or does not have the offset.
+            ClientError: the queue is not assigned to this consumer, or does not have the offset.
         """
         self._loop.run(self._async.seek(queue, queue_offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that the broker still holds."""
+        """Continue at the first message that the broker still has."""
         self._loop.run(self._async.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on at the next message to come."""
+        """Continue at the next new message."""
         self._loop.run(self._async.seek_to_end(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on at the first message stored at or after ``timestamp_ms`` (since the epoch)."""
+        """Continue at the first message stored at or after ``timestamp_ms`` (since the epoch)."""
         self._loop.run(self._async.seek_to_time(queue, timestamp_ms))
 
     def position(self, queue: MessageQueue) -> int:
-        """Queue offset behind the last message that ``poll`` gave.
+        """Queue offset after the last polled message.
 
         Raises:
-            ClientError: the queue is not this consumer's now.
+            ClientError: the queue is not assigned to this consumer.
         """
         return self._loop.call(self._async.position, queue)
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Have ``poll`` leave these queues out until ``resume``."""
+        """Exclude these queues from ``poll`` until ``resume``."""
         self._loop.call(self._async.pause, queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Have ``poll`` give them again."""
+        """Include these queues in ``poll`` again."""
         self._loop.call(self._async.resume, queues)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store progress now. What a broker does not take is logged, and stored with the next time.
+        """Store offsets now. Offsets that a broker does not accept are logged and stored the next time.
 
         Args:
-            offsets: the next queue offset wanted, by queue; None for all that ``poll`` gave.
+            offsets: the next queue offset to consume, by queue; None for all polled messages.
 
         Raises:
-            ClientError: a queue is not this consumer's now.
+            ClientError: a queue is not assigned to this consumer.
         """
         self._loop.run(self._async.commit(offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress on ``queue`` as it is stored; None when there is none."""
+        """The group's stored consumer offset for ``queue``; None if there is none."""
         return self._loop.run(self._async.committed(queue))
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
@@ -190,13 +193,15 @@ class LitePullConsumer:
         return self._loop.run(self._async.message_queues(topic))
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """First queue offset the broker still holds."""
+        """First queue offset that the broker still has."""
         return self._loop.run(self._async.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The next free queue offset."""
+        """Queue offset of the next message to be stored."""
         return self._loop.run(self._async.max_offset(queue))
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum when there is none."""
+        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
+        none.
+        """
         return self._loop.run(self._async.offset_for_time(queue, timestamp_ms))

@@ -23,8 +23,8 @@ class Producer:
 
     Life cycle: ``with Producer(...)``, or ``start`` and ``shutdown``.
 
-    A send that fails is made again as configured: after connection losses and timeouts, and after the answers that the
-    reference's producer retries. What was sent again may be stored twice, under one UNIQ_KEY.
+    A failed send is repeated as configured: after connection losses and timeouts, and after the response codes that
+    RocketMQ's producer retries. A repeated message may be stored twice, with the same UNIQ_KEY.
 
     Args:
         group: producer group.
@@ -33,8 +33,8 @@ class Producer:
         clock: for time stamps and ids.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``, or the package for the compression is not installed.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``, or the compression's package is not installed.
     """
 
     def __init__(
@@ -52,31 +52,32 @@ class Producer:
 
     @property
     def client_id(self) -> str:
-        """How brokers know this client."""
+        """The id by which brokers know this client."""
         return self._async.client_id
 
     @property
     def in_flight(self) -> int:
-        """Messages submitted and not yet answered."""
+        """Number of messages submitted and not yet confirmed."""
         return self._async.in_flight
 
     def start(self) -> None:
-        """Begin; connections are opened when they are needed."""
+        """Start the producer; connections are opened when needed."""
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Wait for the answers to everything submitted, then leave the brokers and close. Requests get no reply more.
+        """Wait for the results of all submitted messages, then unregister and close. Requests receive no further
+        replies.
 
-        When that wait is cancelled or interrupted, what has no answer yet fails with ``RemotingClosedError``.
+        If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``.
         """
         self._loop.run(self._async.shutdown())
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of ``topic`` that can be sent to.
+        """Queues of ``topic`` to which messages can be sent.
 
         Raises:
             ClientError: no broker has the topic, and none would create it.
-            RemotingError: no name server answers.
+            RemotingError: no name server responds.
         """
         return self._loop.run(self._async.message_queues(topic))
 
@@ -88,19 +89,18 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and wait until the broker has it.
+        """Send one message and wait until the broker has stored it.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
-            queue: where to, a queue of the message's topic; by default that of its sharding key, or else the topic's
-                queues in turn.
-            selector: chooses the queue among those of the topic, which it is called with, and the message.
+            message: the message; gets a UNIQ_KEY unless it has one.
+            queue: a queue of the message's topic; by default that of the sharding key, otherwise all queues in turn.
+            selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
-            BrokerError: the broker refused it.
-            RemotingError: no broker could be reached or answered in time; whether it was stored is unknown.
+            BrokerError: the broker refused the message.
+            RemotingError: no broker could be reached or responded in time; the message may have been stored.
         """
         return self._loop.run(self._async.send(message, queue, selector=selector, timeout_ms=timeout_ms))
 
@@ -112,18 +112,18 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> concurrent.futures.Future[SendResult]:
-        """Send one message without waiting; many may be on their way, and are stored in no promised order.
+        """Send one message without waiting. Many may be in flight; they are stored in no guaranteed order.
 
-        Nothing limits how many: ``ready()`` before each, or wait for the futures.
+        The number is not limited: call ``ready()`` before each, or wait for the futures.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
+            message: the message; gets a UNIQ_KEY unless it has one.
             queue: see ``send``.
             selector: see ``send``.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
-            A future that gives the result, or one of the errors of ``send``.
+            A future with the result, or one of the errors of ``send``.
 
         Raises:
             ClientError: the message cannot be sent as it is.
@@ -131,56 +131,58 @@ class Producer:
         return self._loop.submit(self._async.submit, message, queue, selector=selector, timeout_ms=timeout_ms)
 
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Send any number of messages of any topics in few requests, many of them on their way at a time.
+        """Send any number of messages to any topics in few requests, many of them concurrently.
 
-        Messages of one topic go together in batches of ``send_many_batch_bytes``, each to one queue; in which order
-        the batches are stored is not promised. The queue of a message with a sharding key is that of its key.
+        Messages of one topic are combined into batches of ``send_many_batch_bytes``, each for one queue. The batches
+        are
+        stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
 
         Args:
-            messages: what to send; each gets a UNIQ_KEY unless it has one.
+            messages: the messages; each gets a UNIQ_KEY unless it has one.
             timeout_ms: for all attempts of one request together; by default as configured.
 
         Returns:
             The result of each message, in order.
 
         Raises:
-            SendManyError: some were not sent; it has the result or the error of each. The others are sent.
-            ClientError: ``timeout_ms`` makes no sense, or the producer is not started.
+            SendManyError: some messages were not sent; the error has the result or error of each. The others were sent.
+            ClientError: ``timeout_ms`` is invalid, or the producer is not started.
         """
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
 
     def ready(self) -> None:
-        """Return at once while less is on its way than configured, else when some of it was answered."""
+        """Wait until fewer messages and bytes are in flight than configured."""
         self._loop.run(self._async.ready())
 
     def flush(self) -> None:
-        """Return when everything submitted has its result or error."""
+        """Wait until everything submitted has its result or error."""
         self._loop.run(self._async.flush())
 
     def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send messages of one topic to one queue, in one request; they are stored all together or not at all.
+        """Send messages of one topic to one queue in one request; all of them are stored, or none.
 
         Args:
-            messages: what to send; each gets a UNIQ_KEY unless it has one. None may be delayed or a retry, and all
-                must agree in ``wait_store_ok``.
-            queue: where to, a queue of the message's topic; by default the topic's queues in turn.
+            messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
+                and
+                all must have the same ``wait_store_ok``.
+            queue: a queue of the messages' topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
-            One result; its ids are lists, joined by commas.
+            One result; its ids are lists joined by commas.
 
         Raises:
-            ClientError: the messages cannot be sent together; besides, the errors of ``send``.
+            ClientError: the messages cannot be sent together. The errors of ``send`` apply too.
         """
         return self._loop.run(self._async.send_batch(messages, queue, timeout_ms=timeout_ms))
 
     def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
-        """Withdraw a message that waits for its time; whether it still did shows when it does not come.
+        """Recall a delayed message. Success does not guarantee that the message was still waiting.
 
         Args:
-            topic: of the message.
+            topic: topic of the message.
             recall_handle: ``SendResult.recall_handle`` of its send.
             timeout_ms: by default as configured for a send.
 
@@ -188,9 +190,9 @@ class Producer:
             The UNIQ_KEY of the message.
 
         Raises:
-            ClientError: the handle is none, or its broker is in no route of the topic.
-            BrokerError: the broker refused: it does not allow that, or the time of the message is too near or over.
-            RemotingError: the broker could not be reached or did not answer in time.
+            ClientError: the handle is invalid, or its broker is not in the topic's route.
+            BrokerError: the broker does not allow it, or the delivery time is too near or has passed.
+            RemotingError: the broker could not be reached or did not respond in time.
         """
         return self._loop.run(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
 
@@ -202,43 +204,43 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
-        """Send one message and wait for the reply of its consumer.
+        """Send one message and wait for its consumer's reply.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
+            message: the message; gets a UNIQ_KEY unless it has one.
             queue: see ``send``.
             selector: see ``send``.
-            timeout_ms: for the way there, the consumer, and the way back; by default as configured for a send.
+            timeout_ms: for the send, the consumer and the reply together; by default as configured for a send.
 
         Returns:
-            The reply. It has what the consumer gave, but no place in a queue.
+            The reply. It has the consumer's content, but no position in a queue.
 
         Raises:
-            RequestTimeoutError: no reply came in time; besides, the errors of ``send``.
+            RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.
         """
         return self._loop.run(self._async.request(message, queue, selector=selector, timeout_ms=timeout_ms))
 
     def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Answer a message that was sent with ``request``, by this client or another, of any language.
+        """Reply to a message that any client, in any language, sent with ``request``.
 
         Args:
             request: the message as it was consumed.
-            body: the answer.
+            body: body of the reply.
             timeout_ms: for all attempts together; by default as configured for a send.
 
         Raises:
-            ClientError: the message is no request.
-            BrokerError: whoever asked is not there any more, or the broker refused; besides, the errors of ``send``.
+            ClientError: the message is not a request.
+            BrokerError: the requesting client is offline, or the broker refused. The errors of ``send`` apply too.
         """
         return self._loop.run(self._async.reply(request, body, timeout_ms=timeout_ms))
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
-        """Send one message and forget it: no answer comes, so a loss goes unnoticed.
+        """Send one message without a response; a loss is not noticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
-            RemotingError: no name server answers.
+            RemotingError: no name server responds.
         """
         self._loop.run(self._async.send_oneway(message, queue, selector=selector))

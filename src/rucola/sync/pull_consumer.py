@@ -17,24 +17,26 @@ from rucola.runtime.clock import Clock
 
 
 class PullConsumer:
-    """Reads messages; keeps no position of its own.
+    """Reads messages at given offsets; keeps no position.
 
     Life cycle: ``with PullConsumer(...)``, or ``start`` and ``shutdown``.
 
-    Besides what each call names, all of them raise ``BrokerError`` when the broker refuses, and ``RemotingError`` when
-    it cannot be reached or does not answer in time; both may be called again.
+    In addition to the errors listed, all methods raise ``BrokerError`` if the broker refuses, and ``RemotingError`` if
+    it
+    cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
-        group: consumer group, whose progress ``committed`` and ``commit`` read and write.
+        group: consumer group, whose offsets ``committed`` and ``commit`` read and write.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         clock: for the client id.
-        registers: whether the brokers hear of the group. They make a retry topic for it then, and the group itself if
-            it is new; one that every broker has, TOOLS_CONSUMER, can do without.
+        registers: whether heartbeats register the group. Brokers then create its retry topic, and the group if it is
+            new.
+            A group that every broker has, such as TOOLS_CONSUMER, needs no registration.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -58,27 +60,27 @@ class PullConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers know this client."""
+        """The id by which brokers know this client."""
         return self._async.client_id
 
     def start(self) -> None:
-        """Begin; connections are opened when they are needed."""
+        """Start the consumer; connections are opened when needed."""
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Leave the brokers and close; pulls under way fail with ``RemotingClosedError``."""
+        """Unregister and close; pulls in progress fail with ``RemotingClosedError``."""
         self._loop.run(self._async.shutdown())
 
     def topics(self) -> list[str]:
-        """Names of all topics the name server knows, internal ones among them."""
+        """Names of all topics of the name server, including internal ones."""
         return self._loop.run(self._async.topics())
 
     def cluster_info(self) -> ClusterInfo:
-        """Clusters and brokers that the name server knows."""
+        """Clusters and brokers of the name server."""
         return self._loop.run(self._async.cluster_info())
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of ``topic`` that can be read, as the name server knows them now.
+        """Readable queues of ``topic``, freshly fetched from the name server.
 
         Raises:
             ClientError: no broker has the topic.
@@ -94,19 +96,20 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Read messages of one queue. With ``enable_trace`` those it gives count as consumed.
+        """Read messages of one queue. With ``enable_trace`` returned messages count as consumed.
 
         Args:
-            queue: which queue.
-            queue_offset: where to begin.
-            max_messages: how many at most; the broker may give fewer.
+            queue: the queue.
+            queue_offset: first queue offset to read.
+            max_messages: largest number of messages; the broker may return fewer.
             expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
-            suspend_timeout_ms: how long the broker may hold the answer back while there is no message; 0 for not.
+            suspend_timeout_ms: how long the broker may hold a pull that finds no message; 0 for not at all.
 
         Raises:
-            ClientError: an argument is not what it must be; the message says which and why.
-            FormatError: a record does not follow its format or fails its checksum. A compressed body that cannot be
-                unpacked is none: it comes as stored, and the log says so.
+            ClientError: an argument is invalid; the message names it and the reason.
+            FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
+                no
+                error: it is returned as stored, and the problem is logged.
         """
         return self._loop.run(
             self._async.pull(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)
@@ -121,54 +124,56 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> RawPullResult:
-        """Like ``pull``, with the records as they are stored: not decoded, not checked, tags compared by hash only."""
+        """Same as ``pull``, but returns the stored records: not decoded, not checked, tags compared only by hash."""
         return self._loop.run(
             self._async.pull_raw(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)
         )
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """First queue offset the broker still holds."""
+        """First queue offset that the broker still has."""
         return self._loop.run(self._async.min_offset(queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The next free queue offset."""
+        """Queue offset of the next message to be stored."""
         return self._loop.run(self._async.max_offset(queue))
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum when there is none."""
+        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
+        none.
+        """
         return self._loop.run(self._async.offset_for_time(queue, timestamp_ms))
 
     def earliest_store_time(self, queue: MessageQueue) -> int:
-        """When the first message still held was stored, ms since the epoch; -1 for an empty queue."""
+        """Store time of the first message that the broker still has, ms since the epoch; -1 for an empty queue."""
         return self._loop.run(self._async.earliest_store_time(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress on ``queue``: the next queue offset it wants; None when it has none.
+        """The group's consumer offset for ``queue``: the next queue offset to consume; None if there is none.
 
-        With BROADCASTING that of this client, from its file.
+        With BROADCASTING, this client's own offset from its file.
 
         Raises:
-            FormatError: the file is damaged, and there is no spare that reads.
+            FormatError: the file is damaged, and there is no valid backup.
             DiskError: the file cannot be read.
         """
         return self._loop.run(self._async.committed(queue))
 
     def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's progress on ``queue`` and wait until the broker has it, with BROADCASTING the disk.
+        """Store the group's consumer offset for ``queue``; waits for the broker, or with BROADCASTING for the disk.
 
         Raises:
-            ClientError: it is no queue offset, or not a queue.
-            FormatError: the client's file is damaged, and there is no spare that reads.
+            ClientError: the queue or the offset is invalid.
+            FormatError: the client's file is damaged, and there is no valid backup.
             DiskError: the client's file cannot be written.
         """
         self._loop.run(self._async.commit(queue, consumer_offset))
 
     def message_by_id(self, offset_msg_id: str) -> MessageExt:
-        """The message that lies where the id says (``SendResult.offset_msg_id``), asked of the broker in the id.
+        """The message with this offset id (``SendResult.offset_msg_id``), requested from the broker in the id.
 
         Raises:
-            ClientError: it is no offset id. A UNIQ_KEY looks like one; look that up with ``query_by_unique_key``.
-            FormatError: what the broker sent is not one message.
+            ClientError: the id is not an offset id. A UNIQ_KEY looks similar; use ``query_by_unique_key`` for it.
+            FormatError: the broker's response is not exactly one message.
         """
         return self._loop.run(self._async.message_by_id(offset_msg_id))
 
@@ -181,14 +186,14 @@ class PullConsumer:
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Messages of ``topic`` that have ``key`` among their keys, of all its brokers, oldest first.
+        """Messages of ``topic`` with ``key`` among their keys, from all its brokers, oldest first.
 
         Args:
-            topic: which topic.
+            topic: the topic.
             key: one key.
-            max_messages: how many at most, of each broker.
-            begin_timestamp_ms: stored at or after this time, ms since the epoch.
-            end_timestamp_ms: stored at or before this time; None for no limit.
+            max_messages: largest number of messages from each broker.
+            begin_timestamp_ms: earliest store time, ms since the epoch.
+            end_timestamp_ms: latest store time; None for no limit.
 
         Raises:
             ClientError: no broker has the topic.
@@ -200,7 +205,7 @@ class PullConsumer:
         )
 
     def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """Messages of ``topic`` with this UNIQ_KEY, oldest first: several when a send was repeated.
+        """Messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
 
         Raises:
             ClientError: no broker has the topic.

@@ -22,22 +22,24 @@ class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
     Life cycle: ``subscribe``, ``register_message_listener``, then ``with consumer``, or ``start`` and
-    ``shutdown``. Without a listener, ``for message in consumer`` gives the messages; one
-    counts as consumed when the next is asked for.
+    ``shutdown``,
+    on one event loop. Without a listener, ``for message in consumer`` yields the messages; a message counts as
+    consumed when the next one is requested.
 
-    A message on which the listener fails comes again later, with longer and longer pauses, and becomes a dead letter
-    after 16 times (``%DLQ%<group>``). With ``consume_orderly`` it comes again at once, before what is behind it.
+    If the listener fails, the message is delivered again later, with growing pauses, and after 16 retries it becomes a
+    dead
+    letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried at once, before later messages.
 
     Args:
         group: consumer group; its consumers share the queues.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: how the queues are shared, the same for all consumers of the group; averagely unless given.
-        clock: for client id, versions and the turns of threads.
+        allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
+        clock: for client id, versions and the time slices of threads.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class PushConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers and the other consumers of the group know this one."""
+        """The id by which brokers and the other consumers of the group know this consumer."""
         return self._async.client_id
 
     @property
@@ -73,75 +75,76 @@ class PushConsumer:
         return self._async.assignment
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Consume ``topic`` too, or with another expression; before or after ``start``.
+        """Subscribe to ``topic``, or change its expression; before or after ``start``.
 
-        All consumers of a group must subscribe to the same.
+        All consumers of a group must have the same subscriptions.
 
         Args:
-            topic: which topic; one that does not exist yet is waited for.
+            topic: name of the topic; may be created later.
             expression: tags, ``A || B``, ``*`` for all, or ``MessageSelector.by_sql(...)``.
 
         Raises:
-            ClientError: it cannot be a topic, or the expression is none.
-            BrokerError: the broker cannot filter like this.
-            RemotingError: no name server answers.
+            ClientError: the topic or the expression is invalid.
+            BrokerError: the broker cannot filter by this expression.
+            RemotingError: no name server responds.
         """
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume ``topic`` no longer."""
+        """Stop consuming ``topic``."""
         self._loop.run(self._async.unsubscribe(topic))
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
-        """Name the function that gets the messages; before ``start``.
+        """Register the function that receives the messages; before ``start``.
 
         Args:
-            listener: a coroutine function, or a plain function, which runs in a thread. It succeeds when it returns
-                nothing, or a status that says so. An exception, ``ReconsumeLater`` among them, is failure, and so is
-                any other result.
+            listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns
+                nothing or
+                a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns anything else.
             batch: whether it takes a list of up to ``consume_message_batch_max_size`` messages of one queue and a
-                context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``), not one message.
+                context
+                (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``) instead of one message.
 
         Raises:
-            ClientError: the consumer was started already.
+            ClientError: the consumer has been started already.
         """
         self._loop.call(self._async.register_message_listener, listener, batch=batch)
 
     def start(self) -> None:
-        """Join the group and begin to consume.
+        """Join the group and start to consume.
 
         Raises:
-            RemotingError: no name server answers.
-            BrokerError: a broker cannot filter as an SQL92 subscription wants it.
+            RemotingError: no name server responds.
+            BrokerError: a broker cannot filter by an SQL92 subscription.
             ClientError: the consumer was shut down before.
         """
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Pull no more, wait for running listeners, store the progress, and leave the group.
+        """Stop pulling, wait for running listeners, store the offsets, and leave the group.
 
-        Messages that no listener has yet are not begun; the group gets them again.
+        Messages not yet passed to a listener are not consumed; the group receives them again.
         """
         self._loop.run(self._async.shutdown())
 
     def suspend(self) -> None:
-        """Pull no more until ``resume``; what was pulled is consumed."""
+        """Stop pulling until ``resume``; messages already pulled are consumed."""
         self._loop.call(self._async.suspend)
 
     def resume(self) -> None:
-        """Pull again."""
+        """Start pulling again."""
         self._loop.call(self._async.resume)
 
     def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """Have the broker deliver a copy of ``message`` to the group later; the message itself stays as it is.
+        """Have the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
 
-        For ``for`` loops, where a message is consumed in any case.
+        For ``for`` loops, in which every message counts as consumed.
 
         Args:
             message: a message of this consumer.
-            delay_level: when: 1 to 18, 0 for the broker to decide, -1 for a dead letter at once.
+            delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
 
         Returns:
-            Whether that succeeded; the log says why not.
+            Whether it succeeded; the log has the reason of a failure.
         """
         return self._loop.run(self._async.send_message_back(message, delay_level))

@@ -17,16 +17,17 @@ from rucola.runtime.clock import Clock
 
 
 class SimpleConsumer:
-    """Receives messages and acknowledges each. Needs brokers of RocketMQ 5.0 or newer, or ours.
+    """Receives messages and acknowledges each. Needs brokers of RocketMQ 5.0 or later, or Rucola.
 
     Life cycle: ``subscribe``, then ``with consumer``, or ``start`` and ``shutdown``.
 
-    A received message is hidden from the group for its invisible duration. Without ``ack`` until then it comes again,
-    to whoever receives next, and after 16 times it becomes a dead letter. With ``auto_renew`` that time is prolonged
-    until the message is acknowledged or the consumer ends.
+    A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
+    consumer of
+    the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` extends the time until the
+    message is acknowledged or the consumer shuts down.
 
-    Besides what each call names, all raise ``BrokerError`` when a broker refuses, and ``RemotingError`` when it cannot
-    be reached or does not answer in time; both may be called again.
+    In addition to the errors listed, all methods raise ``BrokerError`` if a broker refuses, and ``RemotingError`` if it
+    cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
         group: consumer group.
@@ -35,8 +36,8 @@ class SimpleConsumer:
         clock: for client id and versions.
 
     Raises:
-        ClientError: the group cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the group's name is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class SimpleConsumer:
 
     @property
     def client_id(self) -> str:
-        """How brokers know this client."""
+        """The id by which brokers know this client."""
         return self._async.client_id
 
     def start(self) -> None:
-        """Begin; connections are opened when they are needed.
+        """Start the consumer; connections are opened when needed.
 
         Raises:
             ClientError: the consumer was shut down before.
@@ -69,23 +70,23 @@ class SimpleConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Leave the brokers and close. What is not acknowledged comes again."""
+        """Unregister and close. Unacknowledged messages are delivered again."""
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Receive from ``topic`` too, or with another expression; before or after ``start``.
+        """Subscribe to ``topic``, or change its expression; before or after ``start``.
 
         Args:
-            topic: which topic.
+            topic: name of the topic.
             expression: tags, ``A || B``, ``*`` for all, or ``MessageSelector.by_sql(...)``.
 
         Raises:
-            ClientError: it cannot be a topic, or the expression is none.
+            ClientError: the topic or the expression is invalid.
         """
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Receive from ``topic`` no longer."""
+        """Stop receiving from ``topic``."""
         self._loop.run(self._async.unsubscribe(topic))
 
     def receive(
@@ -94,37 +95,39 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_duration_ms: int | None = None,
     ) -> list[MessageExt]:
-        """The next messages of any topic subscribed to. May be cancelled; no message is lost by that.
+        """The next messages of any subscribed topic. A cancellation loses no messages.
 
         Args:
-            max_messages: how many at most, 1 to 32; there may be fewer though more wait.
-            invisible_duration_ms: how long they are hidden from the others, 10 s to 12 h; None for the configured time.
+            max_messages: largest number of messages, 1 to 32; fewer may be returned even if more are available.
+            invisible_duration_ms: how long they are hidden from other consumers, 10 s to 12 h; None for the configured
+                time.
             await_duration_ms: how long to wait for messages; None for the configured time.
 
         Returns:
-            Messages of one topic of one broker; none when none came in time.
+            Messages of one topic from one broker; empty if none arrived in time.
 
         Raises:
-            ClientError: the consumer is not started, no topic is subscribed to or has a route, or a broker is too old.
+            ClientError: the consumer is not started, it has no subscription, a topic has no route, or a broker is too
+                old.
         """
         return self._loop.run(self._async.receive(max_messages, invisible_duration_ms, await_duration_ms))
 
     def ack(self, message: MessageExt) -> None:
-        """Say that ``message`` is consumed: it does not come again.
+        """Acknowledge ``message``, so that it is not delivered again.
 
         Raises:
-            ClientError: it was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer.
         """
         self._loop.run(self._async.ack(message))
 
     def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
-        """Have ``message`` come again so long after now, unless it is acknowledged before.
+        """Have ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
 
         Args:
-            message: a received message; its receipt changes with this.
+            message: a received message; its receipt handle changes.
             invisible_duration_ms: 10 s to 12 h.
 
         Raises:
-            ClientError: it was not received by a simple consumer.
+            ClientError: the message was not received by a simple consumer.
         """
         self._loop.run(self._async.change_invisible_duration(message, invisible_duration_ms))

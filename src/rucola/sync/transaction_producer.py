@@ -17,24 +17,25 @@ from rucola.sync.producer import Producer
 
 
 class TransactionProducer(Producer):
-    """Sends messages in transactions; ordinary ones, too, like a ``Producer``.
+    """Sends transactional messages, and normal ones like a ``Producer``.
 
     Life cycle: ``with TransactionProducer(...)``, or ``start`` and ``shutdown``.
 
-    Once it is started it answers the brokers' questions, also about messages of other producers of the group that have
-    ended. Any number of producers of a group may run.
+    After the start it also responds to brokers' checks, including those about messages of other producers of the group
+    that
+    have ended. Any number of producers of a group may run.
 
     Args:
         group: producer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
-        listener: does and knows the application's part.
+        listener: executes and checks local transactions.
         config: settings.
-        topics: those whose brokers may have questions; by default it is asked by all brokers.
+        topics: topics whose brokers may send checks; by default all brokers may.
         clock: for time stamps and ids.
 
     Raises:
-        ClientError: the group or a topic cannot be one.
-        ConfigError: a name server is not ``host:port``.
+        ClientError: the name of the group or of a topic is invalid.
+        ConfigError: the address of a name server is not ``host:port``.
     """
 
     def __init__(
@@ -57,25 +58,25 @@ class TransactionProducer(Producer):
         return self
 
     def start(self) -> None:
-        """Begin; in the background connections are opened to the brokers that may have questions."""
+        """Start the producer; in the background, open connections to the brokers that may send checks."""
         self._loop.run(self._async.start())
 
     def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Store ``message`` half, have the listener do its part, and tell the broker what becomes of the message.
+        """Store ``message`` as a half message, call the listener, and send its decision to the broker.
 
         Args:
-            message: what to send; gets its UNIQ_KEY here unless it has one.
-            argument: handed to the listener.
+            message: the message; gets a UNIQ_KEY unless it has one.
+            argument: passed to the listener.
             timeout_ms: for all attempts to store the half message together; by default as configured.
 
         Returns:
-            Where the message is, and what the listener said. When the broker cannot be told, it asks later.
+            The result of the send and the listener's state. If the broker does not receive the state, it checks later.
 
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.
-            BrokerError: the broker refused it; the listener was not called.
-            RemotingError: no broker could be reached or answered in time; the listener was not called.
+            BrokerError: the broker refused the message; the listener was not called.
+            RemotingError: no broker could be reached or responded in time; the listener was not called.
         """
         return self._loop.run(self._async.send_message_in_transaction(message, argument, timeout_ms=timeout_ms))

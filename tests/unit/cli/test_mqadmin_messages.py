@@ -153,7 +153,7 @@ def test_exports(tmp_path: Path, capsys: Capture) -> None:
         configs = json.loads(Path(row["path"]).read_text())
         assert configs["clusterScale"] == {"masterBrokerSize": 1, "namesrvSize": 1, "slaveBrokerSize": 0}
         assert configs["brokerConfigs"]["broker-a"]["traceOn"] == "true"
-        assert "no cluster" in await shell("exportConfigs -c other", code=1)
+        assert "does not exist" in await shell("exportConfigs -c other", code=1)
 
     scene(tmp_path, capsys, work)
 

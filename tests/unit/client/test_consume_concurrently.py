@@ -279,7 +279,7 @@ def test_a_defect_in_sending_back_loses_nothing_and_ends_no_worker(caplog):
             assert it.queue.progress == 2
 
     run_stepped(scene())
-    assert "could not be noted" in caplog.text
+    assert "could not be handled" in caplog.text
 
 
 def test_broadcasting_drops_what_failed(caplog):

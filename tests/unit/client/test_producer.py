@@ -629,7 +629,7 @@ def test_answer_without_its_fields(run, broker):
                 lambda command: command.answer(0, ext_fields={"msgId": "x", "queueId": "0", "queueOffset": "many"}),
             ]
             for _ in range(2):
-                with pytest.raises(FormatError, match="answer to a send"):
+                with pytest.raises(FormatError, match="response to a send"):
                     await producer.send(Message("T", b"x"))
             assert producer.in_flight == 0
 
@@ -861,11 +861,11 @@ def test_a_selector_chooses_the_queue(run, broker):
             for selector, problem in (
                 (lambda queues, message: 3, "queue must be a MessageQueue, not 3"),
                 (lambda queues, message: MessageQueue("U", "broker-a", 0), "cannot go to a queue of topic U"),
-                (lambda queues, message: queues[9], r"the selector of a queue of topic T failed: IndexError"),
+                (lambda queues, message: queues[9], r"the queue selector for topic T failed: IndexError"),
             ):
                 with pytest.raises(ClientError, match=problem):
                     await producer.send(Message("T", b"x"), selector=selector)
-            with pytest.raises(ClientError, match="a queue or a selector, not both"):
+            with pytest.raises(ClientError, match="a queue or a selector, but not both"):
                 await producer.send(Message("T", b"x"), MessageQueue("T", "broker-a", 0), selector=last)
             assert producer.in_flight == 0
 
@@ -966,7 +966,7 @@ def test_recall(run, broker, answer_stored, trace):
             assert asked.ext_fields == fields
             with pytest.raises(BrokerError, match="604 ILLEGAL_OPERATION: recall failed, timestamp invalid"):
                 await producer.recall("T", handle)
-            with pytest.raises(ClientError, match="is no recall handle"):
+            with pytest.raises(ClientError, match="is not a recall handle"):
                 await producer.recall("T", "nonsense")
             with pytest.raises(ClientError, match="of a message of topic T, not U"):
                 await producer.recall("U", handle)

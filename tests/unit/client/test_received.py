@@ -67,7 +67,7 @@ def test_bodies_are_unpacked_and_those_that_cannot_be_come_as_stored(caplog):
     assert message.body == b"long"
     (message,) = received_messages(record(1, b"no zlib", sys_flag=1), ORIGIN)
     assert message.body == b"no zlib"
-    assert "body cannot be unpacked" in caplog.text
+    assert "body cannot be decompressed" in caplog.text
 
 
 def test_many_records_of_one_answer():

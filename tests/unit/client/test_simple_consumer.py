@@ -195,7 +195,7 @@ def test_an_old_broker_is_named(broker):
             _,
             one,
         ):
-            with pytest.raises(ClientError, match=r"broker broker-a .* does not know POP.*RocketMQ 5\.0"):
+            with pytest.raises(ClientError, match=r"broker broker-a .* does not support POP.*RocketMQ 5\.0"):
                 await one.receive()
 
     run_stepped(scene())
