@@ -592,7 +592,7 @@ def test_batch(run, broker):
     ("messages", "problem"),
     [
         ([], "at least one"),
-        ([Message("T", b"x"), Message("U", b"x")], "one topic"),
+        ([Message("T", b"x"), Message("U", b"x")], "the same topic"),
         ([Message("T", b"x", delay_level=3)], "delayed"),
         ([Message("%RETRY%g", b"x")], "retry"),
         ([Message("T", b"x"), Message("T", b"x", properties={"WAIT": "false"})], "wait_store_ok"),
@@ -968,7 +968,7 @@ def test_recall(run, broker, answer_stored, trace):
                 await producer.recall("T", handle)
             with pytest.raises(ClientError, match="is not a recall handle"):
                 await producer.recall("T", "nonsense")
-            with pytest.raises(ClientError, match="of a message of topic T, not U"):
+            with pytest.raises(ClientError, match="belongs to a message of topic T, not U"):
                 await producer.recall("U", handle)
             with pytest.raises(ClientError, match="timeout_ms must be at least 1"):
                 await producer.recall("T", handle, timeout_ms=0)

@@ -196,7 +196,7 @@ def test_what_the_broker_is_told(broker):
                 ledger.local = "yes"
                 result = await producer.send_message_in_transaction(Message("T", b"x"))
                 assert isinstance(result.local_error, ClientError)
-                assert "must give a LocalTransactionState, not 'yes'" in str(result.local_error)
+                assert "must return a LocalTransactionState, not 'yes'" in str(result.local_error)
                 assert [command.code for command in one.received[count:]].count(END) == 0  # the broker will ask
                 ledger.local = COMMIT
                 one.scripts[END] = [lambda command: command.answer(1, "not now")]
@@ -338,7 +338,7 @@ def test_brokers_are_looked_for_until_the_name_server_is_there(broker):
 
 
 def test_topics_that_cannot_be():
-    with pytest.raises(ClientError, match="not the text 'T'"):
+    with pytest.raises(ClientError, match="not the string 'T'"):
         TransactionProducer("pg", "127.0.0.1:1", Ledger(), topics="T")
     with pytest.raises(ClientError, match="'bad topic'"):
         TransactionProducer("pg", "127.0.0.1:1", Ledger(), topics=["bad topic"])

@@ -168,7 +168,7 @@ def test_a_client_made_before_a_fork_says_so_in_the_child():
         "        try:\n"
         "            call()\n"
         "        except ClientError as error:\n"
-        "            said.append('make the client after the fork' in str(error))\n"
+        "            said.append('create the client after the fork' in str(error))\n"
         "    fresh = rucola.sync.Producer('pg', '127.0.0.1:1')\n"
         "    fresh.start()\n"
         "    fresh.shutdown()\n"
