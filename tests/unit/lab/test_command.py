@@ -122,7 +122,7 @@ def test_without_matplotlib_nothing_is_measured(
 def test_files_in_memory_are_told(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rucola.lab.machine.file_system", lambda directory: "tmpfs")
     main(["lab", "run", "smallest-store", "--size", "small", "--dir", str(tmp_path), "--out", str(tmp_path / "o")])
-    assert "is in memory" in " ".join(capsys.readouterr().err.split())
+    assert "is a file system in memory" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
