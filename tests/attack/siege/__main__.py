@@ -56,6 +56,7 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
         await asyncio.sleep(_QUIET_S)
         quiet, idle = canary.span(), target.memory_bytes()
         attacker = await begun(attack, target, seconds)
+        canary.span()
         most = idle
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -79,12 +80,13 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
 
 
 async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subprocess.Process:
-    """An attacker's process."""
+    """An attacker's process, which has begun to attack."""
     words = ["-m", "tests.attack.siege.attacker", attack.name, target.addresses.to_json(), str(seconds)]
-    null = asyncio.subprocess.DEVNULL
-    return await asyncio.create_subprocess_exec(
-        sys.executable, *words, stdout=null, stderr=asyncio.subprocess.PIPE, limit=1 << 24
-    )
+    pipe = asyncio.subprocess.PIPE
+    attacker = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=pipe, stderr=pipe)
+    assert attacker.stdout is not None
+    await attacker.stdout.readline()
+    return attacker
 
 
 async def ended(attacker: asyncio.subprocess.Process) -> list[str]:

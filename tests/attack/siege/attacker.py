@@ -16,7 +16,6 @@ async def _attack(name: str, addresses: Addresses, seconds: float) -> None:
     await asyncio.wait([work], timeout=seconds)
     if work.done():
         work.result()
-        print("done", flush=True)
         return
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
@@ -24,7 +23,8 @@ async def _attack(name: str, addresses: Addresses, seconds: float) -> None:
 
 def main() -> None:
     name, addresses, seconds = sys.argv[1:]
-    os.nice(10)  # what is measured is the broker, not who gets the processor
+    os.nice(5)  # what is measured is the broker, not who gets the processor
+    print("begins", flush=True)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(_attack(name, Addresses.of_json(addresses), float(seconds)))
