@@ -194,11 +194,13 @@ class Retention:
         self.wants_sync = True
 
     def _watch_clocks(self, now: float) -> None:
+        moved, self._moved = self._moved, False  # before the clock is read: it was moved before it was said
         wall_ms, (last_wall_ms, last) = self._clock.wall_ms(), self._clocks
         gained_ms = wall_ms - last_wall_ms - int((now - last) * 1000)
         self._clocks = wall_ms, now
-        moved, self._moved = self._moved, False
-        if gained_ms > _JUMP_MS and not moved:
+        if moved:
+            self._trusted_from = 0.0
+        elif gained_ms > _JUMP_MS:
             self._trusted_from = now + _JUMP_PAUSE_S
             event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
