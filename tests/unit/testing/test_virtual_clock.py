@@ -18,6 +18,7 @@ from rucola import (
     Message,
     MessageExt,
     Producer,
+    ProducerConfig,
     PushConsumer,
     PushConsumerConfig,
     SimpleConsumer,
@@ -38,7 +39,7 @@ def servers() -> Iterator[RocketMQ]:
 
 
 def _send(servers: RocketMQ, *messages: Message) -> None:
-    with BlockingProducer("pg", servers.namesrv) as producer:
+    with BlockingProducer("pg", servers.namesrv, ProducerConfig(send_msg_timeout_ms=60_000)) as producer:
         producer.send_many(list(messages))
 
 
