@@ -81,7 +81,7 @@ class LoopThread:
                 return
             try:
                 inner = function(*arguments, **options)
-            except Exception as error:  # noqa: BLE001  # handed on to whoever waits
+            except Exception as error:  # noqa: BLE001  # passed on to the waiting thread
                 if handed.set_running_or_notify_cancel():
                     handed.set_exception(error)
             else:

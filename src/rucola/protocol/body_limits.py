@@ -1,7 +1,7 @@
-"""How long the body of a request may be: what the largest honest one needs, with room to spare.
+"""Size limits of request bodies: somewhat more than the largest legitimate body needs.
 
-A frame may have 16 MiB. Reading so much JSON takes seconds to half a minute, so a request without need is refused
-before its body is looked at. Bodies that are messages, and registrations of brokers, are as long as a frame.
+A frame may have 16 MiB. Parsing so much JSON takes between seconds and half a minute, so a body beyond its limit is
+refused before it is parsed. Bodies with messages, and registrations of brokers, may be as long as a frame.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from rucola.protocol.command import FRAME_BYTES_MAX
 _KIB = 1024
 _OTHERS = 64 * _KIB
 _LIMITS: Mapping[int, int] = {
-    # Messages: the largest one is a matter of the store's options.
+    # Messages: the store's options limit their size.
     RequestCode.SEND_MESSAGE: FRAME_BYTES_MAX,
     RequestCode.SEND_MESSAGE_V2: FRAME_BYTES_MAX,
     RequestCode.SEND_BATCH_MESSAGE: FRAME_BYTES_MAX,
     RequestCode.SEND_REPLY_MESSAGE: FRAME_BYTES_MAX,
     RequestCode.SEND_REPLY_MESSAGE_V2: FRAME_BYTES_MAX,
-    # Brokers tell a name server of all their topics: 150 bytes each.
+    # A broker registers all its topics, 150 bytes each.
     RequestCode.REGISTER_BROKER: FRAME_BYTES_MAX,
-    # A client tells of all its groups and their subscriptions: 500 groups, or 10,000 tags.
+    # All groups of a client with their subscriptions: 500 groups, or 10,000 tags.
     RequestCode.HEART_BEAT: 256 * _KIB,
     # An expression, escaped.
     RequestCode.CHECK_CLIENT_CONFIG: 128 * _KIB,
@@ -30,12 +30,12 @@ _LIMITS: Mapping[int, int] = {
     RequestCode.LOCK_BATCH_MQ: 256 * _KIB,
     RequestCode.UNLOCK_BATCH_MQ: 256 * _KIB,
     RequestCode.BATCH_ACK_MESSAGE: 256 * _KIB,
-    # 2,000 topics or groups of a list; a longer list comes in parts.
+    # 2,000 topics or groups; longer lists are sent in parts.
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: 512 * _KIB,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: 512 * _KIB,
 }
 
 
 def body_bytes_max(code: int) -> int:
-    """The longest body of a request with ``code``; 64 KiB where nothing else is said."""
+    """The size limit in bytes for the body of a request with ``code``; 64 KiB by default."""
     return _LIMITS.get(code, _OTHERS)

@@ -35,17 +35,17 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 class ReadBody(bytes):
-    """A body whose value is known already: ``loads`` gives it. Whoever gets it must not change it.
+    """A parsed body: ``loads`` returns its value without parsing. The caller must not change the value.
 
     Attributes:
-        value: what ``loads`` gave for the same bytes.
+        value: the result of ``loads`` for the same bytes.
     """
 
     value: Any
 
     @classmethod
     def of(cls, source: bytes | bytearray | memoryview) -> ReadBody:
-        """``source``, read. On any thread.
+        """Parse ``source``; may be called on any thread.
 
         Raises:
             FormatError: see ``loads``.

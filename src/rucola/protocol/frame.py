@@ -87,7 +87,7 @@ class FrameBatch:
         )
 
     def pass_over(self, row: int) -> None:
-        """Turn frame ``row`` into one that nobody serves: as if it were an answer, and no run of sends goes across."""
+        """Mark frame ``row`` as a response, so that it is not served; a run of sends ends before it."""
         base = row * ROW_WIDTH
         self.table[base + _FLAG] |= FLAG_RESPONSE
         self.table[base + _SAME_TOPIC] = 0
