@@ -1,9 +1,8 @@
 """Access control of a name server in a cluster with accounts: only administrators may change its state.
 
 Brokers register with credentials of their own (``innerClientAuthenticationCredentials``). ``rucola up`` creates a
-secret
-for its brokers at each start; a separate name server reads ``conf/plain_acl.yml`` as a broker does. An account without
-administrator rights may only read, as any client may.
+secret for its brokers at each start; a separate name server reads ``conf/plain_acl.yml`` as a broker does. An account
+without administrator rights may only read, as any client may.
 """
 
 from __future__ import annotations

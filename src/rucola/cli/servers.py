@@ -129,8 +129,7 @@ class UpServers:
         """Start everything.
 
         Raises the errors of ``Broker.start`` and ``NameServer.start``, and ``BrokerStartError`` with several brokers.
-        After an
-        error nothing is left running.
+        After an error nothing is left running.
         """
         self._http.bind()
         try:

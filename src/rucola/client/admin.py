@@ -41,8 +41,7 @@ class AdminClient:
     """Connections of one administrator. Use with ``async with``, on one event loop.
 
     Raises ``BrokerError`` if a server refuses, ``RemotingError`` if a server cannot be reached, and ``ClientError`` for
-    an
-    unknown name.
+    an unknown name.
 
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
@@ -227,8 +226,7 @@ class AdminClient:
         """Reset a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
         ``cluster`` limits the reset to its brokers. If it is not a cluster, it is a topic whose brokers have the light
-        queue
-        ``topic``.
+        queue ``topic``.
         """
         table: dict[MessageQueue, int] = {}
         for data in await self._brokers_reset(topic, cluster):

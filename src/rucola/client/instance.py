@@ -49,8 +49,7 @@ class ConsumerRegistration:
         group_changed: called when a broker reports that members joined or left; time to rebalance.
         route_changed: called when the queues of a topic or the addresses of its brokers have changed.
         connected: called when a connection to this broker address was opened, for the first time or again. The
-            heartbeat
-            to the broker precedes any request of this function.
+            heartbeat to the broker precedes any request of this function.
     """
 
     consumer_data: Callable[[], ConsumerData]

@@ -27,12 +27,10 @@ class LitePullConsumer:
     """Returns messages when polled, and keeps their position.
 
     Life cycle: ``async with consumer``, or ``start`` and ``shutdown``, on one event loop. Use either ``subscribe``, so
-    that
-    the consumers of the group share the queues, or ``assign`` with the queues to read.
+    that the consumers of the group share the queues, or ``assign`` with the queues to read.
 
     With ``auto_commit`` the messages of a ``poll`` are committed at the next call, so a message that was not processed
-    is
-    delivered again. ``async for message in consumer`` polls automatically.
+    is delivered again. ``async for message in consumer`` polls automatically.
 
     In addition to the errors listed, methods that send requests raise ``BrokerError`` if a broker refuses, and
     ``RemotingError`` if it cannot be reached or does not respond in time; the call may be repeated.
@@ -147,8 +145,7 @@ class LitePullConsumer:
 
         Raises:
             ClientError: there is no queue, the expression is invalid, the consumer has subscriptions, or the consumer
-                offset
-                of a queue is not available.
+                offset of a queue is not available.
         """
         if self._member.subscriptions:
             raise ClientError("a consumer that subscribed to topics cannot be assigned queues")

@@ -73,8 +73,7 @@ class MessageEncoder:
         """Encode the request with ``members`` from ``batch_member``.
 
         Brokers append the batch's properties to those of each message. A UNIQ_KEY of the batch, as Java sends it, hides
-        the
-        keys of its messages, so that none can be found by its key. Here the batch has one only if configured.
+        the keys of its messages, so that none can be found by its key. Here the batch has one only if configured.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
         if self._config.batch_unique_key:

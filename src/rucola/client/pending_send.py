@@ -280,8 +280,8 @@ class PendingSend(Waiter):
         """Retry. The first retry is immediate, as in RocketMQ's producer; later ones follow after growing pauses.
 
         If no broker could be connected to, nothing was sent: connecting is repeated until the deadline and does not
-        count as
-        an attempt. RocketMQ's producer gives up within milliseconds, long before a restarted broker is available.
+        count as an attempt. RocketMQ's producer gives up within milliseconds, long before a restarted broker is
+        available.
         """
         rules = self._rules
         sent = not isinstance(error, RemotingConnectError)

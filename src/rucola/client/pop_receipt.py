@@ -1,9 +1,8 @@
 """Receipt handles of popped messages, which an acknowledgement returns to the broker.
 
 A receipt handle has these words: queue offset at which the pop started, time and invisible time of the pop in ms,
-revive
-queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker, queue, queue offset of the message. A message
-has it as property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``, ``MQClientAPIImpl#processPopResponse``.
+revive queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker, queue, queue offset of the message. A
+message has it as property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``, ``MQClientAPIImpl#processPopResponse``.
 """
 
 from __future__ import annotations

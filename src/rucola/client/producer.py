@@ -193,8 +193,7 @@ class Producer:
         """Send any number of messages to any topics in few requests, many of them concurrently.
 
         Messages of one topic are combined into batches of ``send_many_batch_bytes``, each for one queue. The batches
-        are
-        stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
+        are stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one.
@@ -236,8 +235,7 @@ class Producer:
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
-                and
-                all must have the same ``wait_store_ok``.
+                and all must have the same ``wait_store_ok``.
             queue: a queue of the messages' topic; by default the topic's queues in turn.
             timeout_ms: for all attempts together; by default as configured.
 

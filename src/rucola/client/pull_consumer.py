@@ -56,8 +56,7 @@ class PullConsumer:
     Life cycle: ``async with PullConsumer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
     In addition to the errors listed, all methods raise ``BrokerError`` if the broker refuses, and ``RemotingError`` if
-    it
-    cannot be reached or does not respond in time; the call may be repeated.
+    it cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
         group: consumer group, whose offsets ``committed`` and ``commit`` read and write.
@@ -65,8 +64,7 @@ class PullConsumer:
         config: settings.
         clock: for the client id.
         registers: whether heartbeats register the group. Brokers then create its retry topic, and the group if it is
-            new.
-            A group that every broker has, such as TOOLS_CONSUMER, needs no registration.
+            new. A group that every broker has, such as TOOLS_CONSUMER, needs no registration.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -167,8 +165,7 @@ class PullConsumer:
         Raises:
             ClientError: an argument is invalid; the message names it and the reason.
             FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
-                no
-                error: it is returned as stored, and the problem is logged.
+                no error: it is returned as stored, and the problem is logged.
         """
         selector = message_selector(expression)
         raw = await self.pull_raw(queue, queue_offset, max_messages, selector, suspend_timeout_ms=suspend_timeout_ms)

@@ -33,8 +33,7 @@ class TopicRoute:
 
     Attributes:
         publish_queues: queues to which a producer may send, sorted by broker name and queue id; for an ordered topic in
-            the
-            order of its order configuration.
+            the order of its order configuration.
         subscribe_queues: queues that a consumer may read.
         ordered: whether the topic has an order configuration.
     """

@@ -259,8 +259,7 @@ class StoreMessage:
         born_host: 8 or 20 bytes.
         store_host: 8 or 20 bytes; None for the store's own host.
         properties_capacity: capacity of the ``HashMap`` in which RocketMQ would hold the properties; it determines
-            where
-            the store inserts a property.
+            where the store inserts a property.
     """
 
     topic: bytes

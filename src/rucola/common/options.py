@@ -233,8 +233,7 @@ def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[st
     """Change options of a running instance: all of ``values``, given by RocketMQ key, or none.
 
     The classes are frozen, so this function is the only way to change an option. It takes effect only for options that
-    are
-    read at each use; the caller must know which these are.
+    are read at each use; the caller must know which these are.
 
     Returns:
         Old and new text by key, for options whose value changed.

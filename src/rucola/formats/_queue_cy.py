@@ -106,8 +106,7 @@ def gather_units(
 
     Returns:
         The number of units, or -1 if the queue offsets have a gap; the tags code of the last unit; whether all units
-        have
-        that tags code.
+        have that tags code.
 
         Raises:
         ValueError: if the rows lie outside the table, or ``units_out`` is too small.

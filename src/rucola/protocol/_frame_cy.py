@@ -125,14 +125,12 @@ def scan_frames(
 
     Every row has its frame columns. Code, opaque, flag and version are set only if the header could be read; otherwise
     flag is -1. In rows of kind SEND, BATCH and PULL the properties (or subscription) text is unescaped in place; a
-    quote
-    and spaces fill the bytes up to its old closing quote.
+    quote and spaces fill the bytes up to its old closing quote.
 
     Returns:
         ``(rows, next_position, error, unread)``. ``next_position``: the first byte not consumed. ``error``: 0 if the
-        next
-        frame is incomplete or the table is full; otherwise the invalid part of the frame: 1 length, 2 serialize type,
-        3 header length. ``unread``: the number of rows whose flag is -1.
+        next frame is incomplete or the table is full; otherwise the invalid part of the frame: 1 length, 2 serialize
+        type, 3 header length. ``unread``: the number of rows whose flag is -1.
     """
     row: cython.Py_ssize_t = 0
     base: cython.Py_ssize_t = 0

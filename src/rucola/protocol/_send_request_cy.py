@@ -50,8 +50,7 @@ def encode_properties(properties: object) -> bytes | None:
 
     Returns:
         None if the properties are not a dict of strings, contain a separator, an empty name or a lone surrogate, or
-        take
-        more than a few kilobytes.
+        take more than a few kilobytes.
     """
     room: cython.uchar[8192]
     position: cython.Py_ssize_t = 1

@@ -119,8 +119,7 @@ class FrameReader:
     """The receive buffer of one connection.
 
     It starts small and doubles up to ``capacity`` while reads fill it. Beyond ``capacity`` it grows only as the bytes
-    of a
-    larger frame arrive, and shrinks again after that frame.
+    of a larger frame arrive, and shrinks again after that frame.
 
     Args:
         capacity: largest size in bytes for ordinary frames.
@@ -175,8 +174,7 @@ class FrameReader:
 
         Raises:
             FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same read are
-                dropped:
-                no response has confirmed them.
+                dropped: no response has confirmed them.
         """
         self._end += count
         filled = self._end == len(self._source)

@@ -71,8 +71,7 @@ def decode(source: bytes) -> BinaryHeader:
 
     Raises:
         FormatError: a length is negative or exceeds its block, text is not UTF-8, a key occurs twice, there are more
-            than
-            128 fields, or bytes remain.
+            than 128 fields, or bytes remain.
     """
     if len(source) < FIXED.size:
         raise FormatError("binary header", 0, f"at least {FIXED.size} bytes", str(len(source)))

@@ -22,13 +22,11 @@ class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
     Life cycle: ``subscribe``, ``register_message_listener``, then ``with consumer``, or ``start`` and
-    ``shutdown``,
-    on one event loop. Without a listener, ``for message in consumer`` yields the messages; a message counts as
-    consumed when the next one is requested.
+    ``shutdown``. Without a listener, ``for message in consumer`` yields the messages; a
+    message counts as consumed when the next one is requested.
 
     If the listener fails, the message is delivered again later, with growing pauses, and after 16 retries it becomes a
-    dead
-    letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried at once, before later messages.
+    dead letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried at once, before later messages.
 
     Args:
         group: consumer group; its consumers share the queues.
@@ -99,11 +97,10 @@ class PushConsumer:
 
         Args:
             listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns
-                nothing or
-                a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns anything else.
+                nothing or a status of success. It fails if it raises (for example ``ReconsumeLater``) or returns
+                anything else.
             batch: whether it takes a list of up to ``consume_message_batch_max_size`` messages of one queue and a
-                context
-                (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``) instead of one message.
+                context (``ConsumeConcurrentlyContext``, ``ConsumeOrderlyContext``) instead of one message.
 
         Raises:
             ClientError: the consumer has been started already.

@@ -59,8 +59,7 @@ class FaultyBroker(Broker):
     Args:
         rules: faults of requests.
         on_change: called after each read of a connection, when messages reach their queues, after commits, and when
-            groups
-            change.
+            groups change.
     """
 
     def __init__(

@@ -1,10 +1,9 @@
 """Threads of which only one runs at a time: at each system call a seeded choice decides which thread continues.
 
 The interpreter can switch threads wherever it releases its lock, which every system call does before and after the
-call.
-The threads of a simulated process therefore pause at such calls while another one runs, in an order that depends only
-on the seed. They are real threads that pass a baton; they keep the locks they hold, and a thread that waits for a lock
-is not chosen.
+call. The threads of a simulated process therefore pause at such calls while another one runs, in an order that depends
+only on the seed. They are real threads that pass a baton; they keep the locks they hold, and a thread that waits for a
+lock is not chosen.
 """
 
 from __future__ import annotations

@@ -87,8 +87,7 @@ class RocketMQ:
         """Environment variables for a process under test.
 
         RocketMQ's Java client and ``mqadmin`` read ``NAMESRV_ADDR``; its Spring Boot starter reads
-        ``ROCKETMQ_NAMESERVER``
-        (as ``rocketmq.name-server``).
+        ``ROCKETMQ_NAMESERVER`` (as ``rocketmq.name-server``).
         """
         return {"NAMESRV_ADDR": self.namesrv, "ROCKETMQ_NAMESERVER": self.namesrv, "ROCKETMQ_BROKER": self.broker}
 
@@ -197,8 +196,7 @@ class RocketMQ:
         """Messages that a group failed to consume and will receive again, as soon as there are ``count`` or more.
 
         A message counts from its failure until the broker knows that the group consumed it, or until it is a dead
-        letter. A
-        message that a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
+        letter. A message that a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
@@ -208,8 +206,7 @@ class RocketMQ:
         """Return as soon as a group has consumed all messages of a topic.
 
         The broker knows this from the offsets that consumers commit, usually every five seconds. Failed messages that
-        wait
-        for their retry count as consumed.
+        wait for their retry count as consumed.
 
         Raises:
             AssertionError: the group has not consumed all after ``timeout`` seconds.

@@ -495,8 +495,7 @@ def check_kept_aside(life: StoreLife, image: Image) -> None:
     """Check that the quarantine holds what a recovery of ``image`` removed.
 
     An earlier recovery may have kept more: it read data from memory, and power failed before all of the data was on
-    disk,
-    or after a part had been zeroed.
+    disk, or after a part had been zeroed.
 
     Raises:
         Mismatch: data is missing.

@@ -53,8 +53,7 @@ class VirtualClock:
         """Advance the time; return when the broker has done what is due by then.
 
         Delayed messages and retries are then in their topics, popped messages whose invisible time has ended in their
-        retry
-        topics, producers were asked about old enough transactions, and expired files are removed.
+        retry topics, producers were asked about old enough transactions, and expired files are removed.
 
         Raises:
             ValueError: the time would go back.

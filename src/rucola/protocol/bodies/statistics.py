@@ -1,5 +1,5 @@
-"""Offsets and rates of queues and groups: responses to 202, 208, 303, 315, 317 and 321
-(``protocol.md`` 2.8). Times in ms, rates per second.
+"""Offsets and rates of queues and groups: responses to 202, 208, 303, 315, 317 and 321 (``protocol.md`` 2.8). Times in
+ms, rates per second.
 """
 
 from __future__ import annotations
