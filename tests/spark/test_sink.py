@@ -194,6 +194,7 @@ def test_refused_rows_go_to_a_table(shared_broker: BrokerProcess, tmp_path: Path
     given = {**GIVEN, "deadLetterPath": (tmp_path / "letters").as_uri()}
     assert write(shared_broker, "topic string, body binary", MIXED, **given) == (5, 3)
     (file,) = (tmp_path / "letters").iterdir()
+    assert file.name == "refused-query-00000-0.parquet"
     rows = pq.read_table(file).to_pylist()
     assert [(row["topic"], len(row["body"]), row["_topic"]) for row in rows] == [
         ("no topic", 1, "no topic"),

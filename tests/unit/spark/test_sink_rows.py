@@ -93,6 +93,11 @@ def test_one_message_read_gives_one_id_whenever_it_is_sent() -> None:
     assert {*ids} == {message.uniq_key for message in chunks_of(POSITION, rows, "x", idScope="query")[0].messages}
 
 
+def test_ids_are_the_same_in_every_process_and_version() -> None:
+    assert position_id("query", "in", "broker-a", 1, (7 << 16) + 5) == "82818DEDAED395000007000000000005"
+    assert value_id("s", "v") == "5BAE7C4A85C457BC305100000000DAD6"
+
+
 def test_ids_of_positions_differ_by_every_part() -> None:
     places = [("", "a", "b", 0, 0), ("q", "a", "b", 0, 0), ("", "b", "b", 0, 0), ("", "a", "a", 0, 0)]
     places += [("", "a", "b", 1, 0), ("", "a", "b", 0, 1), ("", "a", "b", 0, 1 << 16), ("", "a", "b", 0, (1 << 40) - 1)]
