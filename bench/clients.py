@@ -16,6 +16,8 @@ from tools.peers.packages import PeerError, python_packages
 from tools.peers.servers import JavaServers, ProxiedServers
 
 from bench.program import Program, java_load, others_stopped, python_load
+from rucola import Message
+from rucola.sync import Producer
 
 CPP, GRPC = "rocketmq==0.4.4", "rocketmq-python-client==5.1.2"
 CLIENTS = ("rucola", "java", "cpp", "grpc")
@@ -52,6 +54,8 @@ def _program(client: str, servers: JavaServers) -> Program:
     if client == "cpp":
         return python_load("load_others", client, servers.namesrv, topic, body, str(python_packages("python-cpp", CPP)))
     assert isinstance(servers, ProxiedServers)
+    with Producer("bench_clients", servers.namesrv) as producer:
+        producer.send(Message(topic, b"makes the topic, which this client does not"))
     packages = str(python_packages("python-grpc", GRPC, alone=False))
     return python_load("load_others", client, servers.proxy, topic, body, packages)
 
