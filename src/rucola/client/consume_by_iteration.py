@@ -1,7 +1,7 @@
 """Passes messages to ``async for`` loops: without listener and workers, one step of a loop per message.
 
 A message counts as consumed when its loop requests the next one. Several loops over one consumer share the messages. An
-orderly queue yields its next message only after the previous one is consumed. All runs on one event loop.
+orderly queue yields its next message only after the previous one is consumed. Everything runs on one event loop.
 """
 
 from __future__ import annotations

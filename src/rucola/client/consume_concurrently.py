@@ -6,7 +6,8 @@ keeps only one worker busy. There is no task per message: a worker awaits the li
 messages from the same line for a few milliseconds.
 
 Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
-cannot be sent back stay here and are retried. All runs on one event loop except ``_drain``, which runs in threads.
+cannot be sent back stay here and are retried. Everything runs on one event loop except ``_drain``, which runs in
+threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageConcurrentlyService``.
 """

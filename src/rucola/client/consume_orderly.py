@@ -6,7 +6,7 @@ the lock stops in time, gives up the queue without a change of the group's offse
 when it gets the lock back.
 
 Each queue has one task, which takes messages, calls the listener and continues only after success. A failed batch is
-repeated after a pause, before any later message. All runs on one event loop; plain functions run in threads.
+repeated after a pause, before any later message. Everything runs on one event loop; plain functions run in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageOrderlyService``, ``RebalancePushImpl``.
 """

@@ -2,7 +2,7 @@
 
 Each queue has one task that pulls while its limits allow; messages wait in one line for ``poll``. The position of a
 queue is after the last polled message. The committable offset follows one ``poll`` later, because only the next call
-shows that the application has finished. All runs on one event loop. Source: RocketMQ 5.3.3,
+shows that the application has finished. Everything runs on one event loop. Source: RocketMQ 5.3.3,
 ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
 """
 

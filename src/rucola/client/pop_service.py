@@ -2,8 +2,8 @@
 
 A pop that waits at a broker cannot be cancelled: the messages it returns are hidden from the rest of the group. A
 caller that stops waiting therefore leaves the pop running. Its messages go to the next caller, unless half of their
-invisible time has passed. All runs on one event loop. Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#popMessage``,
-``PopMessageProcessor``.
+invisible time has passed. Everything runs on one event loop. Source: RocketMQ 5.3.3,
+``DefaultMQPushConsumerImpl#popMessage``, ``PopMessageProcessor``.
 """
 
 from __future__ import annotations

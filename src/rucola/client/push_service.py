@@ -2,7 +2,7 @@
 
 Each queue has one task that pulls, with at most one pull in progress. Messages go into its ``ProcessQueue`` and to the
 consumption, which removes them. The process queue determines the consumer offset, which reaches the broker with the
-next pull, every 5 s, and when the queue is given up. All runs on one event loop. Source: RocketMQ 5.3.3,
+next pull, every 5 s, and when the queue is given up. Everything runs on one event loop. Source: RocketMQ 5.3.3,
 ``DefaultMQPushConsumerImpl``.
 """
 

@@ -260,9 +260,7 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """Whether the broker decides about topics: the master does, or without a master the slave from 5.0 on with the
-        smallest id.
-        """
+        """Whether the broker decides about topics: the master, or else (since 5.0) the slave with the smallest id."""
         if broker.broker_id == MASTER_ID:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)

@@ -9,8 +9,11 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class PopMessageRequestHeader(CommandHeader):
-    """Request 200050 (POP_MESSAGE). Times in ms. ``queue_id``: -1 for all. ``init_mode``: start at 0 the first, 1 the
-    last message.
+    """Request 200050 (POP_MESSAGE). Times in ms.
+
+    Attributes:
+        queue_id: -1 for all queues.
+        init_mode: where a new group starts: 0 at the first message, 1 at the last one.
     """
 
     consumer_group: str
