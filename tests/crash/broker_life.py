@@ -44,7 +44,13 @@ BROKER = BrokerConfig(
     transaction_check_max=CHECK_MAX,
 )
 _LEVELS = " ".join(f"{delay_ms // 1000}s" for delay_ms in LEVELS_MS)
-_WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
+_WORKERS = (
+    "rucola.store.log.allocate",
+    "rucola.store.log.commit",
+    "rucola.store.log.flush",
+    "rucola.store.keeper",
+    "rucola.broker.table_writer",
+)
 
 
 class Connection(Channel):
@@ -82,6 +88,10 @@ class Connection(Channel):
         """See ``Channel``."""
         self.questions.append(command)
 
+    def send_oneway(self, frame: bytes) -> None:
+        """See ``Channel``."""
+        self.questions.append(decode_frame(frame))
+
 
 class BrokerLife:
     """One process after the other over one disk."""
@@ -109,6 +119,7 @@ class BrokerLife:
         broker.open(loop)
         for topic in (POPPED, ORDERED, PLAIN):
             broker.topics.create_for_group(topic, 1)
+        self.write_tables()
         broker._delivery.start()
         broker.services.timers.start(loop, broker.services.cold_reads)
         broker._checks.start(broker.services.transactions, broker.services.cold_reads)
@@ -141,7 +152,17 @@ class BrokerLife:
             assert isinstance(worker, ManualWorker)
             worker.run()
         self.loop.run()
+        self.write_tables()
         self.disk.step("flushed", ROOT)
+
+    def write_tables(self) -> None:
+        """The thread that writes tables does what it has to; who waited for it is answered."""
+        self.loop.run()
+        worker = self.broker.services.writer._worker
+        assert isinstance(worker, ManualWorker)
+        if worker.wanted:
+            worker.run()
+        self.loop.run()
 
     def keep(self) -> None:
         """The store's keeper makes a pass."""
@@ -184,7 +205,7 @@ class BrokerLife:
     def persist(self) -> None:
         """All progress is written, as far as it is safe."""
         broker = self.broker
-        broker.services.persist()
+        broker.services.persist_now()
         broker._delivery.persist()
         timers = broker.services.timers._timers
         changes = timers.changes(broker.store.flushed_offset, self.clock.wall_ms())

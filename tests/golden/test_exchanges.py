@@ -100,9 +100,9 @@ async def errors_cluster(path: Path) -> AsyncIterator[Cluster]:
     options = COMMON | {"auto_create_topic_enable": False, "auto_create_subscription_group": False}
     async with Cluster(path, max_body=262_144, **options) as cluster:
         for topic, queues, perm in (("T_err", 2, 6), ("T_err_empty", 1, 6), ("T_err_one", 1, 6)):
-            cluster.broker.topics.update(TopicConfig(topic, queues, queues, perm))
+            await cluster.broker.topics.update(TopicConfig(topic, queues, queues, perm))
         for topic, perm in (("T_err_readonly", 4), ("T_err_writeonly", 2)):
-            cluster.broker.topics.update(TopicConfig(topic, 1, 1, perm))
+            await cluster.broker.topics.update(TopicConfig(topic, 1, 1, perm))
         for group in ("G_err", "G_err_P"):
             cluster.broker.groups.update(SubscriptionGroupConfig(group))
         cluster.broker.groups.update(SubscriptionGroupConfig("G_err_off", consume_enable=False))
@@ -115,7 +115,7 @@ async def accounts_cluster(path: Path) -> AsyncIterator[Cluster]:
     text = "\n".join(head("acl1_admin")["plain_acl.yml"]) + "\n"
     async with Guarded(path, text, **COMMON, insecure=True) as cluster:
         for topic in ("T_acl", "T_acl_deny", "T_acl_sub"):
-            cluster.broker.topics.update(TopicConfig(topic, 2, 2))
+            await cluster.broker.topics.update(TopicConfig(topic, 2, 2))
         yield cluster
 
 
@@ -217,7 +217,7 @@ async def line(cluster: Cluster, names: list[str]) -> list[str]:
         replay = Replay(name, servers, secret, left_out=left_out(name), before=replay)
         for topic in replay.topics():
             if cluster.broker.topics.get(topic.topic_name) is None:
-                cluster.broker.topics.update(topic)
+                await cluster.broker.topics.update(topic)
         await replay.run()
         wrong += check(replay)
     return wrong
@@ -269,7 +269,7 @@ def test_registrations(scenario: str) -> None:
 def test_switches(number: int, tmp_path: Path) -> None:
     async def work() -> list[str]:
         async with Cluster(tmp_path, **COMMON, **SWITCHES[number]) as cluster:
-            cluster.broker.topics.update(TopicConfig("T_err", 2, 2))
+            await cluster.broker.topics.update(TopicConfig("T_err", 2, 2))
             servers = {"namesrv": cluster.namesrv.address, "broker": cluster.broker.address}
             replay = Replay("errors_switches", servers, only=number)
             await replay.run()

@@ -189,6 +189,7 @@ class Broker:
             await self._server.close()
             raise
         await self._registration.register()
+        services.loop_watch.start(loop)
         self._work_periodically(loop)
         self._delivery.start()
         services.timers.start(loop, services.cold_reads)
@@ -203,7 +204,11 @@ class Broker:
         """
         services = self.services
         self._handler.stopping = True
+        services.loop_watch.stop()
         await asyncio.gather(*[work.stop() for work in self._periodic])
+        services.writer.stop()
+        services.topics.on_register(None)
+        services.writer.write()
         await self._registration.close()
         services.hold.release_all()
         await services.pops.stop()
@@ -212,13 +217,12 @@ class Broker:
         await self._checks.stop()
         await services.cold_reads.close()
         self._checks.write_ops()
-        services.persist()
+        services.persist_now()
         self.store.shutdown()
         self._delivery.persist()
         services.timers.close()
         services.halves.settle()
-        services.pops.settle()
-        services.persist()
+        services.persist_now()
         if services.waiters is not None:
             services.waiters.release(self.store.flushed_offset)
             services.waiters.fail_all("the broker stopped")
@@ -276,6 +280,7 @@ class Broker:
         """Creates the parts that need the loop or the address."""
         config, store, services = self.config, self.store, self.services
         services.address, services.loop = self.address, loop
+        services.writer.start(loop)
         if store.config.sync_flush:
             services.waiters = FlushWaiters(
                 services.clock.monotonic, store.config.sync_flush_timeout_ms, flush_not_confirmed, loop.call_later

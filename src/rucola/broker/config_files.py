@@ -5,7 +5,7 @@ whole.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rucola.errors import FormatError, StoreDamagedError
 from rucola.runtime.files import Files
@@ -60,13 +60,14 @@ class ConfigFiles:
         """Whether file ``name`` or its ``.bak`` exists."""
         return any(self._files.exists(f"{self._directory}/{name}{suffix}") for suffix in ("", ".bak"))
 
-    def replacer(self, name: str) -> Callable[[bytes], None]:
-        """Returns a function that replaces file ``name`` and keeps the old content as ``.bak``. It raises
-        ``DiskError``.
+    def replacer(self, name: str) -> Callable[[bytes | Iterable[bytes]], None]:
+        """A function that replaces file ``name`` and keeps the content before as ``.bak``; it raises ``DiskError``.
+
+        Any thread may call it, one at a time for each file.
         """
         path = f"{self._directory}/{name}"
 
-        def replace(content: bytes) -> None:
+        def replace(content: bytes | Iterable[bytes]) -> None:
             self._files.make_directory(self._directory)
             self._files.replace_file(path, content, "" if name in self._unread else f"{path}.bak")
             self._unread.discard(name)

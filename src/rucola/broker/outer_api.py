@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from ssl import SSLContext
 from typing import TYPE_CHECKING
@@ -62,22 +62,20 @@ class BrokerOuterApi:
         timeout_ms = self._config.register_broker_timeout_ms
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
 
-    async def register_topic(self, topic: TopicConfig, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Sends one changed topic to every name server. A name server that does not know this broker gets all topics.
+    async def register_topics(self, topics: Sequence[TopicConfig], version: DataVersion) -> bool:
+        """Tell every name server about changed topics; True when one does not know this broker and must hear of all.
 
-        With ``enableSingleTopicRegister`` only the topic is sent, and a name server that does not know this broker
-        waits for the next registration.
+        With ``enableSingleTopicRegister`` each topic goes alone, and who does not know this broker waits for the next
+        registration.
         """
+        names = self._config.namesrv_addresses
         if self._config.enable_single_topic_register:
-            await asyncio.gather(*[self._tell_route(name, topic) for name in self._config.namesrv_addresses])
-            return
-        one = self._body({topic.topic_name: topic}, version)
-
-        async def tell(name_server: str) -> None:
-            if not await self._register(name_server, one, CHANGE_TIMEOUT_MS, may_be_refused=True):
-                await self._register(name_server, self._body(topics, version), CHANGE_TIMEOUT_MS)
-
-        await asyncio.gather(*[tell(name) for name in self._config.namesrv_addresses])
+            for topic in topics:
+                await asyncio.gather(*[self._tell_route(name, topic) for name in names])
+            return False
+        body = self._body({topic.topic_name: topic for topic in topics}, version)
+        told = await asyncio.gather(*[self._register(name, body, CHANGE_TIMEOUT_MS, True) for name in names])
+        return not all(told)
 
     async def readable_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic on all brokers, from the first name server that answers.

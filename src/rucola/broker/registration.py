@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.outer_api import BrokerOuterApi
@@ -14,7 +14,10 @@ from rucola.remoting.processors import Answer
 from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
-"""The second registration comes early, as in the reference."""
+"""The second registration comes early, as the reference's."""
+TOGETHER_MAX = 1000
+"""Topics in one request: some milliseconds of the event loop here, and of the name server's. A frame of 16 MiB takes
+some 80,000."""
 
 
 class Registration:
@@ -34,18 +37,21 @@ class Registration:
         self._topics = topics
         self._supervisor = supervisor
         self._under_way: set[asyncio.Task[None]] = set()
-        topics.on_register(self._topic_changed)
+        topics.on_register(self._topics_changed)
 
     async def register(self) -> None:
-        """Registers all topics with every name server, in parts if that is configured."""
-        topics = self._topics
-        if not self._config.enable_split_registration:
-            await self._api.register_all(topics.table, topics.data_version)
+        """Tell every name server of all topics, part by part if that is set or there are too many for one request."""
+        await self._register(self._topics.table)
+
+    async def _register(self, topics: Mapping[str, TopicConfig]) -> None:
+        size = self._config.split_registration_size if self._config.enable_split_registration else TOGETHER_MAX
+        if len(topics) <= size and not self._config.enable_split_registration:
+            await self._api.register_all(topics, self._topics.data_version)
             return
-        names, size = list(topics.table), self._config.split_registration_size
+        names = list(topics)
         for first in range(0, len(names), size):
-            part = {name: topics.table[name] for name in names[first : first + size] if name in topics.table}
-            await self._api.register_all(part, topics.raise_version())
+            part = {name: topics[name] for name in names[first : first + size] if name in topics}
+            await self._api.register_all(part, self._topics.raise_version())
 
     async def close(self) -> None:
         """Unregisters from the name servers."""
@@ -55,11 +61,19 @@ class Registration:
         await self._api.unregister()
         await self._api.close()
 
-    def _topic_changed(self, topic: TopicConfig) -> asyncio.Future[None]:
-        task = self._loop.create_task(self._api.register_topic(topic, self._topics.table, self._topics.data_version))
+    def _topics_changed(self, changed: Sequence[TopicConfig]) -> asyncio.Future[None]:
+        task = self._loop.create_task(self._tell(changed))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    async def _tell(self, changed: Sequence[TopicConfig]) -> None:
+        topics = self._topics
+        for first in range(0, len(changed), TOGETHER_MAX):
+            version = topics.data_version if first == 0 else topics.raise_version()
+            unknown = await self._api.register_topics(changed[first : first + TOGETHER_MAX], version)
+            if unknown:
+                await self._register(topics.table)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
@@ -69,16 +83,33 @@ class Registration:
 
 
 def answer_when_told(
-    answer: RemotingCommand, registrations: Iterable[asyncio.Future[None] | None]
-) -> Answer | Awaitable[Answer]:
-    """``answer``, once the name servers know the topics that a request created or could not be told.
+    answer: RemotingCommand, told: Iterable[asyncio.Future[None] | None]
+) -> Answer | asyncio.Future[Answer]:
+    """``answer`` once what a request changed is kept and the name servers know it, or could not be told.
 
-    A client asks them for the route right after its answer. If they do not know it, it asks again only 20 s later.
+    A client asks them for the route as soon as it is answered; when they do not know it, it asks again 20 s later.
+
+    Args:
+        told: futures of changes; the first error of one takes the place of the answer.
     """
-    waiting = [registration for registration in registrations if registration is not None and not registration.done()]
-    return _after(waiting, answer) if waiting else answer
+    waiting = [each for each in told if each is not None]
+    open_ = {each for each in waiting if not each.done()}
+    if not open_:
+        for each in waiting:
+            each.result()
+        return answer
+    answered: asyncio.Future[Answer] = asyncio.Future(loop=waiting[0].get_loop())
 
+    def ended(each: asyncio.Future[None]) -> None:
+        open_.discard(each)
+        if open_ or answered.done():
+            return
+        errors = [error for each in waiting if (error := each.exception()) is not None]
+        if errors:
+            answered.set_exception(errors[0])
+        else:
+            answered.set_result(answer)
 
-async def _after(registrations: list[asyncio.Future[None]], answer: RemotingCommand) -> RemotingCommand:
-    await asyncio.wait(registrations)
-    return answer
+    for each in list(open_):
+        each.add_done_callback(ended)
+    return answered

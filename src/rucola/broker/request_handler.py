@@ -99,6 +99,7 @@ class RequestHandler:
                 self._guard(channel, batch, first, batch.judged)
             count = batch.judged
         row = asked_row = first
+        topics_made = self._send.topics_made
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
@@ -118,7 +119,11 @@ class RequestHandler:
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last
-            if kind == _SEND and run_ended and row - asked_row < _UNASKED_ROWS:
+            if self._send.topics_made != topics_made:
+                # Files of new queues take more time than thousands of messages: they count in this turn.
+                topics_made = self._send.topics_made
+                self._before_read()
+            elif kind == _SEND and run_ended and row - asked_row < _UNASKED_ROWS:
                 continue
             asked_row = row
             if row < batch.count and channel.turn_is_over():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rucola.broker.broker_stats import BrokerStats
@@ -19,6 +20,7 @@ from rucola.broker.lazy_pop_services import LazyPopServices
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.table_writer import Keep, TableWriter
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
@@ -28,6 +30,7 @@ from rucola.remoting.server import Channel
 from rucola.runtime.background_imports import BackgroundImports
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
+from rucola.runtime.loop_watch import LoopWatch
 from rucola.runtime.supervision import Supervisor
 from rucola.store.config import delay_levels_ms
 from rucola.store.message_store import MessageStore
@@ -80,21 +83,25 @@ class BrokerServices:
         self.peers_clock = peers_clock
         self.random_below = random.randrange
         self.supervisor = Supervisor()
+        self.loop_watch = LoopWatch(clock.monotonic)
         self.imports = BackgroundImports()
         tables = self.tables = ConfigFiles(files, store.root)
         self._topics_loaded = False
         wall_ms = clock.wall_ms
-        self.topics = TopicConfigManager(config, tables.replacer("topics.json"), wall_ms)
+        self.writer = TableWriter(self.supervisor, clock.monotonic)
+        self.topics = TopicConfigManager(config, self._keep("topics.json"), wall_ms)
         self.groups = SubscriptionGroupManager(
-            config.auto_create_subscription_group, tables.replacer("subscriptionGroup.json"), wall_ms
+            config.auto_create_subscription_group, self._keep("subscriptionGroup.json"), wall_ms
         )
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
-        self.offsets = ConsumerOffsetManager(tables.replacer(self._offsets_name), wall_ms, light)
-        self.filters = ConsumerFilterManager(tables.replacer("consumerFilter.json"), wall_ms)
+        self.offsets = ConsumerOffsetManager(self._keep(self._offsets_name), wall_ms, light)
+        self.filters = ConsumerFilterManager(self._keep("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
         self.cold_flow = ColdDataFlow(config, clock.monotonic, wall_ms)
-        self.consumers = ConsumerManager(GroupChanges(config, self.groups, self.filters).tell)
+        self.consumers = ConsumerManager(
+            GroupChanges(config, self.topics, self.groups, self.filters, lambda: self.loop).tell
+        )
         self.locks = RebalanceLockManager(clock.monotonic)
         self.stats = BrokerStats(store, self.offsets, clock)
         self.delay_levels_ms = delay_levels_ms(store.config.message_delay_level)
@@ -159,14 +166,21 @@ class BrokerServices:
         return None
 
     def persist(self) -> None:
-        """Writes the progress of consumers, their filters, and what is popped in order. A failure of one does not stop
-        the others.
-        """
+        """Let the progress of consumers, their filters, and what is popped in order be written."""
         call = self.supervisor.call
         call("settling of pops", self.pops.settle)
         call("writing of orderly pops", self.pops.persist)
         call("writing of consumer offsets", self.offsets.persist)
         call("writing of consumer filters", self.filters.persist)
+        self.writer.write_failed_again()
+
+    def persist_now(self) -> None:
+        """Write all tables in this thread; only while no thread writes any."""
+        self.persist()
+        self.writer.write()
+
+    def _keep(self, name: str) -> Keep:
+        return partial(self.writer.table, name, self.tables.replacer(name))
 
     def _load_topics(self) -> None:
         """Reads the topics once. The store is locked by then."""

@@ -55,6 +55,12 @@ class BrokerCollector(Collector):
         for work in sorted({name for supervisor in self._supervisors for name in supervisor.failures}):
             failures.add_metric([work], counts[work])
         yield failures
+        watch = broker.services.loop_watch
+        yield CounterMetricFamily(
+            "rucola_loop_slow_turns",
+            "Turns of the event loop over 50 ms; nobody else is served in one.",
+            watch.slow_turns,
+        )
         access = broker.services.access
         if access is not None:
             accounts, guard = access.accounts, access.guard
@@ -75,6 +81,11 @@ class BrokerCollector(Collector):
                 int(bool(accounts.error)),
             )
         for name, text, value in (
+            (
+                "rucola_loop_longest_turn_seconds",
+                "Longest turn of the event loop in the last one to two minutes.",
+                watch.longest_s,
+            ),
             ("rucola_ready", "1 while the broker takes and delivers messages.", int(broker.ready)),
             ("rucola_commitlog_max_offset_bytes", "End of the commit log, in bytes.", store.max_offset),
             (

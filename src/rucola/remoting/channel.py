@@ -199,6 +199,11 @@ class Channel(asyncio.BufferedProtocol):
         command.flag |= FLAG_ONEWAY
         self.send(command.encode())
 
+    def send_oneway(self, frame: bytes) -> None:
+        """As ``invoke_oneway``, with a frame that was encoded once for many clients."""
+        if not self.closed:
+            self.send(frame)
+
     @property
     def begun_bytes(self) -> int:
         """Number of received bytes of an incomplete frame."""

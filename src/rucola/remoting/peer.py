@@ -31,6 +31,10 @@ class Peer(Protocol):
         """See ``Channel.send_parts``."""
         ...
 
+    def send_oneway(self, frame: bytes) -> None:
+        """See ``Channel.send_oneway``."""
+        ...
+
     def owe(self, size: int) -> None:
         """See ``Channel.owe``."""
         ...

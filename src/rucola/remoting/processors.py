@@ -44,7 +44,7 @@ class ProcessorTable:
         self._processors: dict[int, Processor] = {}
         self._makers: dict[int, Callable[[], Processor | Awaitable[Processor]]] = {}
         """Makers of processors that no request has needed yet."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Future[Answer]] = set()
         self.json_bodies = JsonBodies()
 
     def register(self, code: int, processor: Processor) -> None:
@@ -77,7 +77,7 @@ class ProcessorTable:
             remark = f" request type {command.code} not supported"
             _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
-        if len(self._tasks) >= self._waiting_max:
+        if len(self._waiting) >= self._waiting_max:
             _send(channel, command, command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         long_body = len(command.body) > SHORT_BYTES
@@ -99,13 +99,14 @@ class ProcessorTable:
         size = len(command.body)
         channel.owe(size)
 
-        def finished(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
+        def finished(answered: asyncio.Future[Answer]) -> None:
+            self._waiting.discard(answered)
             channel.settle(size)
+            _send(channel, command, _result(channel, command, answered))
 
-        task = asyncio.ensure_future(_finish(channel, command, answer))
-        self._tasks.add(task)
-        task.add_done_callback(finished)
+        answered = asyncio.ensure_future(answer)
+        self._waiting.add(answered)
+        answered.add_done_callback(finished)
 
     def _serve(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         processor = self._processors.get(command.code)
@@ -139,10 +140,11 @@ class ProcessorTable:
         self._makers.pop(code, None)
 
     async def close(self) -> None:
-        """Ends requests that are being served, and tells their clients."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End requests that are still being served; their clients are told."""
+        waiting = list(self._waiting)
+        for answered in waiting:
+            answered.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
         self.json_bodies.close()
 
 
@@ -177,15 +179,13 @@ def serve_again(
     _send(channel, command, answer)
 
 
-async def _finish(channel: Channel, command: RemotingCommand, answer: Awaitable[Answer]) -> None:
-    try:
-        result = await answer
-    except asyncio.CancelledError:
-        _send(channel, command, command.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "the server is stopping"))
-        raise
-    except Exception as error:  # noqa: BLE001 - see ProcessorTable.process
-        result = error_answer(channel, command, error)
-    _send(channel, command, result)
+def _result(channel: Channel, command: RemotingCommand, answered: asyncio.Future[Answer]) -> Answer:
+    if answered.cancelled():
+        return command.answer(ResponseCode.SERVICE_NOT_AVAILABLE, "the server is stopping")
+    error = answered.exception()
+    if isinstance(error, Exception):
+        return error_answer(channel, command, error)
+    return answered.result()
 
 
 def _send(channel: Channel, command: RemotingCommand, answer: Answer) -> None:

@@ -22,7 +22,7 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
@@ -148,20 +148,23 @@ class Files:
                 os.close(descriptor)
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
-    def replace_file(self, path: str, content: bytes, spare: str = "", private: bool = False) -> None:
-        """Replaces the content of ``path``: after a crash the file has either the old content or the new one.
+    def replace_file(self, path: str, content: bytes | Iterable[bytes], spare: str = "", private: bool = False) -> None:
+        """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one.
 
         Args:
-            spare: path that receives the old content; after a crash only this one may exist. Empty discards the old
-                content.
-            private: no other user may read the file.
+            content: also in pieces, of which others run between.
+            spare: where the old content goes; a crash may leave it there alone. Empty = it is given up.
+            private: nobody else may read the file.
         """
         temporary = path + ".tmp"
         with _disk(path, "replace"):
             mode = _PRIVATE_MODE if private else _FILE_MODE
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, mode)
             try:
-                _write_all(descriptor, content, 0)
+                position = 0
+                for piece in (content,) if isinstance(content, bytes) else content:
+                    _write_all(descriptor, piece, position)
+                    position += len(piece)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
 from typing import Any
 
 from rucola.testing.clock import ManualClock
@@ -24,8 +25,12 @@ class ManualLoop:
         """The clock's time in seconds."""
         return self._clock.monotonic()
 
-    def call_soon(self, callback: Callable[..., object], *arguments: object) -> _Call:
-        """Call back at the next ``run``."""
+    def get_debug(self) -> bool:
+        """Futures ask."""
+        return False
+
+    def call_soon(self, callback: Callable[..., object], *arguments: object, context: Context | None = None) -> _Call:
+        """With the next ``run``."""
         return self.call_later(0, callback, *arguments)
 
     call_soon_threadsafe = call_soon

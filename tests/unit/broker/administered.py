@@ -42,7 +42,7 @@ class Administered:
 
     async def fill(self) -> None:
         cluster = self.cluster
-        cluster.broker.topics.update(TopicConfig("T_live", 2, 2, 6))
+        await cluster.broker.topics.update(TopicConfig("T_live", 2, 2, 6))
         await self.beat()
         for number in range(8):
             text = properties_text(UNIQ_KEY=f"U{number}", KEYS=f"live{number}", TAGS="TagA", WAIT="true")

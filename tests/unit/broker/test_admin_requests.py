@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.brokers import Cluster, run
+from tests.tables import keep_nothing
 from tests.unit.broker.administered import CLIENT_ID, administered
 
 from rucola.broker.broker_stats import BrokerStats
@@ -316,7 +317,7 @@ class _CountingStore(MessageStore):
 
 def test_rates_over_time() -> None:
     clock, store = ManualClock(), _CountingStore()
-    offsets = ConsumerOffsetManager(lambda _: None, clock.wall_ms)
+    offsets = ConsumerOffsetManager(keep_nothing(), clock.wall_ms)
     offsets.commit("g", "T", 0, 100)
     stats = BrokerStats(store, offsets, clock)
     stats.start()

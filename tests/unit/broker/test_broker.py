@@ -235,10 +235,10 @@ def test_sends_to_a_new_topic_wait_for_its_registration(tmp_path, monkeypatch):
         async with Cluster(tmp_path) as cluster:
             registered = asyncio.Event()
 
-            async def register_topic(*_: object) -> None:
-                await registered.wait()
+            async def register_topics(*_: object) -> bool:
+                return await registered.wait() is None
 
-            monkeypatch.setattr(cluster.broker.services.outer_api, "register_topic", register_topic)
+            monkeypatch.setattr(cluster.broker.services.outer_api, "register_topics", register_topics)
             sends = [asyncio.ensure_future(cluster.send("New", b"%d" % i)) for i in range(3)]
             for _ in range(3):  # answers that do not wait overtake
                 assert (await cluster.send("TBW102", b"x")).code == 0

@@ -61,8 +61,7 @@ def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
             before, after = (await route(cluster, "T1")), (await route(cluster, "T2"))
             assert after == before.replace(b"T1", b"T2") and b'"writeQueueNums":4' in after
             object.__setattr__(cluster.broker.config, "broker_permission", 4)
-            cluster.broker.topics.update(TopicConfig("T3", 3, 2, 7, topic_sys_flag=1))
-            await next(iter(cluster.broker._registration._under_way))
+            await cluster.broker.topics.update(TopicConfig("T3", 3, 2, 7, topic_sys_flag=1))
             data = b'{"brokerName":"broker-a","perm":5,"readQueueNums":3,"topicSysFlag":1,"writeQueueNums":2}'
             assert data in await route(cluster, "T3")
 

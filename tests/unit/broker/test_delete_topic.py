@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.brokers import Cluster, run
+from tests.tables import keep_nothing
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -32,7 +33,7 @@ def test_a_deleted_topic_begins_anew_and_its_progress_is_gone(tmp_path: Path) ->
             assert [await offset_of_next(cluster, "T") for _ in range(3)] == [0, 1, 2]
             await offset_of_next(cluster, "Other")
             for name in retry_topics:
-                cluster.broker.topics.update(TopicConfig(name))
+                await cluster.broker.topics.update(TopicConfig(name))
             cluster.broker.groups.update(SubscriptionGroupConfig("cg"))
             fields = {"consumerGroup": "cg", "queueId": "0", "commitOffset": "3"}
             for topic in ("T", "Other"):
@@ -93,7 +94,7 @@ def test_offsets_outside_of_their_queues_are_brought_back_after_a_crash(tmp_path
 
 
 def test_groups_of_a_topic() -> None:
-    offsets = ConsumerOffsetManager(lambda _: None, lambda: 1)
+    offsets = ConsumerOffsetManager(keep_nothing(), lambda: 1)
     for group, topic in (("g1", "T"), ("g2", "T"), ("g3", "TT")):
         offsets.commit(group, topic, 0, 1)
     assert offsets.groups_of("T") == ["g1", "g2"]

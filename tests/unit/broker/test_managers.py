@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.tables import Tables
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.consumer_manager import ConsumerGroup, ConsumerManager
@@ -21,23 +22,28 @@ from rucola.runtime.files import Files
 from rucola.testing.clock import ManualClock
 
 
-def topic_manager(written: list[bytes], **options: object) -> TopicConfigManager:
-    return TopicConfigManager(BrokerConfig(**options), written.append, lambda: 1_700_000_000_000)
+def topic_manager(tables: Tables, **options: object) -> TopicConfigManager:
+    return TopicConfigManager(BrokerConfig(**options), tables.keep, lambda: 1_700_000_000_000)
 
 
 def test_the_first_send_makes_a_topic_after_the_pattern():
     written: list[bytes] = []
     changes: list[int] = []
-    topics = topic_manager(written)
+    tables = Tables(written.append)
+    topics = topic_manager(tables)
     topics.on_change(lambda: changes.append(1))
     created = topics.create_on_send("T", "TBW102", 4)
     assert created is not None
     assert created[0] == TopicConfig("T", 4, 4, 6)
+    assert not created[1].done()
+    tables.write()
+    assert created[1].result() is None
     assert topics.create_on_send("Wide", "TBW102", 100)[0].write_queue_nums == 8
     assert topics.create_on_send("T2", "SELF_TEST_TOPIC", 4) is None
     assert topics.create_on_send("T2", "unknown", 4) is None
+    tables.write()
     assert (len(written), len(changes), topics.data_version.counter) == (2, 2, 2)
-    again = topic_manager([])
+    again = topic_manager(tables)
     again.load(written[-1])
     assert again.table == topics.table
     assert again.data_version == topics.data_version
@@ -45,16 +51,19 @@ def test_the_first_send_makes_a_topic_after_the_pattern():
 
 def test_automatic_topics_are_this_start_s_choice():
     written: list[bytes] = []
-    topic_manager(written).update(TopicConfig("T"))
-    topics = topic_manager([], auto_create_topic_enable=False)
+    tables = Tables(written.append)
+    topic_manager(tables).update(TopicConfig("T"))
+    tables.write()
+    topics = topic_manager(tables, auto_create_topic_enable=False)
     topics.load(written[-1])
     assert topics.create_on_send("T2", "TBW102", 4) is None
 
 
 def test_the_trace_topic_is_made_when_it_is_wanted():
-    assert "RMQ_SYS_TRACE_TOPIC" not in topic_manager([]).table
-    assert topic_manager([], trace_topic_enable=True).table["RMQ_SYS_TRACE_TOPIC"].read_queue_nums == 1
-    own = topic_manager([], trace_topic_enable=True, msg_trace_topic_name="Traces")
+    tables = Tables(print)
+    assert "RMQ_SYS_TRACE_TOPIC" not in topic_manager(tables).table
+    assert topic_manager(tables, trace_topic_enable=True).table["RMQ_SYS_TRACE_TOPIC"].read_queue_nums == 1
+    own = topic_manager(tables, trace_topic_enable=True, msg_trace_topic_name="Traces")
     assert own.table["Traces"].write_queue_nums == 1
 
 
@@ -80,18 +89,22 @@ def test_names_a_topic_may_have():
 
 def test_groups_are_made_when_allowed():
     written: list[bytes] = []
-    groups = SubscriptionGroupManager(True, written.append, lambda: 1)
+    tables = Tables(written.append)
+    groups = SubscriptionGroupManager(True, tables.keep, lambda: 1)
     assert groups.find("g").group_name == "g"
     assert groups.find("bad group!") is None
     assert groups.find("g" * 121) is None
-    assert SubscriptionGroupManager(False, written.append, lambda: 1).find("g") is None
+    assert SubscriptionGroupManager(False, tables.keep, lambda: 1).find("g") is None
+    tables.write()
     assert len(written) == 1
-    again = SubscriptionGroupManager(False, written.append, lambda: 1)
+    again = SubscriptionGroupManager(False, tables.keep, lambda: 1)
     again.load(written[0])
     assert again.find("g") is not None
     groups.set_readable("g", "T", readable=False)
-    assert groups.delete("g")
-    assert not groups.delete("g")
+    deleted = groups.delete("g")
+    assert groups.find("g") == again.find("g"), "made anew"
+    tables.write()
+    assert deleted.result() is None
     assert groups.is_readable("g", "T")
 
 
@@ -205,15 +218,18 @@ def test_locks_are_bounded_and_expired_ones_freed():
 
 def test_offsets_are_written_when_they_changed():
     written: list[bytes] = []
-    offsets = ConsumerOffsetManager(written.append, lambda: 1)
+    tables = Tables(written.append)
+    offsets = ConsumerOffsetManager(tables.keep, lambda: 1)
     offsets.persist()
     offsets.commit("g", "T", 0, 7)
     offsets.commit("g", "T", 1, 0)
     offsets.commit("h", "U", 0, 9)
     offsets.persist()
     offsets.persist()
+    tables.write()
+    tables.write()
     assert len(written) == 1
-    again = ConsumerOffsetManager(written.append, lambda: 1)
+    again = ConsumerOffsetManager(tables.keep, lambda: 1)
     again.load(written[0])
     assert (again.query("g", "T", 0), again.query("g", "T", 1), again.query("g", "T", 2)) == (7, 0, None)
     again.remove_topic("T")
@@ -225,11 +241,14 @@ def test_offsets_that_could_not_be_written_are_tried_again():
     def refuse(_content: bytes) -> None:
         raise OSError("disk full")
 
-    offsets = ConsumerOffsetManager(refuse, lambda: 1)
+    tables = Tables(refuse)
+    offsets = ConsumerOffsetManager(tables.keep, lambda: 1)
     offsets.commit("g", "T", 0, 7)
     for _ in range(2):
+        written = offsets.persist()
+        tables.write()
         with pytest.raises(OSError, match="disk full"):
-            offsets.persist()
+            written.result()
 
 
 def test_locks_expire_and_are_renewed():

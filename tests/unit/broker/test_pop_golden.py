@@ -75,7 +75,7 @@ def contents(message: MessageExt) -> tuple[str, int, int, bytes, int]:
 def test_what_an_official_client_asked(tmp_path: Path) -> None:
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
-            cluster.broker.topics.update(TopicConfig("T_pop_api", 2, 2))
+            await cluster.broker.topics.update(TopicConfig("T_pop_api", 2, 2))
             replay = Replay(cluster)
             seen = []
             for asked, recorded in exchanges("java533_pop_api", POP_FAMILY | {SEND}):
@@ -125,7 +125,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 def test_mqadmin_sets_a_mode(tmp_path: Path) -> None:
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
-            cluster.broker.topics.update(TopicConfig("T_live", 2, 2))
+            await cluster.broker.topics.update(TopicConfig("T_live", 2, 2))
             ((asked, recorded),) = exchanges("mqadmin_setConsumeMode", POP_FAMILY)
             answer = await Replay(cluster).ask(asked, recorded)
             assert (answer.code, answer.body) == (recorded.header["code"], recorded.body)

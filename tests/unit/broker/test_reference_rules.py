@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import pytest
 from tests.brokers import Cluster, properties_text, run
@@ -133,10 +134,10 @@ class Refusing:
         self.good = good
         self.written: list[bytes] = []
 
-    def __call__(self, content: bytes) -> None:
+    def __call__(self, content: Iterable[bytes]) -> None:
         if len(self.written) >= self.good:
             raise DiskFullError("table.json", "write", "No space left on device")
-        self.written.append(content)
+        self.written.append(b"".join(content))
 
 
 @pytest.mark.parametrize("good", [0, 1])
@@ -146,8 +147,8 @@ def test_groups_are_made_all_or_none(good, tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             groups = cluster.broker.groups
-            groups.update(SubscriptionGroupConfig("g1", retry_queue_nums=5))
-            groups._persist = disk = Refusing(good)
+            await groups.update(SubscriptionGroupConfig("g1", retry_queue_nums=5))
+            groups._kept._replace = disk = Refusing(good)
             configs = [SubscriptionGroupConfig("g1"), SubscriptionGroupConfig("g2")]
             answer = await cluster.ask(SYNC, body=SubscriptionGroupList(configs).encode())
             assert (answer.code == 0) is bool(good)
@@ -162,8 +163,8 @@ def test_topics_are_made_all_or_none(good, tmp_path):
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             topics = cluster.broker.topics
-            topics.update(TopicConfig("t1", 2, 2, 6))
-            topics._persist = disk = Refusing(good)
+            await topics.update(TopicConfig("t1", 2, 2, 6))
+            topics._kept._replace = disk = Refusing(good)
             configs = [TopicConfig("t1", 3, 3, 6), TopicConfig("t2", 1, 1, 6)]
             answer = await cluster.ask(18, body=CreateTopicListRequestBody(configs).encode())
             assert (answer.code == 0) is bool(good)

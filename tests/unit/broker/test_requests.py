@@ -163,7 +163,7 @@ def test_others_are_served_while_a_family_is_imported_and_nobody_is_late(
             monkeypatch.setattr(services.clock, "wall_ms", clock.wall_ms, raising=False)
             fields = pop_fields(bornTime=clock.wall_ms())
             pops = [asyncio.ensure_future(cluster.ask(RequestCode.POP_MESSAGE, fields)) for _ in range(2)]
-            while len(cluster.broker._processors._tasks) < 2:
+            while len(cluster.broker._processors._waiting) < 2:
                 await asyncio.sleep(0)
             assert (await cluster.send("T", b"meanwhile")).code == 0
             assert (await cluster.pull("T")).code == 0

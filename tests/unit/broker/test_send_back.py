@@ -6,6 +6,7 @@ import pytest
 from tests.brokers import Cluster, properties_text, run
 from tests.golden.loader import load_broker
 from tests.plain_log import PlainRecord, read_log
+from tests.tables import keep_nothing
 
 from rucola.broker.client.rebalance_lock import LOCK_LIFETIME_S, RebalanceLockManager
 from rucola.broker.config import BrokerConfig
@@ -162,8 +163,8 @@ def test_refusals_in_the_reference_s_words(tmp_path):
 
 
 def rule(clock: ManualClock) -> tuple[DeadLetterRule, TopicConfigManager, RebalanceLockManager]:
-    topics = TopicConfigManager(BrokerConfig(), [].append, clock.wall_ms)
-    groups = SubscriptionGroupManager(False, [].append, clock.wall_ms)
+    topics = TopicConfigManager(BrokerConfig(), keep_nothing(), clock.wall_ms)
+    groups = SubscriptionGroupManager(False, keep_nothing(), clock.wall_ms)
     groups.update(SubscriptionGroupConfig("cg", retry_max_times=2))
     locks = RebalanceLockManager(clock.monotonic)
     return DeadLetterRule(topics, groups, locks), topics, locks

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.brokers import SUBSCRIPTION, SUSPEND, Cluster, properties_text, run
+from tests.tables import Tables
 
 from rucola.broker.filter.consumer_filter_manager import CLEAN_AFTER_MS, ConsumerFilterManager
 from rucola.broker.filter.filtered_read import FILTER_S
@@ -129,15 +130,17 @@ def test_subscribed_by_heartbeat(tmp_path):
 def test_filters_outlive_their_consumers_by_a_day():
     clock = ManualClock()
     written: list[bytes] = []
-    filters = ConsumerFilterManager(written.append, clock.wall_ms)
+    tables = Tables(written.append)
+    filters = ConsumerFilterManager(tables.keep, clock.wall_ms)
     filters.register("g", [subscription("a = 1", 5), subscription("a = 1", 5, "Other", "TAG")])
     assert filters.get("Other", "g") is None
     filters.register("g", [subscription("a = 2", 4)])  # an old heartbeat
     assert filters.get("T", "g")[1].text == "a = 1"
     filters.persist()
     filters.persist()
+    tables.write()
     assert len(written) == 1
-    again = ConsumerFilterManager(written.append, clock.wall_ms)
+    again = ConsumerFilterManager(tables.keep, clock.wall_ms)
     again.load(written[0])
     assert again.get("T", "g")[0].dead
     again.register("g", [subscription("a = 1", 6)])
@@ -150,6 +153,7 @@ def test_filters_outlive_their_consumers_by_a_day():
     clock.advance(1)
     again.persist()
     assert again.get("T", "g") is None
+    tables.write()
     assert b'"filterDataByTopic":{' in written[-1]
 
 

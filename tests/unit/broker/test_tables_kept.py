@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.brokers import Cluster, run
+from tests.tables import Tables
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import DiskError
-from rucola.formats.tables import decode_consumer_offsets
+from rucola.formats.tables import decode_consumer_offsets, decode_topics
 
 LIGHT = "%LMQ%g"
 
@@ -23,17 +27,103 @@ def test_a_topic_that_cannot_be_written_is_not_there() -> None:
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
 
-    topics = TopicConfigManager(BrokerConfig(), refuse, lambda: 1)
-    told: list[int] = []
-    topics.on_change(lambda: told.append(1))
-    with pytest.raises(DiskError):
-        topics.create_on_send("New", "TBW102", 4)
-    assert topics.get("New") is None
+    tables = Tables(refuse)
+    topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)
+    told: list[TopicConfig | None] = []
+    topics.on_change(lambda: told.append(topics.get("New")))
     known = topics.get("SELF_TEST_TOPIC")
-    with pytest.raises(DiskError):
-        topics.update(TopicConfig("SELF_TEST_TOPIC", 7, 7))
+    made = topics.create_on_send("New", "TBW102", 4)
+    assert made is not None
+    assert topics.registering("New") is made[1]
+    changed = topics.update(TopicConfig("SELF_TEST_TOPIC", 7, 7))
+    tables.write()
+    for future in (made[1], changed):
+        with pytest.raises(DiskError):
+            future.result()
+    assert topics.get("New") is None and topics.registering("New") is None
     assert topics.get("SELF_TEST_TOPIC") is known
-    assert not told
+    assert told[-1] is None, "whoever remembers the topic forgets it"
+    assert tables.supervisor.failures["writing of table.json"] == 1
+
+
+def test_a_topic_changed_again_during_a_write_that_fails_is_what_the_next_write_says() -> None:
+    outcomes: list[DiskError | None] = [DiskError("topics.json", "replace", "Input/output error"), None]
+    written: list[bytes] = []
+
+    def take(content: bytes) -> None:
+        written.append(content)
+        if error := outcomes.pop(0):
+            raise error
+
+    tables = Tables(take)
+    topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)
+    first = topics.update(TopicConfig("A", 1, 1))
+    other = topics.update(TopicConfig("B", 1, 1))
+    tables.loop.run()  # the write begins, and both of these come too late for it
+    second = topics.update(TopicConfig("A", 2, 2))
+    third = topics.update(TopicConfig("C", 1, 1))
+    assert first is other and second is third and second is not first
+    tables.write()
+    assert isinstance(first.exception(), DiskError)
+    assert not second.done()
+    assert topics.get("B") is None and topics.get("A") == TopicConfig("A", 2, 2)
+    tables.write()
+    assert second.result() is None
+    assert {"A", "C"} <= decode_topics(written[-1])[1].keys() and "B" not in decode_topics(written[-1])[1]
+    assert len(written) == 2, "nothing is tried again"
+
+
+def test_many_changes_share_a_write_and_the_table_rests_after_it() -> None:
+    written: list[bytes] = []
+
+    def take(content: bytes) -> None:
+        written.append(content)
+        tables.clock.advance(100)
+
+    tables = Tables(take)
+    told: list[list[str]] = []
+
+    def register(topics: Sequence[TopicConfig]) -> asyncio.Future[None]:
+        told.append([topic.topic_name for topic in topics])
+        return registration
+
+    registration: asyncio.Future[None] = asyncio.Future(loop=cast(Any, tables.loop))
+    topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)
+    topics.on_register(register)
+    futures = [topics.update(TopicConfig(f"T{number}")) for number in range(50)]
+    gone = topics.update(TopicConfig("gone"))
+    topics.delete("gone")
+    tables.loop.run()
+    futures.append(topics.update(TopicConfig("late")))
+    tables.writer._worker.run()  # type: ignore[attr-defined]
+    tables.loop.run()
+    assert told == [[f"T{number}" for number in range(50)]], "what is on the disk, in one go"
+    assert not gone.done() and topics.registering("T0") is gone
+    tables.clock.advance(199)
+    tables.loop.run()
+    assert len(written) == 1 and not tables.writer._worker.wanted  # type: ignore[attr-defined]
+    tables.write()
+    assert told[1:] == [["late"]]
+    registration.set_result(None)
+    tables.loop.run()
+    assert all(future.done() for future in (*futures, gone)) and topics.registering("late") is None
+    assert len(written) == 2
+
+
+def test_what_is_left_is_written_at_the_stop_and_takes_the_place_of_a_write_that_did_not_begin() -> None:
+    written: list[bytes] = []
+    tables = Tables(written.append)
+    topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)
+    first = topics.update(TopicConfig("A"))
+    tables.loop.run()
+    second = topics.update(TopicConfig("B"))
+    tables.writer.stop()
+    tables.writer.write()
+    tables.loop.run()
+    assert first.done() and second.done() and len(written) == 1
+    assert {"A", "B"} <= decode_topics(written[0])[1].keys()
+    tables.writer.write()
+    assert len(written) == 1
 
 
 def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
@@ -42,19 +132,24 @@ def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
 
-    topics = TopicConfigManager(BrokerConfig(), refuse, lambda: 1)
-    with pytest.raises(DiskError):
-        topics.create_for_group("%RETRY%g", 1)
+    tables = Tables(refuse)
+    topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)
+    _, made = topics.create_for_group("%RETRY%g", 1)
+    assert made is not None
+    tables.write()
+    assert isinstance(made.exception(), DiskError)
     assert topics.create_for_group("%RETRY%g", 1)[0].write_queue_nums == 1
 
 
 def test_light_groups_have_a_table_of_their_own() -> None:
     """RocketMQ 5.3.3, LmqConsumerOffsetManager: without a queue, since light queues have the id 0."""
     written: list[bytes] = []
-    offsets = ConsumerOffsetManager(written.append, lambda: 1, light=True)
+    tables = Tables(written.append)
+    offsets = ConsumerOffsetManager(tables.keep, lambda: 1, light=True)
     offsets.commit("g", "T", 1, 7)
     offsets.commit(LIGHT, "%LMQ%t", 0, 9)
     offsets.persist()
+    tables.write()
     assert written[0].decode() == (
         '{\n\t"dataVersion":{\n\t\t"counter":0,\n\t\t"stateVersion":0,\n\t\t"timestamp":1\n\t},\n'
         '\t"groupTopicMap":{\n\t\t"g":["T"]\n\t},\n'

@@ -33,14 +33,14 @@ class Gate:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
         self.asked: list[str] = []
-        register = BrokerOuterApi.register_topic
+        register = BrokerOuterApi.register_topics
 
-        async def gated(api: BrokerOuterApi, topic: Any, *arguments: Any) -> None:
-            self.asked.append(topic.topic_name)
+        async def gated(api: BrokerOuterApi, topics: Any, *arguments: Any) -> bool:
+            self.asked += [topic.topic_name for topic in topics]
             await self.open.wait()
-            await register(api, topic, *arguments)
+            return await register(api, topics, *arguments)
 
-        monkeypatch.setattr(BrokerOuterApi, "register_topic", gated)
+        monkeypatch.setattr(BrokerOuterApi, "register_topics", gated)
 
 
 async def route(cluster: Cluster, topic: str) -> int:
@@ -149,7 +149,7 @@ def test_a_registration_that_fails_delays_the_answer_and_does_not_fail_it(
                 await asyncio.sleep(0)
                 raise RemotingTimeoutError("name server", 3000)
 
-            monkeypatch.setattr(BrokerOuterApi, "register_topic", fails)
+            monkeypatch.setattr(BrokerOuterApi, "register_topics", fails)
             assert (await heartbeat(cluster)).code == 0
             assert cluster.broker.services.topics.registering("%RETRY%cg") is None
             assert cluster.broker.services.supervisor.failures["registration of a topic"] == 1

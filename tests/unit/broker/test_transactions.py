@@ -11,6 +11,7 @@ import pytest
 from tests.attack.guarded import until
 from tests.brokers import Cluster, RawConnection, properties_text, run
 from tests.golden.loader import load_broker, write_files
+from tests.tables import keep_nothing
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.producer_manager import ProducerManager
@@ -52,7 +53,6 @@ class Life:
 
     def __init__(self, root, clock: ManualClock, geometry: dict[str, Any] | None = None, offsets: bytes | None = None):
         self.clock = clock
-        self.written: list[bytes] = []
         usual = {"mapped_file_size_commit_log": 1 << 20, "max_hash_slot_num": 100, "max_index_num": 400}
         config = MessageStoreConfig(
             store_path_root_dir=str(root), flush_disk_type=FlushDiskType.ASYNC_FLUSH, **(geometry or usual)
@@ -60,7 +60,7 @@ class Life:
         self.store = MessageStore(config, Files(), clock)
         self.store.store_host = bytes(8)
         self.store.load()
-        self.offsets = ConsumerOffsetManager(self.written.append, clock.wall_ms)
+        self.offsets = ConsumerOffsetManager(keep_nothing(), clock.wall_ms)
         self.offsets.load(offsets)
         self.halves = HalfMessages(self.store, self.offsets, clock.wall_ms)
         self.halves.load()

@@ -164,7 +164,8 @@ def test_a_person_gets_one_block_and_ready(tmp_path):
     output, log = process.communicate(timeout=TIMEOUT_S)
     assert (output, process.returncode) == ("", 0)
     assert not where.exists()
-    events = [line.split(" ", 3)[3] for line in log.splitlines()]
+    # On a busy machine anything takes long.
+    events = [line.split(" ", 3)[3] for line in log.splitlines() if "long turn" not in line]
     assert [event.split("=")[0] for event in events] == [
         '"store loaded" path',
         '"timers loaded" read_time_ms',

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from rucola.broker.table_writer import Keep, Pieces
 from rucola.errors import FormatError
 from rucola.filter import sql
-from rucola.formats.tables import ConsumerFilter, decode_consumer_filters, encode_consumer_filters
+from rucola.formats.tables import ConsumerFilter, consumer_filter_pieces, decode_consumer_filters
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
@@ -36,12 +37,12 @@ class ConsumerFilterManager:
     """Topic → group → filter.
 
     Args:
-        persist: writes ``consumerFilter.json``; raises ``DiskError``.
-        wall_ms: returns the time of a change.
+        keep: makes ``consumerFilter.json``.
+        wall_ms: time of a change.
     """
 
-    def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
-        self._persist = persist
+    def __init__(self, keep: Keep, wall_ms: Callable[[], int]) -> None:
+        self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._table: dict[str, dict[str, ConsumerFilter]] = {}
         self._compiled: dict[tuple[str, str], sql.SqlExpression] = {}
@@ -90,11 +91,17 @@ class ConsumerFilterManager:
                 self._bury(groups, group)
 
     def persist(self) -> None:
-        """Drops filters that had no consumers for long, and writes the table if it changed."""
+        """Drop filters long without consumers, and let the table be written when it changed since the last time."""
         self._clean()
         if self._changed:
-            self._persist(encode_consumer_filters(self._table))
             self._changed = False
+            self._kept.changed()
+
+    def _snapshot(self) -> Pieces:
+        return consumer_filter_pieces({topic: groups.copy() for topic, groups in self._table.items()})
+
+    def _written(self, error: Exception | None) -> None:
+        self._changed = self._changed or error is not None
 
     def _register(self, group: str, new: Subscription) -> None:
         groups = self._table.setdefault(new.topic, {})

@@ -1,19 +1,21 @@
 """How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
 
-Values are stored as sent: the next queue offset that the group wants. They are written to ``consumerOffset.json`` every
-``flushConsumerOffsetInterval`` and at the stop, not with each commit. With ``enableLmq`` the file is
-``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have their own table in it
+Values are taken as sent: the next queue offset the group wants. They reach ``consumerOffset.json`` every
+``flushConsumerOffsetInterval`` and at the stop, not with each commit, and are written off the loop. With ``enableLmq``
+the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a table of their own in it
 (``LmqConsumerOffsetManager``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
+from rucola.broker.table_writer import Keep, Pieces
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import topic_at_group
-from rucola.formats.tables import decode_consumer_offsets, encode_consumer_offsets
+from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offsets
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
@@ -26,13 +28,13 @@ class ConsumerOffsetManager:
     """``topic@group`` → queue → consumer offset.
 
     Args:
-        persist: writes ``consumerOffset.json``; raises ``DiskError``.
-        wall_ms: returns the time of a change.
-        light: whether the file has the additional table.
+        keep: makes ``consumerOffset.json``.
+        wall_ms: time of a change.
+        light: whether the file has that other table.
     """
 
-    def __init__(self, persist: Callable[[bytes], None], wall_ms: Callable[[], int], light: bool = False) -> None:
-        self._persist = persist
+    def __init__(self, keep: Keep, wall_ms: Callable[[], int], light: bool = False) -> None:
+        self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._light = light
         self._commits = 0
@@ -165,15 +167,19 @@ class ConsumerOffsetManager:
         self._remove(lambda key: key.startswith(topic + "@"))
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
-    def persist(self) -> None:
-        """Writes the table if it changed."""
-        if self._changed:
-            self._changed = False
-            try:
-                self._persist(encode_consumer_offsets(self.data_version, self.table, self._light))
-            except BaseException:
-                self._changed = True
-                raise
+    def persist(self) -> asyncio.Future[None] | None:
+        """Let the table be written when it changed since the last time; the future ends when it is, None: it was."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return self._kept.changed()
+
+    def _snapshot(self) -> Pieces:
+        table = {key: queues.copy() for key, queues in self.table.items()}
+        return consumer_offset_pieces(self.data_version, table, self._light)
+
+    def _written(self, error: Exception | None) -> None:
+        self._changed = self._changed or error is not None
 
     def _remove(self, matches: Callable[[str], bool]) -> None:
         for key in [key for key in self.table if matches(key)]:

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from rucola.broker.processor.responses import success
+from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -18,6 +21,7 @@ from rucola.protocol.headers.admin import (
     GroupForbiddenRequestHeader,
     GroupRequestHeader,
 )
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 _RETRY_QUEUES_MAX = 1024
@@ -31,33 +35,31 @@ class GroupManageProcessor:
         self._offsets = services.offsets
         self._pops = services.pops
 
-    def update_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 200: creates or changes a group."""
+    def update_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """200."""
         data = fastjson.load_object(command.body, "SubscriptionGroupConfig")
         try:
             config = SubscriptionGroupConfig.from_dict(data)
         except (TypeError, ValueError) as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         _check(config)
-        self._groups.update(config)
-        return success(command)
+        return answer_when_told(success(command), [self._groups.update(config)])
 
-    def update_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 225: creates or changes all given groups, or none."""
+    def update_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """225; all or none."""
         configs = SubscriptionGroupList.decode(command.body).group_config_list
         for config in configs:
             _check(config)
-        self._groups.update_all(configs)
-        return success(command)
+        return answer_when_told(success(command), [self._groups.update_all(configs)])
 
-    def delete_group(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 207: deletes a group."""
+    def delete_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """207."""
         header = DeleteSubscriptionGroupRequestHeader.from_ext_fields(command.ext_fields)
-        self._groups.delete(header.group_name)
+        written = self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
             self._pops.group_deleted(header.group_name)
-        return success(command)
+        return answer_when_told(success(command), [written])
 
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 201: all groups in one answer, even if the request asks for pages, as in the reference."""
@@ -71,15 +73,17 @@ class GroupManageProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
 
-    def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 353: whether a group may read a topic; sets it first if the request says so."""
+    def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """353: whether a group may read a topic, after it was set if the request says how."""
         header = GroupForbiddenRequestHeader.from_ext_fields(command.ext_fields)
+        written = None
         if header.readable is not None:
             if not is_group_name(header.group):
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "group is not the name of a group")
-            self._groups.set_readable(header.group, header.topic, header.readable)
+            written = self._groups.set_readable(header.group, header.topic, header.readable)
         readable = self._groups.is_readable(header.group, header.topic)
-        return success(command, None, GroupForbidden(header.group, header.topic, readable))
+        answer = success(command, None, GroupForbidden(header.group, header.topic, readable))
+        return answer_when_told(answer, [written])
 
 
 def _check(config: SubscriptionGroupConfig) -> None:

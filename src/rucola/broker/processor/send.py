@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
 from rucola.broker.processor.responses import group_missing, topic_missing
-from rucola.broker.processor.send_response import SendResponses
+from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_config_manager import describe
@@ -65,9 +65,7 @@ class SendTarget:
     queues: int
     """Queue ids below it are accepted: the larger number of read and write queues."""
     registration: asyncio.Future[None] | None
-    """The running registration of a topic created by this send: its producers get their answers when the name servers
-    know it.
-    """
+    """A topic made by this send: its producers hear of success when it is on the disk and the name servers know it."""
     plain: bool = True
     """Whether the topic has no options that affect its messages."""
 
@@ -86,7 +84,10 @@ class SendMessageProcessor:
     """Serves the rows of kind SEND and BATCH. Event loop only.
 
     Args:
-        rewriter: rewrites messages that are not stored as they came.
+        rewriter: of messages that are not stored as they came.
+
+    Attributes:
+        topics_made: by sends so far.
     """
 
     def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
@@ -103,6 +104,7 @@ class SendMessageProcessor:
         self._random_below = services.random_below
         self._body_bytes_max = store.config.max_message_size
         self._targets: dict[bytes, SendTarget] = {}
+        self.topics_made = 0
         topics.on_change(self._targets.clear)
         groups.on_change(self._targets.clear)
 
@@ -219,6 +221,7 @@ class SendMessageProcessor:
             if created is None:
                 raise topic_missing(topic)
             known, registration = created
+            self.topics_made += 1
         else:
             registration = self._topics.registering(topic)
         target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
@@ -377,15 +380,24 @@ class SendMessageProcessor:
         if not answers:
             return
         registration = target.registration
-        if registration is not None:
-            if not registration.done():
-                registration.add_done_callback(lambda _: self._deliver(channel, answers, end, wait, target))
-                return
-            target.registration = None
+        if registration is not None and registration.done():
+            registration = target.registration = None
+        if registration is None:
+            self._answer(channel, answers, end, wait)
+        else:
+            registration.add_done_callback(lambda told: self._answer(channel, _judged(answers, told), end, wait))
+
+    def _answer(self, channel: Channel, answers: bytes | bytearray, end: int, wait: bool) -> None:
         if wait and self._waiters is not None and self._store.flushed_offset < end:
             self._waiters.add(end, channel, answers)
         else:
             channel.send(answers)
+
+
+def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
+    """The answers to sends that made their topic, or came while it was made."""
+    error = None if told.cancelled() else told.exception()
+    return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be kept: {error}")
 
 
 def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:

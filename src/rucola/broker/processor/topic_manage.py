@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 
 from rucola.broker.processor.responses import success
+from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import MIXED, change_attributes
 from rucola.broker.topic.topic_validator import system_names, validate_topic
@@ -21,6 +23,7 @@ from rucola.protocol.bodies.topic_list import TopicList
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CreateTopicRequestHeader, DeleteTopicRequestHeader, TopicRequestHeader
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 QUEUES_MAX = 4096
@@ -40,10 +43,8 @@ class TopicManageProcessor:
         if config.trace_topic_enable:
             self._system_names |= {config.msg_trace_topic_name}
 
-    async def update_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 17: creates or changes a topic. The answer waits until the name servers know the topic or cannot be
-        reached.
-        """
+    def update_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """17; answered when the name servers know the topic, or could not be told."""
         header = CreateTopicRequestHeader.from_ext_fields(command.ext_fields)
         if header.topic_filter_type not in TopicFilterType.__members__:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"unknown topicFilterType {header.topic_filter_type}")
@@ -59,11 +60,10 @@ class TopicManageProcessor:
         self._check(config)
         known = self._topics.get(header.topic)
         attributes = change_attributes(known.attributes if known else None, header.attributes or "")
-        await self._store_topics([replace(config, attributes=attributes)])
-        return success(command)
+        return self._store_topics(command, [replace(config, attributes=attributes)])
 
-    async def update_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 18: creates or changes all given topics, or none."""
+    def update_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """18; all or none."""
         configs = CreateTopicListRequestBody.decode(command.body).topic_config_list
         changed = []
         for config in configs:
@@ -74,11 +74,10 @@ class TopicManageProcessor:
             old = dict(known.attributes) if known else {}
             changes = ",".join(f"+{key}={value}" for key, value in wanted.items() if old.get(key) != value)
             changed.append(replace(config, attributes=change_attributes(old if known else None, changes)))
-        await self._store_topics(changed)
-        return success(command)
+        return self._store_topics(command, changed)
 
-    def delete_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 215: deletes a topic and its POP retry topics of both kinds."""
+    def delete_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """215; with the topic go its POP retry topics, of both kinds of names. Answered when that is on the disk."""
         topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
         self._refuse_system_topic(topic)
         if self._topics.get(topic) is None and not is_light_queue(topic):
@@ -89,14 +88,15 @@ class TopicManageProcessor:
             for name in (f"%RETRY%{group}_{topic}", f"%RETRY%{group}+{topic}")
             if self._topics.get(name) is not None
         ]
+        written: list[asyncio.Future[None] | None] = []
         for name in (topic, *retry_topics):
-            self._topics.delete(name)
+            written.append(self._topics.delete(name))
             self._store.delete_topic(name.encode("utf-8", "surrogateescape"))
             self._offsets.remove_topic(name)
             self._pops.topic_deleted(name)
-        # Otherwise a crash would give a new topic of that name the progress of the old one.
-        self._offsets.persist()
-        return success(command)
+        # Else a crash would give a topic made anew the progress of the old one.
+        written.append(self._offsets.persist())
+        return answer_when_told(success(command), written)
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 21: all topics in one answer, even if the request asks for pages, as in the reference."""
@@ -134,13 +134,16 @@ class TopicManageProcessor:
                 f"queues {queues} and perm {config.perm}: 0 to {QUEUES_MAX} queues and a perm of 0 to 15 are allowed",
             )
 
-    async def _store_topics(self, configs: list[TopicConfig]) -> None:
+    def _store_topics(self, command: RemotingCommand, configs: list[TopicConfig]) -> Answer | Awaitable[Answer]:
         for config in configs:
             if config.attributes.get("message.type") == MIXED:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         changed = [config for config in configs if config != self._topics.get(config.topic_name)]
-        if changed and (registrations := self._topics.update_all(changed)):
-            await asyncio.wait(registrations)
+        # Perhaps the same request came before and is not answered yet.
+        told = [self._topics.registering(config.topic_name) for config in configs]
+        if changed:
+            told.append(self._topics.update_all(changed))
+        return answer_when_told(success(command), told)
 
     def _is_system_topic(self, topic: str) -> bool:
         return is_system_topic(topic) or topic in self._system_names

@@ -1,15 +1,21 @@
-"""The broker's consumer groups (RocketMQ 5.3.3, ``SubscriptionGroupManager``). Event loop only."""
+"""The broker's consumer groups (RocketMQ 5.3.3, ``SubscriptionGroupManager``). Event loop only.
+
+Every change is told to the listeners at once and written to ``subscriptionGroup.json`` together with others; whoever
+answers a request for it waits for that. Nobody waits for a group that made itself: a crash may take it away, and its
+next request makes it anew.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
+from rucola.broker.table_writer import Keep, Pieces, Undo
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName
-from rucola.errors import DiskError
-from rucola.formats.tables import decode_subscription_groups, encode_subscription_groups
+from rucola.formats.tables import decode_subscription_groups, subscription_group_pieces
 
 _READ = int(PermName.READ)
 BUILT_IN_GROUPS = (
@@ -39,17 +45,18 @@ class SubscriptionGroupManager:
     """Group → configuration.
 
     Args:
-        auto_create: whether an unknown group is created when it is first used.
-        persist: writes ``subscriptionGroup.json``; raises ``DiskError``.
-        wall_ms: returns the time of a change.
+        auto_create: whether an unknown group is made when it is first asked for.
+        keep: makes ``subscriptionGroup.json``.
+        wall_ms: time of a change.
 
     Attributes:
         before_create: called with the name of a group that is created by use; raises to prevent that.
     """
 
-    def __init__(self, auto_create: bool, persist: Callable[[bytes], None], wall_ms: Callable[[], int]) -> None:
+    def __init__(self, auto_create: bool, keep: Keep, wall_ms: Callable[[], int]) -> None:
         self._auto_create = auto_create
-        self._persist = persist
+        self._kept = keep(self._snapshot, self._written)
+        self._undo: Undo[SubscriptionGroupConfig] = Undo()
         self._wall_ms = wall_ms
         self._listeners: list[Callable[[], None]] = []
         self.before_create: Callable[[str], None] | None = None
@@ -83,53 +90,58 @@ class SubscriptionGroupManager:
             return known
         if self.before_create is not None:
             self.before_create(group)
-        config = SubscriptionGroupConfig(group)
-        self.update(config)
+        config = self.table[group] = SubscriptionGroupConfig(group)
+        self._changed()
         return config
 
-    def update(self, config: SubscriptionGroupConfig) -> None:
-        """Creates or changes a group; see ``update_all``."""
-        self.update_all([config])
+    def update(self, config: SubscriptionGroupConfig) -> asyncio.Future[None]:
+        """Create or change a group; see ``update_all``."""
+        return self.update_all([config])
 
-    def update_all(self, configs: Iterable[SubscriptionGroupConfig]) -> None:
-        """Creates or changes groups.
+    def update_all(self, configs: Iterable[SubscriptionGroupConfig]) -> asyncio.Future[None]:
+        """Create or change groups.
 
-        Raises:
-            DiskError: they cannot be written; nothing was changed.
+        Returns:
+            Ends when they are on the disk. ``DiskError``: they cannot be written, and all is as before.
         """
-        before = self.table
-        self.table = before | {config.group_name: config for config in configs}
-        try:
-            self._changed()
-        except DiskError:
-            self.table = before
-            raise
+        for config in configs:
+            self._undo.note(config.group_name, self.table.get(config.group_name))
+            self.table[config.group_name] = config
+        return self._changed()
 
     def is_readable(self, group: str, topic: str) -> bool:
         """Whether the group may read the topic."""
         return not self.forbidden.get(group, {}).get(topic, 0) & _READ
 
-    def set_readable(self, group: str, topic: str, readable: bool) -> None:
-        """Forbids the group to read the topic, or allows it again."""
+    def set_readable(self, group: str, topic: str, readable: bool) -> asyncio.Future[None]:
+        """Keep the group from reading the topic, or no longer; the future ends when that is on the disk."""
         if readable is self.is_readable(group, topic):
-            return
+            return self._kept.changed()
         topics = self.forbidden.setdefault(group, {})
         topics[topic] = topics.get(topic, 0) ^ _READ
         if not topics[topic]:
             del topics[topic]
         if not topics:
             del self.forbidden[group]
-        self._changed()
+        return self._changed()
 
-    def delete(self, group: str) -> bool:
-        """Removes a group and its forbidden topics; returns whether it existed."""
+    def delete(self, group: str) -> asyncio.Future[None]:
+        """Remove a group, and what it may not read; the future ends when the file has neither."""
+        self._undo.forget(group)
         known, forbidden = self.table.pop(group, None), self.forbidden.pop(group, None)
-        if known is not None or forbidden is not None:
-            self._changed()
-        return known is not None
+        return self._kept.changed() if known is None and forbidden is None else self._changed()
 
-    def _changed(self) -> None:
+    def _changed(self) -> asyncio.Future[None]:
         self.data_version = self.data_version.next(self._wall_ms())
-        self._persist(encode_subscription_groups(self.data_version, self.table, self.forbidden))
         for listener in self._listeners:
             listener()
+        return self._kept.changed()
+
+    def _snapshot(self) -> Pieces:
+        self._undo.begin()
+        forbidden = {group: dict(masks) for group, masks in self.forbidden.items()}
+        return subscription_group_pieces(self.data_version, self.table.copy(), forbidden)
+
+    def _written(self, error: Exception | None) -> None:
+        if self._undo.end(self.table, error is not None):
+            self._changed()

@@ -1,7 +1,8 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version, is written to ``topics.json`` before the call returns, and is passed to the
-listeners: the caches of the processors, and the registration with the name servers.
+Every change raises the data version and is told to the listeners, the caches of the processors. It is then written to
+``topics.json`` together with others, and what was written is registered with the name servers. The future of a change
+ends after that; whoever answers a request waits for it. What cannot be written is taken back, unless consumers need it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rucola.broker.config import BrokerConfig
+from rucola.broker.table_writer import Keep, Pieces, Undo
 from rucola.broker.topic.topic_attributes import without_effect
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import (
@@ -27,34 +30,45 @@ from rucola.common.key_builder import (
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import DiskError
-from rucola.formats.tables import decode_topics, encode_topics
+from rucola.formats.tables import decode_topics, topic_pieces
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 _INHERIT = int(PermName.INHERIT)
 
-Persist = Callable[[bytes], None]
+Register = Callable[[Sequence[TopicConfig]], asyncio.Future[None]]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Changes of one write."""
+
+    told: asyncio.Future[None]
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
 
 
 class TopicConfigManager:
     """Topic → configuration.
 
     Args:
-        persist: writes ``topics.json``; raises ``DiskError``.
-        wall_ms: returns the time of a change.
+        keep: makes ``topics.json``.
+        wall_ms: time of a change.
 
     Attributes:
         before_create: called with the name of a topic that is created by a send; raises to prevent that.
     """
 
-    def __init__(self, config: BrokerConfig, persist: Persist, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, config: BrokerConfig, keep: Keep, wall_ms: Callable[[], int]) -> None:
         self._config = config
-        self._persist = persist
+        self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._listeners: list[Callable[[], None]] = []
-        self._registration: Callable[[TopicConfig], asyncio.Future[None]] | None = None
+        self._register: Register | None = None
         self._registering: dict[str, asyncio.Future[None]] = {}
+        self._open: _Batch | None = None
+        self._writing: _Batch | None = None
+        self._undo: Undo[TopicConfig] = Undo()
         self.before_create: Callable[[str], None] | None = None
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
@@ -84,41 +98,31 @@ class TopicConfigManager:
         """Calls ``listener`` after every change."""
         self._listeners.append(listener)
 
-    def on_register(self, registration: Callable[[TopicConfig], asyncio.Future[None]]) -> None:
-        """Registers topics through ``registration``; its future ends when the name servers have answered or cannot."""
-        self._registration = registration
+    def on_register(self, register: Register | None) -> None:
+        """Tell the name servers through ``register``; its future ends when they have answered, or will not."""
+        self._register = register
 
     def get(self, topic: str) -> TopicConfig | None:
         """Configuration of a topic; None if there is no such topic."""
         return self.table.get(topic)
 
-    def update(self, config: TopicConfig) -> asyncio.Future[None] | None:
-        """Creates or changes a topic; returns the running registration. See ``update_all``."""
-        registrations = self.update_all([config])
-        return registrations[0] if registrations else None
+    def update(self, config: TopicConfig) -> asyncio.Future[None]:
+        """Create or change a topic; see ``update_all``."""
+        return self.update_all([config])
 
-    def update_all(self, configs: Sequence[TopicConfig]) -> list[asyncio.Future[None]]:
-        """Creates or changes topics; returns the running registrations.
+    def update_all(self, configs: Sequence[TopicConfig]) -> asyncio.Future[None]:
+        """Create or change topics.
 
-        Raises:
-            DiskError: they cannot be written; nothing was changed. Otherwise a crash could remove a topic with
-                messages.
+        Returns:
+            Ends when they are on the disk and the name servers know them, or could not be told. ``DiskError``: they
+            cannot be written, and all is as before, else a crash would take away a topic with messages.
         """
-        before = {config.topic_name: self.table.get(config.topic_name) for config in configs}
-        self.table.update({config.topic_name: config for config in configs})
-        try:
-            self._changed()
-        except DiskError:
-            for name, config in before.items():
-                if config is None:
-                    del self.table[name]
-                else:
-                    self.table[name] = config
-            raise
-        return [self._register(config) for config in configs] if self._registration is not None else []
+        for config in configs:
+            self._undo.note(config.topic_name, self.table.get(config.topic_name))
+        return self._put(configs)
 
     def registering(self, topic: str) -> asyncio.Future[None] | None:
-        """The running registration of a topic; None when the name servers have answered."""
+        """The future of a change of the topic that is under way; None when it is done."""
         return self._registering.get(topic)
 
     def raise_version(self) -> DataVersion:
@@ -128,23 +132,27 @@ class TopicConfigManager:
         self.data_version = self.data_version.next(self._wall_ms())
         return self.data_version
 
-    def delete(self, topic: str) -> bool:
-        """Removes a topic; returns whether it existed. Name servers learn of it with the next registration."""
-        if self.table.pop(topic, None) is None:
-            return False
-        self._changed()
-        return True
+    def delete(self, topic: str) -> asyncio.Future[None]:
+        """Remove a topic, if there is one. Name servers learn of it with the next registration.
+
+        Returns:
+            Ends when the file does not have it; ``DiskError``: that cannot be written, which a crash may undo.
+        """
+        self._undo.forget(topic)
+        if self.table.pop(topic, None) is not None:
+            self._changed()
+        return self._kept.changed()
 
     def create_on_send(
         self, topic: str, default_topic: str, queue_nums: int
-    ) -> tuple[TopicConfig, asyncio.Future[None] | None] | None:
-        """Creates ``topic`` after the model of ``default_topic``, for the first send to it.
+    ) -> tuple[TopicConfig, asyncio.Future[None]] | None:
+        """Make ``topic`` after the pattern of ``default_topic``, as the first send to it asks.
 
         Args:
             queue_nums: number of queues that the producer wants; limited to that of the model.
 
         Returns:
-            The topic and its running registration; None if the model does not allow it.
+            The topic and the future of its making, see ``update_all``; None when the pattern does not allow it.
 
         Raises:
             BrokerError: the account has reached its limit.
@@ -166,38 +174,74 @@ class TopicConfigManager:
         return config, self.update(config)
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
-        """The retry or dead-letter topic of a group; created if missing, with its registration while that is running.
+        """The retry or dead-letter topic of a group, made when it is missing, and the future of its making.
 
-        Raises:
-            DiskError: it cannot be written. The next call finds it, since a group in use has these topics.
+        It stays when it cannot be written: consumers of a full disk must be able to go on. A crash may take it away;
+        the group's next heartbeat makes it anew.
         """
         known = self.table.get(topic)
         if known is not None:
             return known, self._registering.get(topic)
         config = TopicConfig(topic, queue_nums, queue_nums, _READ_WRITE)
-        try:
-            return config, self.update(config)
-        except DiskError:
-            self.table[topic] = config
-            raise
+        return config, self._put([config])
 
-    def _register(self, config: TopicConfig) -> asyncio.Future[None]:
-        assert self._registration is not None
-        topic, registration = config.topic_name, self._registration(config)
-        self._registering[topic] = registration
-
-        def ended(_: asyncio.Future[None]) -> None:
-            if self._registering.get(topic) is registration:
-                del self._registering[topic]
-
-        registration.add_done_callback(ended)
-        return registration
+    def _put(self, configs: Sequence[TopicConfig]) -> asyncio.Future[None]:
+        self._kept.changed()
+        batch = self._open
+        if batch is None:
+            batch = self._open = _Batch(self._kept.new_future())
+        for config in configs:
+            self.table[config.topic_name] = batch.topics[config.topic_name] = config
+            self._registering[config.topic_name] = batch.told
+        self._changed()
+        return batch.told
 
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._wall_ms())
-        self._persist(encode_topics(self.data_version, self.table))
         for listener in self._listeners:
             listener()
+
+    def _snapshot(self) -> Pieces:
+        self._undo.begin()
+        if self._writing is None:
+            self._writing = self._open
+        elif self._open is not None:
+            self._writing.topics.update(self._open.topics)
+            self._writing.told.add_done_callback(partial(_end, self._open.told))
+        self._open = None
+        return topic_pieces(self.data_version, self.table.copy())
+
+    def _written(self, error: Exception | None) -> None:
+        if self._undo.end(self.table, error is not None):
+            self._changed()
+        batch, self._writing = self._writing, None
+        if batch is None:
+            return
+        batch.told.add_done_callback(partial(self._told, batch))
+        if error is not None:
+            batch.told.set_exception(error)
+            return
+        there = [topic for name, topic in batch.topics.items() if self.table.get(name) is topic]
+        if self._register is None or not there:
+            batch.told.set_result(None)
+        else:
+            self._register(there).add_done_callback(partial(_end, batch.told))
+
+    def _told(self, batch: _Batch, told: asyncio.Future[None]) -> None:
+        for topic in batch.topics:
+            if self._registering.get(topic) is told:
+                del self._registering[topic]
+
+
+def _end(told: asyncio.Future[None], source: asyncio.Future[None]) -> None:
+    """Whatever became of a registration, nobody waits longer; what became of a write, everybody hears."""
+    if told.done():
+        return
+    error = None if source.cancelled() else source.exception()
+    if isinstance(error, DiskError):
+        told.set_exception(error)
+    else:
+        told.set_result(None)
 
 
 def describe(config: TopicConfig) -> str:

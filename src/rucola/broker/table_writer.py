@@ -1,0 +1,264 @@
+"""Writes the broker's tables off the event loop, many changes at a time.
+
+A change is noted, and its future ends with the write that covers it. The first change is written at once; those that
+come during a write share the next one. A thread encodes and syncs; the loop only takes the snapshot. After a write the
+table rests for twice the time that it took, ``REST_MAX_S`` at most: a table of 100,000 topics costs a share of the
+processor, a small one is written as often as the disk can.
+
+A write that fails ends the futures of its changes with the error. No later write makes a success of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from rucola.runtime.background import Worker
+from rucola.runtime.supervision import Supervisor
+
+Pieces = Iterable[bytes]
+"""The content of a file, encoded while it is written."""
+Snapshot = Callable[[], Pieces]
+"""Takes what the table holds now; the pieces are made in another thread later."""
+Ended = Callable[[Exception | None], None]
+Keep = Callable[[Snapshot, Ended], "KeptTable"]
+"""Makes the file of a table."""
+REST_MAX_S = 0.5
+_REST_SHARE = 2.0
+_Value = TypeVar("_Value")
+
+
+class TableWriter:
+    """The thread that writes, for all tables of a broker. Event loop only.
+
+    Life: ``table`` for each, ``start``, ``stop``; what is left then is written by ``KeptTable.write``.
+
+    Args:
+        supervisor: hears of failures.
+        monotonic: seconds.
+    """
+
+    def __init__(self, supervisor: Supervisor, monotonic: Callable[[], float]) -> None:
+        self.supervisor = supervisor
+        self.monotonic = monotonic
+        self.loop: asyncio.AbstractEventLoop
+        self.works = False
+        self._tables: list[KeptTable] = []
+        self._jobs: deque[_Write] = deque()
+        """Filled by the loop, emptied by the thread."""
+        self._worker = Worker("rucola-tables", self._work)
+        self._started = False
+
+    def table(self, name: str, replace: Callable[[Pieces], None], snapshot: Snapshot, ended: Ended) -> KeptTable:
+        """A table.
+
+        Args:
+            name: of the file.
+            replace: writes it in the thread; raises ``DiskError``.
+            snapshot: called on the loop when a write begins.
+            ended: called on the loop after a write, before anybody who waits for it hears; with the error, or None.
+        """
+        table = KeptTable(self, name, replace, snapshot, ended)
+        self._tables.append(table)
+        return table
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Changes are written from now on."""
+        self.loop = loop
+        self.works = True
+
+    def stop(self) -> None:
+        """No write begins any more; returns when the one under way has ended."""
+        self.works = False
+        self._worker.stop()
+
+    def submit(self, job: _Write) -> None:
+        """Let the thread write."""
+        if not self._started:
+            self._started = True
+            self._worker.start()
+        self._jobs.append(job)
+        self._worker.wake()
+
+    def write_failed_again(self) -> None:
+        """Try what could not be written; nobody waits for it any more."""
+        for table in self._tables:
+            table.write_failed_again()
+
+    def write(self) -> None:
+        """Write what is left, in this thread; failures are told to the supervisor."""
+        for table in self._tables:
+            table.write()
+
+    def _work(self) -> None:
+        while self._jobs:
+            job = self._jobs.popleft()
+            job.run()
+            self.loop.call_soon_threadsafe(job.table.written, job)
+
+
+class KeptTable:
+    """One table and its file; made by ``TableWriter.table``. Event loop only."""
+
+    def __init__(
+        self, writer: TableWriter, name: str, replace: Callable[[Pieces], None], snapshot: Snapshot, ended: Ended
+    ) -> None:
+        self._writer = writer
+        self._work = f"writing of {name}"
+        self._replace = replace
+        self._snapshot = snapshot
+        self._ended = ended
+        self._open: asyncio.Future[None] | None = None
+        """Of the changes that no write covers yet."""
+        self._job: _Write | None = None
+        self._planned = False
+        self._failed = False
+        self._rests_until_s = float("-inf")
+
+    def changed(self) -> asyncio.Future[None]:
+        """Note a change; the future ends when it is on the disk, or with the error."""
+        if self._open is None:
+            self._open = self.new_future()
+            self._plan()
+        return self._open
+
+    def new_future(self) -> asyncio.Future[None]:
+        """One for somebody who waits for more than the write; its error need not be looked at."""
+        future: asyncio.Future[None] = asyncio.Future(loop=self._writer.loop)
+        future.add_done_callback(_retrieve)
+        return future
+
+    def write_failed_again(self) -> None:
+        """Begin a write if the last one failed."""
+        if self._failed:
+            self.changed()
+
+    def write(self) -> None:
+        """Write now, in this thread, what has changed. Only while no thread writes, as after ``TableWriter.stop``."""
+        if self._open is None and self._job is None and not self._failed:
+            return
+        waiting = [] if self._job is None else self._job.waiting
+        job = self._new_job(waiting)
+        job.run()
+        self.written(job)
+
+    def written(self, job: _Write) -> None:
+        """A write has ended."""
+        if job is not self._job:
+            return  # ``write`` did not wait for its turn
+        self._job = None
+        self._failed = job.error is not None
+        self._rests_until_s = self._writer.monotonic() + min(_REST_SHARE * job.took_s, REST_MAX_S)
+        if job.error is None:
+            self._writer.supervisor.succeeded(self._work)
+        else:
+            self._writer.supervisor.failed(self._work, job.error)
+        self._ended(job.error)
+        for future in job.waiting:
+            if future.done():
+                continue
+            if job.error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(job.error)
+        if self._open is not None:
+            self._plan()
+
+    def _plan(self) -> None:
+        if self._planned or self._job is not None or not self._writer.works:
+            return
+        self._planned = True
+        self._writer.loop.call_later(max(self._rests_until_s - self._writer.monotonic(), 0), self._begin)
+
+    def _begin(self) -> None:
+        self._planned = False
+        if self._open is not None and self._job is None and self._writer.works:
+            self._writer.submit(self._new_job([]))
+
+    def _new_job(self, waiting: list[asyncio.Future[None]]) -> _Write:
+        if self._open is not None:
+            waiting = [*waiting, self._open]
+            self._open = None
+        self._job = _Write(self, self._snapshot(), self._replace, waiting, self._writer.monotonic)
+        return self._job
+
+
+class _Write:
+    """One write of a table.
+
+    Attributes:
+        error: what it failed with.
+        took_s: seconds.
+    """
+
+    def __init__(
+        self,
+        table: KeptTable,
+        content: Pieces,
+        replace: Callable[[Pieces], None],
+        waiting: list[asyncio.Future[None]],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.table = table
+        self.waiting = waiting
+        self.error: Exception | None = None
+        self.took_s = 0.0
+        self._content = content
+        self._replace = replace
+        self._monotonic = monotonic
+
+    def run(self) -> None:
+        """Any thread, once."""
+        began_s = self._monotonic()
+        try:
+            self._replace(self._content)
+        except Exception as error:  # noqa: BLE001 - whoever waits for it hears of it
+            self.error = error
+        self.took_s = self._monotonic() - began_s
+
+
+class Undo(Generic[_Value]):
+    """What entries of a table were before changes that are not on the disk yet. Event loop only."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Value | None] = {}
+        self._writing: dict[str, _Value | None] = {}
+
+    def note(self, name: str, before: _Value | None) -> None:
+        """Entry ``name`` is about to change; None: it is made."""
+        self._open.setdefault(name, before)
+
+    def forget(self, name: str) -> None:
+        """The entry stays as it is, whatever becomes of the write."""
+        self._open.pop(name, None)
+        self._writing.pop(name, None)
+
+    def begin(self) -> None:
+        """A write begins."""
+        self._writing = self._open | self._writing
+        self._open = {}
+
+    def end(self, table: dict[str, _Value], failed: bool) -> bool:
+        """A write has ended; when it failed, ``table`` is again what it was before. Returns whether that changed it."""
+        writing, self._writing = self._writing, {}
+        if not failed:
+            return False
+        undone = False
+        for name, before in writing.items():
+            if name in self._open:  # changed once more since then, which the next write covers
+                self._open[name] = before
+                continue
+            undone = True
+            if before is None:
+                table.pop(name, None)
+            else:
+                table[name] = before
+        return undone
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Perhaps nobody waits; the supervisor has told of the error."""
+    if not future.cancelled():
+        future.exception()

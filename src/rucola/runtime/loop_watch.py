@@ -1,0 +1,125 @@
+"""Watches how long one turn of an event loop takes: for as long nobody else is served.
+
+The loop notes the time at each tick. A tick that comes late was kept back by a turn, so the watch costs nothing per
+message. A thread looks while a turn still runs, at most once for each, and reads from the loop's stack what it does.
+A turn that ends within ``PERIOD_S`` after it began may go unnoticed; the length of others is right to within that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from rucola.runtime.background import Worker
+from rucola.runtime.logs import event
+
+_log = logging.getLogger(__name__)
+
+PERIOD_S = 0.02
+LIMIT_S = 0.05
+"""Longer turns are counted and logged."""
+WINDOW_S = 60.0
+"""``longest_s`` is of this time and the one before."""
+LOG_INTERVAL_S = 10.0
+WARN_S = 1.0
+"""Clients notice turns from here on; what is shorter is for whoever looks for it."""
+_FRAMES_MAX = 40
+
+
+class LoopWatch:
+    """Life: ``start``, ``stop``. On the loop's thread.
+
+    Args:
+        monotonic: seconds.
+
+    Attributes:
+        slow_turns: how many took longer than ``LIMIT_S``.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.slow_turns = 0
+        self._monotonic = monotonic
+        self._loop: asyncio.AbstractEventLoop
+        self._call: asyncio.Handle | None = None
+        self._thread_id = 0
+        self._worker = Worker("rucola-loop-watch", self._look, LIMIT_S / 2)
+        self._due_s = 0.0
+        self._window_began_s = 0.0
+        self._longest_s = [0.0, 0.0]
+        """Of this window and of the one before."""
+        self._logged_s = float("-inf")
+        self._not_logged = 0
+        self._seen: tuple[float, str] | None = None
+        """The tick that is late, and what the loop did when the thread looked; written as one value."""
+
+    @property
+    def longest_s(self) -> float:
+        """The longest turn of the last one to two minutes."""
+        return max(self._longest_s)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch ``loop``, which runs in this thread."""
+        self._loop = loop
+        self._thread_id = threading.get_ident()
+        self._window_began_s = self._monotonic()
+        self._wait()
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        if self._call is not None:
+            self._call.cancel()
+            self._worker.stop()
+
+    def _wait(self) -> None:
+        self._due_s = self._monotonic() + PERIOD_S
+        self._call = self._loop.call_later(PERIOD_S, self._tick)
+
+    def _tick(self) -> None:
+        now_s, due_s = self._monotonic(), self._due_s
+        took_s = now_s - due_s
+        if now_s - self._window_began_s > WINDOW_S:
+            self._window_began_s = now_s
+            self._longest_s = [0.0, self._longest_s[0]]
+        self._longest_s[0] = max(self._longest_s[0], took_s)
+        if took_s > LIMIT_S:
+            self._tell(took_s, now_s, due_s)
+        self._wait()
+
+    def _tell(self, took_s: float, now_s: float, due_s: float) -> None:
+        self.slow_turns += 1
+        if now_s - self._logged_s < LOG_INTERVAL_S:
+            self._not_logged += 1
+            return
+        seen, self._seen = self._seen, None
+        doing = seen[1] if seen is not None and seen[0] == due_s else "unknown"
+        milliseconds = round(took_s * 1000)
+        level = logging.WARNING if took_s >= WARN_S else logging.INFO
+        event(_log, level, "long turn", took_ms=milliseconds, doing=doing, not_logged=self._not_logged)
+        self._logged_s, self._not_logged = now_s, 0
+
+    def _look(self) -> None:
+        """In the thread: whether a tick is late, and why."""
+        due_s, seen = self._due_s, self._seen
+        if self._monotonic() - due_s > LIMIT_S / 2 and (seen is None or seen[0] != due_s):
+            frame = sys._current_frames().get(self._thread_id)
+            self._seen = (due_s, _doing(frame))
+
+
+def _doing(frame: FrameType | None) -> str:
+    """The innermost functions of ours on a stack, and the code of the request that is served."""
+    functions: list[str] = []
+    code: object = None
+    for _ in range(_FRAMES_MAX):
+        if frame is None:
+            break
+        if "rucola" in frame.f_code.co_filename and len(functions) < 3:
+            functions.append(frame.f_code.co_qualname)
+        code = getattr(frame.f_locals.get("command"), "code", code)
+        frame = frame.f_back
+    request = "" if code is None else f"request {code}: "
+    return request + (" < ".join(functions) or "not this broker's code")

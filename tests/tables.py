@@ -1,0 +1,46 @@
+"""Tables of a broker that are written when a test says so, over a loop and a thread that it steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from rucola.broker.table_writer import Keep, TableWriter
+from rucola.runtime.supervision import Supervisor
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
+from rucola.testing.manual_worker import ManualWorker, manual_workers
+
+
+class Tables:
+    """Makes tables whose content goes to ``take``, and writes them in ``write``."""
+
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self.clock = ManualClock()
+        self.loop = ManualLoop(self.clock)
+        self.supervisor = Supervisor()
+        with manual_workers("rucola.broker.table_writer"):
+            self.writer = TableWriter(self.supervisor, self.clock.monotonic)
+        self.writer.start(cast(Any, self.loop))
+        self._take = take
+
+    @property
+    def keep(self) -> Keep:
+        """What managers are made with."""
+        return partial(self.writer.table, "table.json", lambda pieces: self._take(b"".join(pieces)))
+
+    def write(self) -> None:
+        """The thread writes once what has changed, after the rest of the write before; who waits hears of it."""
+        self.clock.advance(1000)
+        self.loop.run()
+        worker = self.writer._worker
+        assert isinstance(worker, ManualWorker)
+        if worker.wanted:
+            worker.run()
+        self.loop.run()
+
+
+def keep_nothing() -> Keep:
+    """Tables that nobody reads again."""
+    return Tables(lambda _: None).keep

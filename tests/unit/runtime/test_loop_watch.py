@@ -1,0 +1,84 @@
+"""The watch over turns of the loop: on a stepped clock, and what it says of a turn that runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, cast
+
+import pytest
+
+from rucola.runtime.loop_watch import LoopWatch
+from rucola.testing.clock import ManualClock
+from rucola.testing.manual_loop import ManualLoop
+from rucola.testing.manual_worker import ManualWorker, manual_workers
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.loop = ManualLoop(self.clock)
+        with manual_workers("rucola.runtime.loop_watch"):
+            self.watch = LoopWatch(self.clock.monotonic)
+        self.watch.start(cast(Any, self.loop))
+
+    def turn(self, milliseconds: int, look_after_ms: int = 0) -> None:
+        """A turn that begins when a tick is due, and how long it takes."""
+        self.clock.advance(20)
+        self.clock.advance(look_after_ms)
+        if look_after_ms:
+            worker = self.watch._worker
+            assert isinstance(worker, ManualWorker)
+            worker.run()
+        self.clock.advance(milliseconds - look_after_ms)
+        self.loop.run()
+
+
+def test_the_longest_turn_is_that_of_the_last_two_minutes() -> None:
+    watched = Watched()
+    watched.turn(30)
+    watched.turn(5)
+    assert watched.watch.longest_s == pytest.approx(0.03)
+    assert watched.watch.slow_turns == 0
+    watched.turn(70)
+    assert watched.watch.longest_s == pytest.approx(0.07)
+    assert watched.watch.slow_turns == 1
+    for _ in range(3100):
+        watched.turn(0)
+    assert watched.watch.longest_s == pytest.approx(0.07)
+    for _ in range(3100):
+        watched.turn(0)
+    assert watched.watch.longest_s < 0.001
+    watched.watch.stop()
+    watched.turn(80)
+    assert watched.watch.slow_turns == 1
+
+
+class Command:
+    code = 215
+
+
+def test_a_long_turn_is_logged_with_the_request_and_others_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    watched = Watched()
+
+    def serve(command: Command) -> None:
+        watched.turn(90, look_after_ms=60)
+
+    with caplog.at_level(logging.INFO, "rucola.runtime.loop_watch"):
+        serve(Command())
+        watched.turn(60)
+        watched.clock.advance(10_000)
+        watched.loop.run()
+    first, later = caplog.records
+    assert "request 215: " in str(first.__dict__) and "90" in str(first.__dict__)
+    assert (first.levelno, later.levelno) == (logging.INFO, logging.WARNING)
+    assert "unknown" in str(later.__dict__), "nobody looked during that one"
+    assert watched.watch.slow_turns == 3
+
+
+def test_the_thread_ends_with_the_watch() -> None:
+    watch = LoopWatch(ManualClock().monotonic)
+    watch.start(cast(Any, ManualLoop(ManualClock())))
+    watch.stop()
+    assert "rucola-loop-watch" not in {thread.name for thread in threading.enumerate()}
+    LoopWatch(ManualClock().monotonic).stop()
