@@ -17,13 +17,13 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Yields wherever others may be served; what it returns may mix states between which something changed."""
+"""Yields wherever other requests may be served. Its result may combine states from before and after a change."""
 
 PIECE_S = 0.005
 
 
 class Pieces:
-    """The answers of one family. Event loop only.
+    """The answers of one group of requests. Event loop only.
 
     Args:
         cold_reads: fetches what is not in memory; the steps are done again from their beginning after that.
