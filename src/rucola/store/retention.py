@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from rucola.errors import DiskError
+from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.batch_consume_queue import BATCH_UNIT_BYTES
 from rucola.formats.consume_queue import UNIT_BYTES
 from rucola.runtime.clock import Clock, local_time_digits
@@ -284,18 +284,32 @@ class Retention:
             self._shorten_log()
         budget = _QUEUES_A_TURN
         while self._uncorrected and budget:
-            self._uncorrected.popleft().correct_min_offset()
+            self._correct(self._uncorrected.popleft())
             budget -= 1
         while self._shorten and budget:
-            queue = self._queues.find(*self._shorten.popleft())
-            if queue is not None:
-                self._detached(queue.detach_expired(), queue)
-                self._queues.recount(queue)
-                self.wants_sync = True
+            self._shorten_queue(*self._shorten.popleft())
             budget -= 1
         if self._uncorrected or self._shorten:
             self.waiting = True
             self._condition.tell()
+
+    def _correct(self, queue: ConsumeQueue) -> None:
+        try:
+            queue.correct_min_offset()
+        except DiskError as error:
+            # Pulls below the right offset find records that are too old, and go on.
+            event(_log, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
+
+    def _shorten_queue(self, topic: bytes, queue_id: int) -> None:
+        try:
+            queue = self._queues.find(topic, queue_id)
+            if queue is not None:
+                self._detached(queue.detach_expired(), queue)
+                self._queues.recount(queue)
+                self.wants_sync = True
+        except (DiskError, StoreDamagedError) as error:
+            name = topic.decode(errors="replace")
+            event(_log, logging.ERROR, "expired files of a queue are kept", topic=name, queue=queue_id, error=error)
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
         """Forgets these queues: they no longer belong to the store, and other files may soon have their paths.

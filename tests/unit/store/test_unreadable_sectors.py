@@ -168,6 +168,25 @@ def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
     store.shutdown()
 
 
+def test_expiry_goes_on_when_entries_of_a_queue_cannot_be_read(tmp_path: Path) -> None:
+    """What dispatches the messages of all queues also corrects this one."""
+    store = opened(tmp_path)
+    fill(store, 100, topics=1, queues=1)
+    queue = store._queues.get(T, 0)
+    file = queue.files.segments[0]
+    file._readable, file.segment.__class__ = None, BadSegment
+    file.segment._files = bad = BadPage("consumequeue/", 0)
+    for correction in (store._retention._uncorrected.append, lambda _: store._retention._shorten.append((T, 0))):
+        bad.asked = 0
+        correction(queue)
+        store._retention.waiting = True
+        fill(store, 1, topics=1, queues=1, first=100)
+        assert bad.asked
+    assert store.max_queue_offset(T, 0) == 102
+    bad.position = -1
+    store.shutdown()
+
+
 def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path: Path) -> None:
     store = opened(tmp_path)
     fill(store, 20, topics=1, queues=1)

@@ -224,6 +224,7 @@ class ConsumeQueue:
         segments, count = self.files.segments, 0
         while count < len(segments) - 1:
             file = segments[count]
+            file.ensure(file.size - self.unit_bytes, self.unit_bytes)
             if _physical_offset(file.segment.buffer, file.size - self.unit_bytes)[0] >= self._log.min_offset:
                 break
             count += 1
