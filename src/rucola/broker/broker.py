@@ -195,6 +195,7 @@ class Broker:
         services.timers.start(loop, services.cold_reads)
         self._checks.start(services.transactions, services.cold_reads)
         services.pops.start()
+        services.imports.begin(lazy_processors.IMPORTED_FIRST)
         services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 

@@ -87,6 +87,8 @@ users: LazyProcessor[AuthProcessor] = LazyProcessor("processor.auth", "AuthProce
 pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda services: services.pops.get())
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
+IMPORTED_FIRST = ("concurrent.futures.thread",)
+"""Imported before them: long bodies and long answers go to a thread, whoever sends them."""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
 """Imported in this order when the broker serves: what consumers need first."""
 ALL = (
