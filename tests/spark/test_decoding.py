@@ -64,7 +64,9 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
 
 
 def test_text_avro_and_protobuf(spark: SparkSession, tmp_path: Path) -> None:
-    from tests.unit.spark.test_body_decoders import AVRO, ROW, avro, descriptors  # skips without their packages
+    pytest.importorskip("fastavro")
+    pytest.importorskip("google.protobuf")
+    from tests.unit.spark.test_body_decoders import AVRO, ROW, avro, descriptors
 
     schema = tmp_path / "flight.avsc"
     schema.write_text(json.dumps(AVRO))

@@ -70,7 +70,7 @@ def test_unit_rows_and_room_are_checked(form: str) -> None:
     queue = kernel("formats._queue_cy", form)
     _, table, _ = log(5, 1)
     for first, last, room in ((-1, 3, 100), (0, 6, 200), (3, 2, 100), (0, 5, 99)):
-        with pytest.raises(ValueError, match=r"rows|room"):
+        with pytest.raises(ValueError, match=r"rows|fit"):
             queue.gather_units(table, first, last, 0, 0, BASE, bytearray(room))
 
 
