@@ -1,4 +1,4 @@
-"""The commit log read by plain slicing: what tests hold the store against. Shares no code with the package.
+"""The commit log read by plain slicing: what tests compare the store with. Shares no code with the package.
 
 A record counts only if everything that can be proved about it holds: its lengths add up, it stands at the place it
 names, and its checksums, of the body and, where there is one, of the whole record, are those of its bytes.

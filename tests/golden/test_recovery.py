@@ -1,7 +1,7 @@
 """Every directory the reference left, opened by ``MessageStore``: stopped, killed or damaged; read, and appended to.
 
 Expected is what the reference answered after it had reopened the directory itself (``expect.json``) and what it then
-left (``after/``). Queues and key queries are also held against a model: what the records of the log say. Where the
+left (``after/``). Queues and key queries are also checked against a model: what the records of the log say. Where the
 reference falls short of it, ``QUEUES_DIFFER`` and ``QUERIES_DIFFER`` name the promise (``P-..``) or the defect, and
 ours must be the model.
 """

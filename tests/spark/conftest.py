@@ -23,7 +23,7 @@ READY_TIMEOUT_S = 60
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session; Arrow batches are held against the schema in every query."""
+    """The session; Arrow batches are checked against the schema in every query."""
     directory = tmp_path_factory.mktemp("spark")
     events = directory / "events"
     events.mkdir()

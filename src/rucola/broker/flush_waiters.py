@@ -27,7 +27,7 @@ class FlushWaiters:
         monotonic: returns monotonic seconds.
         timeout_ms: ``syncFlushTimeout``.
         refuse: turns encoded answers into answers with FLUSH_DISK_TIMEOUT and the given remark.
-        call_later: ``(seconds, callback)``, the loop's method.
+        call_later: the loop's method, called with ``(seconds, callback)``.
     """
 
     def __init__(

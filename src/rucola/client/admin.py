@@ -225,8 +225,8 @@ class AdminClient:
     ) -> dict[MessageQueue, int]:
         """Reset a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
-        ``cluster`` limits the reset to its brokers. If it is not a cluster, it is a topic whose brokers have the light
-        queue ``topic``.
+        ``cluster`` limits the reset to its brokers. A light queue has no route: for one, ``cluster`` is the name of a
+        topic on the same brokers.
         """
         table: dict[MessageQueue, int] = {}
         for data in await self._brokers_reset(topic, cluster):

@@ -41,7 +41,7 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
     Args:
         client: a client of ``rucola`` or ``rucola.sync``.
         group: group to add to every span; empty for none.
-        tracer_provider: provider of the tracer; None for that of the process.
+        tracer_provider: provider of the tracer; None for the global one.
 
     Returns:
         ``client``.

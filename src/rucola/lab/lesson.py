@@ -18,12 +18,12 @@ X: TypeAlias = "int | str"
 Numbers: TypeAlias = Mapping[str, Mapping[str, Mapping[X, float]]]
 """One number for each quantity, series and row."""
 Words: TypeAlias = "str | Callable[[Numbers], str]"
-"""What a lesson says: always the same, or chosen and filled in from the medians. Fields such as
+"""A text of a lesson: fixed, or chosen and filled in from the medians. Fields such as
 ``{append[map][64]}`` stand for medians, ``{least append[map][64]}`` and ``{greatest ...}`` for the spread."""
 
 
 class Size(Enum):
-    """How much a lesson does."""
+    """How long a lesson runs."""
 
     SMALL = "small"
     """For tests: a second; the numbers say little."""

@@ -260,7 +260,7 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """Whether the broker decides about topics: the master, or else (since 5.0) the slave with the smallest id."""
+        """Whether this broker's topics count: it is the master or, since 5.0, the slave with the smallest id."""
         if broker.broker_id == MASTER_ID:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)

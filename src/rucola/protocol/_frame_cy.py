@@ -50,7 +50,7 @@ _PULL_SUB_VERSION = cython.declare(cython.int, 23)
 _PULL_EXPRESSION_TYPE_POS = cython.declare(cython.int, 24)
 _PULL_EXPRESSION_TYPE_LEN = cython.declare(cython.int, 25)
 
-# Bits of the fields read so far, in a spare column of the row while its header is read: 1 << column, and the two below.
+# While a header is read, a spare column of its row marks the fields read so far: bit 1 << column, and the two below.
 _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)

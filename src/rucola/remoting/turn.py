@@ -1,8 +1,8 @@
 """Limits the time that a server's requests may take in one turn of the event loop.
 
-Sends are processed by kernels over whole reads and need no limit. Other requests are processed one by one, and one read
-can contain thousands of them. When their time is up, or a connection's answers become large, the rest waits for the
-next turn.
+Sends need no limit: a kernel processes all sends of a read in one call. Other requests are processed one by one, and
+one read can contain thousands of them. When their time is up, or a connection's answers become large, the rest waits
+for the next turn.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ TURN_S = 0.01
 ANSWER_BYTES = 1024 * 1024
 """Limit for one connection."""
 COSTLY_S = 0.002
-"""A connection whose request took longer waits for turns with time left. Such requests are rare, or many come over many
-connections.
+"""If a connection's last request took longer, even the first request of its next read waits for a turn with time left:
+many connections may send one such request each.
 """
 _UNSEEN_S = 0.001
 """Turns that end sooner are not measured exactly: a callback at the end of each turn would cost the loop an extra

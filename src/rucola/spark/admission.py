@@ -36,7 +36,7 @@ def admit_bytes(
     bytes_max: int,
     mean_record_bytes: Mapping[MessageQueue, int],
 ) -> QueueOffsets:
-    """End offsets that take about ``bytes_max`` bytes, by the mean record size of each queue.
+    """End offsets that take about ``bytes_max`` bytes, estimated from the mean record size of each queue.
 
     Every queue with a backlog gets at least one message, so a record larger than the limit does not stop the query.
     """

@@ -150,7 +150,7 @@ def checked_ranges(
     bounds: Mapping[MessageQueue, Bounds],
     fail_on_data_loss: bool,
 ) -> list[QueueRange]:
-    """What lies between two offset documents, held against what exists.
+    """The ranges between two offset documents, checked against the offsets that exist.
 
     A queue in ``end`` but not in ``start`` is new and read from its minimum; one in ``start`` but not in ``end`` is
     lost.

@@ -89,7 +89,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxOffsetsPerTrigger", "", "stream only: messages per micro-batch, shared out by backlog"),
     Option("minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are so many messages"),
     Option("maxTriggerDelay", "15m", "stream only: how long it waits for them at most; a number with ms, s, m, h or d"),
-    Option("maxBytesPerTrigger", "", "stream only: bytes per micro-batch, by the mean record size of each queue"),
+    Option("maxBytesPerTrigger", "", "stream only: bytes per micro-batch, estimated from the mean record size"),
     Option("minPartitions", "", "split ranges until there are about this many tasks"),
     Option("maxRecordsPerPartition", "", "messages per task"),
     Option("maxBytesPerPartition", str(128 * MEBIBYTE), "bytes of log per task, with `storePath`"),
@@ -130,7 +130,7 @@ ELSEWHERE = {
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
-"""What users of other sources write, and what it is called here; by the nearest letters they are told nonsense."""
+"""Options of other sources, and their names here; the most similar spelling would be a wrong hint."""
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 
@@ -142,7 +142,7 @@ class SchemaStyle(StrEnum):
 
 
 class BodyForm(StrEnum):
-    """What the body column holds of a body that the client compressed."""
+    """In which form the body column holds a body that the client compressed."""
 
     DECOMPRESSED = "decompressed"
     STORED = "stored"

@@ -1,9 +1,9 @@
-"""Ids by which a repeat is known, and how to drop repeats.
+"""Ids that identify repeats, and how to drop repeats.
 
-A task that is killed or fails is run again, and a broker that dies may have stored what it did not answer for: what the
-sink sends comes at least once. Its messages have a UNIQ_KEY that depends on the row and not on the attempt, so that
-whatever came twice has one id twice. The id has the form of those that clients make (32 upper-case hex digits, bytes 10
-to 13 the milliseconds since the start of the month, here 0): RocketMQ's tools search by it from that time on.
+The sink sends at least once: a failed task runs again, and a broker that dies may have stored messages without a
+response. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
+the form of those that clients make (32 upper-case hex digits, bytes 10 to 13 the milliseconds since the start of the
+month, here 0); RocketMQ's tools search from that time on.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _TIME = "00000000"
 
 
 def position_id(scope: str, topic: str, broker_name: str, queue_id: int, queue_offset: int) -> str:
-    """The id of what becomes of one message: of two messages of a queue never the same.
+    """The id of the message made from one message; unique among the messages of a queue.
 
     Args:
         scope: which pipeline.
-        topic: of the message that was read, as the rest.
+        topic: topic of the message that was read.
         broker_name: its broker.
         queue_id: its queue.
-        queue_offset: its place there, below 2^40.
+        queue_offset: its queue offset, below 2^40.
     """
     queue = _queue_digits(scope, topic, broker_name, queue_id)
     return f"{queue}{queue_offset >> 16:06X}{_TIME}{queue_offset & 0xFFFF:04X}"
@@ -42,16 +42,16 @@ def value_id(scope: str, value: object) -> str:
 
 
 def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId") -> DataFrame:
-    """The rows without those that came before with the same id, from whichever queue.
+    """Keeps one row for each id in a topic and drops its repeats, whatever their queue.
 
     Args:
         rows: of ``format("rocketmq")``, with the columns ``by``, ``topic`` and, in a stream, ``storeTimestamp``.
-        within: of a stream: how long after a message its repeats are known, an interval as ``10 minutes``. Spark keeps
-            the ids of that time as state; rows older than the newest by more are dropped with it.
+        within: streams only: how long after a message its repeats are dropped, an interval such as ``10 minutes``.
+            Spark keeps the ids of that time as state, and also drops rows that are older than the newest by more.
         by: the column with the id.
 
     Raises:
-        ConfigError: a column is missing, or ``within`` is, or is given for a batch.
+        ConfigError: a column is missing, a stream has no ``within``, or a batch has one.
     """
     needed = [by, "topic", *(["storeTimestamp"] if rows.isStreaming else [])]
     missing = [name for name in needed if name not in rows.columns]

@@ -47,7 +47,7 @@ class RowChooser:
 
     Args:
         expression: which messages to keep.
-        wanted: queue intervals to keep; None when the rows come from one queue and are its wanted ones already.
+        wanted: queue intervals to keep; None if all rows are wanted.
     """
 
     def __init__(self, expression: Expression, wanted: Sequence[QueueRange] | None = None) -> None:
@@ -101,7 +101,7 @@ class RowChooser:
 
 
 class Scanner:
-    """Turns pieces of log into batches; keeps its table from piece to piece.
+    """Turns parts of the log into batches; reuses its record table.
 
     Args:
         builder: makes the columns.
@@ -169,7 +169,7 @@ class Scanner:
 
 
 def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
-    """The topics that occur, and for each row which of them it has."""
+    """The distinct topics, and for each row the index of its topic."""
     if rows.only_topic is not None:  # nearly always: one store, one busy topic
         return [rows.only_topic], np.zeros(rows.count, dtype=np.int32)
     topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 4 << 20
-"""About what is sent in one go."""
+"""Approximate size of the messages sent together."""
 NOT_CARRIED = message_const.DELAYING | {
     message_const.WAIT,
     message_const.UNIQ_KEY,
@@ -60,7 +60,7 @@ NOT_CARRIED = message_const.DELAYING | {
     message_const.DUP_INFO,
     message_const.CRC32,
 }
-"""Properties that brokers and clients write; those of a message that was read are not those of the one to send."""
+"""Properties that brokers and clients write; they are not copied from a message that was read."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Chunk:
 
     Attributes:
         rows: the rows, for the dead letters.
-        messages: one for each row; of a row that makes none it is without a body.
+        messages: one for each row, even an invalid one.
         queues: by number of the row: broker name, empty for any, and queue id, where a column chooses.
         invalid: by number of the row: why it makes no message.
         size: bytes of the bodies.
@@ -87,7 +87,7 @@ class RowReader:
 
     Args:
         options: of the sink.
-        layout: what the fields are.
+        layout: which field of a row is what.
         query_id: of the streaming query, empty in a batch.
     """
 
@@ -141,7 +141,7 @@ class RowReader:
                 try:
                     made[number] = _carried(value)
                 except (ValueError, AttributeError):
-                    chunk.invalid[number] = ClientError("the properties are no JSON object of texts")
+                    chunk.invalid[number] = ClientError("the properties are not a JSON object of strings")
         for name, key, text in _PROPERTY_COLUMNS:
             if name in fields:
                 for own, value in zip(made, self._values(rows, name), strict=True):
@@ -149,7 +149,7 @@ class RowReader:
                         own[key] = text(value)
         for number, own in enumerate(made):
             if len(own) > 1 and len(message_const.DELAYING.intersection(own)) > 1:
-                chunk.invalid[number] = ClientError("a row has one of delayLevel, delayMs and deliverAt")
+                chunk.invalid[number] = ClientError("a row may have only one of delayLevel, delayMs and deliverAt")
         return made
 
     def _put_ids(self, rows: pa.RecordBatch, properties: list[dict[str, str]], chunk: Chunk) -> None:

@@ -1,12 +1,12 @@
 """What the store may do now, and which operations lack disk space.
 
-Space can be missing for several causes at once. It is back when no cause is left:
+Several causes can hold at once. The store has space again when no cause is left:
 
 ======== ================================================ ====================================================
-cause    noted by                                         taken back by
+cause    noted by                                         cleared by
 ======== ================================================ ====================================================
 segment  an append, while no next segment can be made     the allocating thread, once it has made one
-write    an append whose run could not be written         the keeper's thread a second later: the next retries
+write    an append whose run could not be written         the keeper's thread a second later, for a retry
 dispatch a dispatch without space for a queue             the next dispatch that succeeds
 ratio    the keeper's thread, by the share of the disk    the same thread, by the same share
 ======== ================================================ ====================================================

@@ -1,8 +1,8 @@
 """The states in which a crash at this moment may leave a ``SimulatedDisk``.
 
-Pages, file lengths and name changes are uncertain. Some states are always included: nothing lost (which is also the
-state after a killed process), everything lost, all content lost, all names lost. A seeded sample is drawn from the
-others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
+Each page, file length and name change may or may not be on the disk. Some states are always included: nothing lost
+(which is also the state after a killed process), everything lost, all content lost, all names lost. A seeded sample is
+drawn from the others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
 """
 
 from __future__ import annotations

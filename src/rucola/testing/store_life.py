@@ -562,7 +562,7 @@ def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
         queue = topic.encode(), int(queue_id)
         begin, before = units.get(queue, (int(name), b""))
         if int(name) != begin + len(before):
-            raise Mismatch(f"{path} does not follow {len(before)} bytes of its queue")
+            raise Mismatch(f"{path} has the wrong start: {len(before)} bytes of its queue come before it")
         units[queue] = begin, before + content
     return units
 
@@ -575,7 +575,7 @@ def _check_counts(disk: SimulatedDisk) -> None:
     watermark = WatermarkFile(files_on(disk), ROOT).read()
     later_files = files.total() - len(files)
     if watermark is None or (watermark.queue_count, watermark.later_files) != (len(files), later_files):
-        raise Mismatch(f"{watermark} of {len(files)} queues and {later_files} later files")
+        raise Mismatch(f"{watermark}, but there are {len(files)} queues and {later_files} later files")
 
 
 def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tuple[int, int]]:

@@ -34,7 +34,7 @@ _TYPES = {
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """What Spark makes of the columns (a test with Spark holds the two against each other)."""
+    """What Spark makes of the columns (a test with Spark compares the two)."""
     return pa.schema([pa.field(column.name, _TYPES[column.ddl_type]) for column in columns])
 
 

@@ -1,4 +1,4 @@
-"""From records in memory to record batches, every column held against the plain decoder."""
+"""From records in memory to record batches, every column checked against the plain decoder."""
 
 from __future__ import annotations
 

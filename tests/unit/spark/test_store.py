@@ -1,4 +1,4 @@
-"""A store directory as source: planning and both scans, held against the plain offline reader. No Spark."""
+"""A store directory as source: planning and both scans, checked against the plain offline reader. No Spark."""
 
 from __future__ import annotations
 

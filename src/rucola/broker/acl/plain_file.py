@@ -54,12 +54,12 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose names are texts and occur once. The merge key has no special meaning."""
+        """A mapping whose keys are strings and occur once. The merge key has no special meaning."""
         names: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str" or key.value in names:
                 raise yaml.MarkedYAMLError(
-                    problem="a name that is not a text or occurs twice", problem_mark=key.start_mark
+                    problem="a key that is not a string or occurs twice", problem_mark=key.start_mark
                 )
             names.add(key.value)
         return super().construct_mapping(node, deep)
@@ -71,11 +71,11 @@ def _scalar_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
 
 for _tag in ("int", "float", "timestamp"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar_text)
-    # a secret made of digits is a text, although YAML reads a number
+    # A secret made of digits is a string, although YAML reads a number.
 
 
 def read_document(text: bytes, source: str) -> dict[str, Any]:
-    """The mapping in an ACL file, empty for an empty file; every number is a text.
+    """The mapping in an ACL file, empty for an empty file; every number is read as a string.
 
     Raises:
         FormatError: the text is not YAML, or not allowed here; ``position`` is the line.

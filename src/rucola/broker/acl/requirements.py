@@ -89,13 +89,13 @@ class PoppedTopic:
         return (topic("example", SUB),)
 
     def __str__(self) -> str:
-        return "SUB on topic `topic`, of a retry topic of popped messages on the topic they come from"
+        return "SUB on topic `topic`; if it is the group's retry topic, on the original topic instead"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAt:
-    """An ext field is the position of a message. The topic of the stored message counts, not the one that the request
-    names.
+    """An ext field holds the physical offset of a message. The topic of the stored message counts, not the one that the
+    request names.
     """
 
     field: str

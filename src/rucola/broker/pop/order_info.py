@@ -1,7 +1,7 @@
 """Messages popped in order (RocketMQ 5.3.3, ``ConsumerOrderInfoManager``). Event loop only.
 
-A queue gives a group no more messages until all messages of its last pop are acknowledged or their time is over. Only a
-request with the attempt id of that pop gets the same messages again at once.
+A queue gives a group no more messages until all messages of its last pop are acknowledged or
+their invisible time is over. Only a request with the attempt id of that pop gets the same messages again at once.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class PopOffsets:
         return max(popped, committed)
 
     def commit(self, queue: PoppedQueue, queue_offset: int) -> None:
-        """Sets the offset. Nothing must be on the disk first."""
+        """Sets the offset at once, without waiting for the disk."""
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset)
 
     def advance(self, queue: PoppedQueue, queue_offset: int, log_end: int) -> None:

@@ -72,7 +72,7 @@ class BrokerManageProcessor:
         self._version = DataVersion(0, services.clock.wall_ms(), 0)
 
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 25: changes all given options or none, until the next start. ``broker.conf`` is not changed."""
+        """Request 25: changes all given options or none. ``broker.conf`` stays, so a restart undoes the change."""
         values = read_options(bytes(command.body))
         for key, value in values.items():
             if key in UNCHANGEABLE:

@@ -340,7 +340,7 @@ class IndexService:
             file = self._next_file()
         config = self._config
         while True:
-            # The file is published after the writes that follow, and nobody syncs it before that.
+            # The dispatcher publishes the file after these writes, so no sync comes before them.
             self._written[file] = 0
             # Allocates for one key per record. Records with more keys ask again.
             limit = file.room(rows + 1)

@@ -1,4 +1,4 @@
-"""Reads units of the extensions of consume queues for a check, which compares them with records."""
+"""Reads units of consume queue extensions, which ``verify`` compares with records."""
 
 from __future__ import annotations
 
