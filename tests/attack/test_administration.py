@@ -181,7 +181,11 @@ def test_s21_names_that_could_leave_the_store(name: str, tmp_path: Path) -> None
 
             def files() -> set[Path]:
                 """Without those that the broker writes now and then, whoever asks for what."""
-                return {path for path in tmp_path.rglob("*") if path.suffix not in {".bak", ".tmp"} and "timer" not in path.name}
+                return {
+                    path
+                    for path in tmp_path.rglob("*")
+                    if path.suffix not in {".bak", ".tmp"} and "timer" not in path.name
+                }
 
             before = files()
             assert (await there.ask(17, **topic)).code == 29
