@@ -104,7 +104,9 @@ class BrokerConfig(TlsConfig):
     listen_port: int = option("listenPort", 10911, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
     namesrv_addr: str = option("namesrvAddr", "", "Name servers as `host:port`, separated by semicolons.")
     auto_create_topic_enable: bool = option(
-        "autoCreateTopicEnable", True, "Whether the first message to an unknown topic creates it."
+        "autoCreateTopicEnable",
+        True,
+        "Whether the first message to an unknown topic creates it. With access control the default is `false`.",
     )
     default_topic_queue_nums: int = option(
         "defaultTopicQueueNums",
@@ -114,7 +116,10 @@ class BrokerConfig(TlsConfig):
         maximum=4096,
     )
     auto_create_subscription_group: bool = option(
-        "autoCreateSubscriptionGroup", True, "Whether the first request of an unknown consumer group creates it."
+        "autoCreateSubscriptionGroup",
+        True,
+        "Whether the first request of an unknown consumer group creates it. With access control the default is "
+        "`false`.",
     )
     auto_create_per_account_max: int = option(
         "autoCreatePerAccountMax",
