@@ -18,10 +18,10 @@ MODES = "messageRequestMode.json"
 class LazyPopServices:
     """Creates the POP services with the first POP request, or at the start if the store may hold POP data.
 
-    Life: ``load`` with the store, ``start`` with the loop, ``stop``, and a last ``persist``.
+    Call ``load`` with the store, ``start`` with the loop, then ``stop``, and ``persist`` last.
 
     Attributes:
-        started: the parts; None until one is needed.
+        started: the POP services; None until they are needed.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -55,13 +55,13 @@ class LazyPopServices:
             self.started.load(after_pops=True)
 
     def start(self) -> None:
-        """Requests come from now on: starts with what became due while the broker was down."""
+        """Starts the POP services if there are any; ``get`` starts those it creates later."""
         self._serving = True
         if self.started is not None:
             self.started.start()
 
     async def catch_up(self) -> None:
-        """Let come again what is due by a clock that was moved on."""
+        """Revives the messages that are due after the clock was moved on."""
         if self.started is not None:
             await self.started.catch_up()
 

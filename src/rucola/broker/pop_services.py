@@ -124,7 +124,7 @@ class PopServices:
         return AssignmentProcessor(self._services, self._modes, self._topic_queues)
 
     def start(self) -> None:
-        """Starts with what became due while the broker was down."""
+        """Starts reviving, first the messages that became due while the broker was down."""
         self._reviving = self._services.supervisor.every(
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,
@@ -135,7 +135,7 @@ class PopServices:
         )
 
     async def catch_up(self) -> None:
-        """Let come again what is due by a clock that was moved on."""
+        """Revives the messages that are due after the clock was moved on."""
         if self._reviving is not None:
             self._revive.look_again()
             await self._reviving.catch_up()

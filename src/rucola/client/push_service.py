@@ -128,7 +128,7 @@ class PushService:
         self.rates.sample(self.queues.values(), asyncio.get_running_loop().time())
 
     def note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
-        """Record the consumer offset of an orderly queue, which may go back."""
+        """Record an orderly queue's consumer offset, which may be lower than before."""
         if not queue.dropped:
             self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
 

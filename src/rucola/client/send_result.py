@@ -9,7 +9,7 @@ from rucola.common.message_queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """How far the broker processed a message. The message is stored in every case (protocol.md 2.2)."""
+    """Whether flush and replication were confirmed in time. The message is stored in every case (protocol.md 2.2)."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"  # stored in memory, not confirmed on disk in time
@@ -21,9 +21,9 @@ class SendResult(NamedTuple):
     """Result of a send.
 
     Attributes:
-        status: how far the broker processed the message.
+        status: whether flush and replication were confirmed in time.
         msg_id: the message's UNIQ_KEY, created by the client; for a batch all of them, joined by commas.
-        offset_msg_id: the broker's id: address and physical offset in hex; for a batch all of them, joined by commas.
+        offset_msg_id: the broker's address and the physical offset in hex; for a batch all of them, joined by commas.
         message_queue: the queue that holds the message.
         queue_offset: queue offset of the message; for a batch that of its first message.
         transaction_id: set for transactional messages.

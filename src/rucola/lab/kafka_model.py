@@ -104,7 +104,7 @@ class PartitionReader:
             buffer, start = buffer[at:], start + at
 
     def at_offset(self, offset: int) -> Found:
-        """The offset index says where to begin, the log is read from there."""
+        """Reads the log from where the offset index says."""
         position = self._offsets.entry_before(offset)[1]
         return next(record for record in self.records(position) if record.offset >= offset)
 
@@ -119,14 +119,14 @@ class PartitionReader:
         return next(record for record in self.records() if record.key == key)
 
     def close(self) -> None:
-        """Gives up files and maps."""
+        """Closes files and maps."""
         os.close(self._log)
         self._offsets.close()
         self._times.close()
 
 
 class SparseIndex:
-    """A mapped index, searched in halves, the warm section at its end first."""
+    """A mapped index with a binary search that tries the warm section at its end first."""
 
     def __init__(self, path: Path, entry: Struct) -> None:
         with path.open("rb") as file:
@@ -155,5 +155,5 @@ class SparseIndex:
         return key
 
     def close(self) -> None:
-        """Gives the map up."""
+        """Closes the map."""
         self._map.close()

@@ -88,7 +88,7 @@ class Lesson:
         space_bytes: most that its files take at once.
         run: the program; it notes five values for each number.
         draw: draws the picture; None = a panel for each quantity.
-        moment: tables about one moment, for a lesson in which there are some to choose from.
+        moment: returns the tables for ``--moment N``; None = the lesson has no moments.
         parts: modules of this package that are shown with the program.
     """
 

@@ -42,7 +42,7 @@ class Workbench:
         return {Size.SMALL: small, Size.NORMAL: normal, Size.LARGE: large}[self.size]
 
     def repetitions(self) -> Iterator[int]:
-        """Five times; everything that is compared is measured in each of them, in turns."""
+        """Five repetitions; each measures all variants that are compared, one after the other."""
         for number in range(REPETITIONS):
             self._progress(number)
             yield number
@@ -55,7 +55,7 @@ class Workbench:
         self.readings.add(quantity, series, row, value)
 
     def show(self, title: str, header: list[str], rows: list[list[str]]) -> None:
-        """A table that is no measurement."""
+        """Adds a table that is no measurement."""
         self.readings.listings.append(Listing(title, header, rows))
 
     @contextmanager
@@ -68,10 +68,10 @@ class Workbench:
             shutil.rmtree(path, ignore_errors=True)
 
     def check(self) -> None:
-        """Each number was noted in each repetition.
+        """Checks that each number was noted in each repetition.
 
         Raises:
-            ValueError: it was not, or there is none.
+            ValueError: one was not, or a quantity has no number.
         """
         counts = {f"{quantity} {series} {row}": len(values) for quantity, series, row, values in self.readings.cells()}
         wrong = {name: count for name, count in counts.items() if count != REPETITIONS}
@@ -82,10 +82,10 @@ class Workbench:
 
 @contextmanager
 def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None]) -> Iterator[Path]:
-    """A directory for the files of a lesson; what it may take is said before, and it is removed at the end.
+    """A directory for the files of a lesson, removed at the end; first tells how much space it may take.
 
     Raises:
-        DiskFullError: there is not so much space.
+        DiskFullError: less space is free.
     """
     _, free = Files().disk_usage(str(below))
     if free < needed_bytes:

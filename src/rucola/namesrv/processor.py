@@ -110,7 +110,7 @@ class NamesrvProcessor:
         return answer
 
     def broker_heartbeat(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 904: a sign of life of a broker."""
+        """Request 904: a broker's heartbeat."""
         header = headers.BrokerHeartbeatRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.refresh(header.cluster_name, header.broker_addr)
         return success(command)

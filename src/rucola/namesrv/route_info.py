@@ -91,8 +91,8 @@ class RouteInfoManager:
         """Registers a broker and its topics, or renews the registration.
 
         Returns:
-            None if the registration is refused: an unknown address with exactly one topic. A change of one topic that
-            overtook the first full registration looks like this.
+            None if the registration is refused, because an unknown broker registers exactly one topic. That may be a
+            change of one topic that overtook the first full registration.
         """
         key = (broker.cluster, broker.address)
         known = self._live.get(key)

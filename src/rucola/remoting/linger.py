@@ -18,7 +18,7 @@ _LOOKS = 4
 
 
 class Linger:
-    """Keeps one event loop awake for a moment; on that loop only."""
+    """Keeps one event loop awake for a moment. Only that loop may call it."""
 
     __slots__ = ("_left", "_loop")
 

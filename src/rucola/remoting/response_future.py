@@ -74,7 +74,7 @@ class ResponseTable:
         on_expired: called with requests that got no answer in time, before their waiters are told.
 
     Attributes:
-        waiting: the waiters by ``opaque``; the same dictionary for the whole life. Code that adds a waiter directly
+        waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter directly
             calls ``expire_at`` if its deadline lies before ``timer_at``.
         timer_at: time of the next search for late requests.
     """

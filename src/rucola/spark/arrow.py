@@ -121,8 +121,8 @@ class Rows:
         """The bytes of one kind of host, 8 or 20 per row.
 
         Args:
-            pos_column: where they begin.
-            v6: bit of sysFlag that says which have 20.
+            pos_column: column with the positions where they begin.
+            v6: bit of sysFlag that is set if the host has 20.
         """
         is_v6 = (self.numbers(RecordColumn.SYS_FLAG) & int(v6)) != 0
         self.view[:, SCRATCH_COLUMN] = np.where(is_v6, HOST_BYTES_V6, HOST_BYTES_V4)
@@ -152,7 +152,7 @@ def text(values: pa.Array) -> pa.Array:
 
 
 class Repeated:
-    """Arrays of one text over and over; neighbouring batches mostly have the same, and share its memory."""
+    """Arrays that repeat one text; neighbouring batches mostly have the same text, and share its memory."""
 
     def __init__(self) -> None:
         self._value = ""
@@ -169,8 +169,8 @@ def host_texts(hosts: pa.Array, repeated: Repeated) -> pa.Array:
     """``address:port`` per row; each different host is formatted once.
 
     Args:
-        hosts: their bytes, at least one row.
-        repeated: for rows that all have one host.
+        hosts: the bytes of each host; at least one row.
+        repeated: makes the array if all rows have the same host.
     """
     values = hosts.buffers()[2]
     if values.size != HOST_BYTES_V4 * len(hosts):

@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
-    """Offsets a queue holds: ``min`` is the first, ``max`` the one behind the last."""
+    """Offsets a queue holds: from ``min`` up to ``max``, which is excluded."""
 
     min: int
     max: int
 
 
 class Look(NamedTuple):
-    """What can be seen of some queues now. One that is in neither field does not exist."""
+    """Bounds of some queues at this moment. A queue in neither field does not exist."""
 
     bounds: dict[MessageQueue, Bounds]
     waiting: frozenset[MessageQueue] = frozenset()
@@ -42,16 +42,16 @@ class Catalog(Protocol):
         """Queues of the subscription that exist now, sorted; with ``all_needed`` a missing one is a ``ConfigError``."""
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue, brokers that do not answer are waited for; one that does not exist is left out."""
+        """Bounds of each queue that exists; waits for brokers that do not answer."""
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """Like ``bounds``, but nobody is waited for."""
+        """Like ``bounds``, but does not wait."""
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at a queue offset of each queue; left out: no record; None: its broker is away."""
+        """The mark of the record at each queue offset; no entry if there is no record, None if its broker is away."""
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First offset stored at or after the time; the queue's max when there is none."""
+        """Offset of the first message stored at or after the time; the queue's max if there is none."""
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
         """Mean size of records from ``start`` on, from a sample; at least 1."""
@@ -69,7 +69,7 @@ def existing_queues(
     """The found queues that belong to the subscription, sorted.
 
     Raises:
-        ConfigError: ``all_needed`` and a topic or queue the user named does not exist, or no topic matches a pattern.
+        ConfigError: with ``all_needed`` only: a named topic or queue does not exist, or no topic matches the pattern.
     """
     found = set(found)
     if subscription.queues:

@@ -1,4 +1,4 @@
-"""How each column is made from rows of a record table, and record batches from the columns that are asked for.
+"""Builds each column from the rows of a record table, and record batches from the columns asked for.
 
 Imported inside ``read()`` only, like ``rucola.spark.arrow``.
 """

@@ -60,9 +60,9 @@ class MessageStore:
         config: as given.
         root: absolute path of the directory.
         stats: counters since the start.
-        recovered: ``load`` had to recover the store, so queues may end earlier than before.
-        append_rows: the appender's method itself, which saves one call for each run of sends.
-        take_arrivals: the dispatcher's method itself. It returns the queues that got messages since the last call, each
+        recovered: whether ``load`` had to recover the store; queues may then end earlier than before.
+        append_rows: ``MessageAppender.append_rows``, without a method around it: that saves a call per run of sends.
+        take_arrivals: ``Dispatcher.take_arrivals``. It returns the queues that got messages since the last call, each
             once, including those of a ``dispatch`` that failed half-way.
     """
 

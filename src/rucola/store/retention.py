@@ -73,13 +73,13 @@ class Retention:
     the loop's.
 
     Attributes:
-        waiting: the loop has something to do.
+        waiting: whether the loop has something to do.
         wants_sync: the keeper should sync the queues now, because segments wait for it while space is short, or because
             queues or their files were removed.
 
     Args:
-        condition: ``look`` tells it when the used space passes the warning ratio and when it falls below the ratio of
-            forced removal. Both threads tell it when the loop has something to do.
+        condition: notified by ``look`` when the used space passes the warning ratio and when it falls below the ratio
+            of forced removal; notified by both threads when the loop has something to do.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Retention:
         self._failed = False
 
     def start(self) -> None:
-        """The store is loaded. The first check comes a minute later."""
+        """Called when the store is loaded. The first check comes a minute later."""
         now = self._clock.monotonic()
         self._next_look = now + _FIRST_LOOK_S
         self._clocks = self._clock.wall_ms(), now

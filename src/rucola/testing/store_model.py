@@ -57,10 +57,10 @@ class StoreModel:
         segment_bytes: length of a log segment.
         records: records in the order of the log.
         sending: messages passed to the store by calls that have not returned.
-        acked_end: a sender or consumer knows all messages below: acknowledged under SYNC_FLUSH, reported to be on disk,
-            or read by a consumer while only synced messages are visible.
-        kept_end: messages below survive the end of the process, but not of the system.
-        may_expire: log segments that end at or before it may have expired, oldest first.
+        acked_end: messages below must survive: they were acknowledged under SYNC_FLUSH, reported to be on disk, or
+            read by a consumer while only synced messages are visible.
+        kept_end: messages below survive a crash of the process, but perhaps not of the system.
+        may_expire: log segments that end at or before this offset may have expired, oldest first.
         deleted: for each deleted topic, the physical offset below which its records are in no queue.
         deleting: the same for deletions whose call has not returned.
     """

@@ -37,7 +37,7 @@ class Resource:
 
 
 NOTHING = Resource("nothing", "", DENY)
-"""A need that no account satisfies: the request does not say which resource it refers to."""
+"""A need that no rule satisfies: the request does not say which resource it refers to."""
 
 
 def is_system_topic(name: str) -> bool:

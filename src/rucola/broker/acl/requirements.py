@@ -32,7 +32,7 @@ class Topic:
     needed: int
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The topic. If no topic is named, no account can satisfy the need."""
+        """The topic. If the request names none, no rule can allow it."""
         name = command.ext_fields.get(self.field)
         yield topic(name, self.needed) if name else NOTHING
 
@@ -102,7 +102,7 @@ class MessageAt:
     needed: int
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The topic. If there is no message, no account can satisfy the need."""
+        """The topic of the message. If there is no message, no rule can allow the request."""
         text = command.ext_fields.get(self.field, "")
         name = topic_at(int(text)) if text.isascii() and text.isdigit() and len(text) < 20 else None
         yield NOTHING if name is None else topic(name, self.needed)

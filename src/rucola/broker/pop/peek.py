@@ -20,9 +20,9 @@ class Peek:
 
     Attributes:
         begin: the queue to begin with.
-        waited_for: places whose messages were fetched from the disk.
-        rest: number of messages that the group has not had, including those found.
-        cold: fetches the first messages that are not in memory; any thread may call it.
+        waited_for: queues whose messages an earlier attempt fetched from the disk.
+        rest: number of messages that the group has not popped, including those found.
+        cold: brings into memory the first messages that were not there; any thread may call it.
     """
 
     header: PeekMessageRequestHeader
@@ -42,7 +42,7 @@ class Peeker:
         self._popped = popped
 
     def rest(self, queue: PoppedQueue) -> int:
-        """Number of messages of a queue that the group has not had; less than 1 if there are none."""
+        """Number of messages of a queue that the group has not popped; less than 1 if there are none."""
         return self._store.max_queue_offset(queue.topic.encode(), queue.queue_id) - self._first(queue)
 
     def look(self, peek: Peek, queue: PoppedQueue, room: int) -> None:

@@ -41,12 +41,11 @@ class Pop:
 
     Attributes:
         begin: the queue to begin with.
-        waited_for: places whose messages were fetched from the disk.
+        waited_for: queues whose messages an earlier attempt fetched from the disk.
         parts: the records of the answer.
         rest: number of further messages in the queues.
         moved: whether messages that do not match were skipped.
-        cold: fetches the first messages that are not in memory; any thread may call it.
-        cold: brings the first messages that are not in memory there; any thread may call it.
+        cold: brings into memory the first messages that were not there; any thread may call it.
     """
 
     header: PopMessageRequestHeader
@@ -67,7 +66,7 @@ class Pop:
     filter_time: FilterTime | None = None
 
     def again(self, now_ms: int) -> Pop:
-        """The same pop as it was before it began; used after ``cold`` was called."""
+        """The same pop, to be run again from the start after ``cold`` was called."""
         return Pop(
             self.header,
             now_ms,

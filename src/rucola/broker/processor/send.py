@@ -84,10 +84,10 @@ class SendMessageProcessor:
     """Serves the rows of kind SEND and BATCH. Event loop only.
 
     Args:
-        rewriter: of messages that are not stored as they came.
+        rewriter: rewrites messages that are not stored as they came.
 
     Attributes:
-        topics_made: by sends so far.
+        topics_made: number of topics created by sends so far.
     """
 
     def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
@@ -111,10 +111,10 @@ class SendMessageProcessor:
     def process_run(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
     ) -> int:
-        """Processes rows ``first`` up to ``last``: of kind SEND and of one topic.
+        """Processes rows ``first`` to ``last`` (excluded), all of kind SEND and of one topic.
 
         Returns:
-            The row that it got to: those that are not stored as they came take long, and are left for another call.
+            The first row not processed. Rows processed one by one take long, so a call processes only some of them.
         """
         target = self._find_target(channel, source, table, first, last)
         if target is None:
@@ -175,7 +175,7 @@ class SendMessageProcessor:
     def _find_target(
         self, channel: Channel, source: bytearray, table: array[int], first: int, last: int
     ) -> SendTarget | None:
-        """The topic of the rows; None if sends to it are refused, in which case the producers have their answers."""
+        """The topic of the rows. If sends to it are refused, answers the producers and returns None."""
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
@@ -289,7 +289,7 @@ class SendMessageProcessor:
     def _process_row(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: SendTarget
     ) -> None:
-        """Processes one unclean row of a run; its neighbours are stored before and behind it."""
+        """Processes one row of a run that cannot be stored as a whole."""
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None

@@ -61,7 +61,7 @@ def by_plain_log(directory: Path, group: int, syncs: int) -> float:
 
 
 def by_engine(directory: Path, group: int, syncs: int) -> float:
-    """So many senders, each of which waits until its message of 1 KiB is on the disk."""
+    """``group`` senders, each of which waits until its message of 1 KiB is on the disk."""
     flushed = Event()
     senders = Run.of([message(number, 1024) for number in range(group)])
     with open_store(directory, flushed.set, flush_disk_type=FlushDiskType.SYNC_FLUSH) as store:
@@ -77,7 +77,7 @@ def by_engine(directory: Path, group: int, syncs: int) -> float:
 
 
 def timed(work: Callable[[], None], times: int) -> float:
-    """Seconds of doing it so many times."""
+    """Seconds that ``times`` calls of ``work`` take."""
     begin = time.perf_counter()
     for _ in range(times):
         work()
@@ -100,7 +100,7 @@ def in_place(directory: Path, transactions: int, pages: int, random: Random) -> 
 
 
 def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) -> tuple[float, float]:
-    """Microseconds per transaction until it is durable, and with its share of the pages, written at a checkpoint.
+    """Microseconds per transaction: until it is durable, and with its share of the pages written at a checkpoint.
 
     A change is 100 bytes in the log. A crash leaves the whole record of a transaction in the log, or none that counts;
     recovery does the changes again.
@@ -132,7 +132,7 @@ def places(count: int, random: Random) -> list[int]:
 
 
 def new_file(path: Path, size: int) -> int:
-    """A file of zeros that has its blocks."""
+    """A file of zeros with all blocks allocated."""
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(file, 0, size)
     os.fsync(file)

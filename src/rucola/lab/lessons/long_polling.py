@@ -97,7 +97,7 @@ async def spend(
 
 
 async def measure(bench: Workbench, store: MessageStore, broker: Broker, namesrv: str) -> None:
-    """All ways at all rates, in turns."""
+    """Measures all ways at all rates, one after the other."""
     server = SmallServer(store)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()

@@ -1,4 +1,4 @@
-"""The same messages at the end of one log, in a file per queue, at random places; then read in and out of order."""
+"""Writes the same messages to one log, a file per queue and random places; then reads them in and out of order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IN_ORDER, RANDOM_4, RANDOM_128 = "in order 128 KiB", "random 4 KiB", "random 128
 
 
 def run(bench: Workbench) -> None:
-    """Writing first, reading then."""
+    """Writes, then reads."""
     syncs, space = bench.choose(2, 20, 100), bench.choose(1 << 20, 64 << 20, 128 << 20)
     queues = bench.choose(4, QUEUES, QUEUES)
     for number in bench.repetitions():
@@ -39,7 +39,7 @@ def run(bench: Workbench) -> None:
 
 
 class Files:
-    """One file or a file per queue, their blocks allocated. All queues get messages in turn."""
+    """One file, or one per queue, with all blocks allocated. The queues get messages in turn."""
 
     def __init__(self, path: Path, count: int, space: int) -> None:
         self._files = [os.open(f"{path}{number}", os.O_RDWR | os.O_CREAT) for number in range(count)]
@@ -50,10 +50,10 @@ class Files:
             os.fsync(file)
 
     def write(self, group: int, syncs: int, random: Random | None = None) -> float:
-        """So many groups of messages, each made durable before the next; microseconds per message.
+        """Writes ``syncs`` groups, each made durable before the next; returns microseconds per message.
 
         Args:
-            random: they go to random places, as when a database changes its pages where they lie; None = to the end.
+            random: messages go to random places, as when a database changes pages in place; None = to the end.
         """
         record, slots = body_of(RECORD_BYTES), self._space // RECORD_BYTES
         begin = time.perf_counter()
@@ -70,7 +70,7 @@ class Files:
         return (time.perf_counter() - begin) / (syncs * group) * 1e6
 
     def close(self) -> None:
-        """Gives them up."""
+        """Closes the files."""
         for file in self._files:
             os.close(file)
 

@@ -41,7 +41,7 @@ class SmallestStore:
         self.count = 0
 
     def append(self, message: StoreMessage) -> None:
-        """A record at the end of the log, a unit at the end of the queue."""
+        """Appends a record to the log and a unit to the queue."""
         topic, body, properties = message.topic, message.body, message.properties
         size = HEAD.size + len(body) + 1 + len(topic) + 2 + len(properties)
         crc = zlib.crc32(body) & 0x7FFFFFFF
@@ -56,12 +56,12 @@ class SmallestStore:
         self.count += 1
 
     def record(self, number: int) -> bytes:
-        """Message ``number``: the place of its unit is computed, the unit says where the record lies."""
+        """Message ``number``: its unit's place is computed, and the unit says where the record lies."""
         physical_offset, size, _ = UNIT.unpack(os.pread(self._queue, UNIT.size, number * UNIT.size))
         return os.pread(self._log, size, physical_offset)
 
     def record_by_walking(self, number: int) -> bytes:
-        """The same without the queue: from record to record, each tells its size."""
+        """Message ``number`` without the queue: walks from record to record by their sizes."""
         position = 0
         while True:
             size = int.from_bytes(os.pread(self._log, 4, position), "big")
@@ -71,13 +71,13 @@ class SmallestStore:
             number -= 1
 
     def close(self) -> None:
-        """Gives up the files."""
+        """Closes the files."""
         os.close(self._log)
         os.close(self._queue)
 
 
 class StoppedClock(SystemClock):
-    """Both stores write the same store time."""
+    """A clock that stands still: both stores write the same store time."""
 
     def wall_ms(self) -> int:
         """Always the same time."""

@@ -38,7 +38,7 @@ def append(directory: Path, messages: int, options: dict[str, Any]) -> tuple[lis
     """Appends one by one.
 
     Returns:
-        Seconds of each append; most bytes that were in the memory of the process only, and so many at the end.
+        Seconds of each append; the most bytes that only the process's memory held, and how many it held at the end.
     """
     one = Run.of([message(0, 1024)])
     interval = {"flush_interval_commit_log_ms": 1, "flush_commit_log_least_pages": 0}
@@ -57,7 +57,7 @@ def append(directory: Path, messages: int, options: dict[str, Any]) -> tuple[lis
 
 
 def in_memory(store: Any, last: Run) -> int:
-    """Bytes appended that are not in the file yet: readers do not see them, the end of the process loses them."""
+    """Bytes appended but not yet in the file: readers do not see them, and they are lost with the process."""
     row = (last.count - 1) * ROW_WIDTH
     end = last.table[row + FrameColumn.PHYSICAL_OFFSET] + last.table[row + FrameColumn.RECORD_SIZE]
     return int(max(end - store.confirm_offset, 0))
@@ -76,7 +76,7 @@ def say_longest(n: Numbers) -> str:
 
 
 def say_price(n: Numbers) -> str:
-    """What calls cost the append in the middle."""
+    """How calls change the cost of the median append."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
         return "The ordinary append costs no more either."

@@ -76,8 +76,8 @@ LESSON = Lesson(
         "brought into memory. Index and search are a model of Kafka's, written from its documentation and comments."
     ),
     design=(
-        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time goes in "
-        "halves, over units and the records they lead to; it is rare."
+        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time, "
+        "which is rare, is a binary search, over units and the records they lead to."
     ),
     quantities=(
         Quantity("pages", "Pages of the index touched", "pages of 4 KiB", "size of the log, MiB", linear=True),

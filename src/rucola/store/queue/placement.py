@@ -120,7 +120,7 @@ class Placement:
         return self._found(queue, said[0], physical_offset, end)
 
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether that entry of a queue with another topic, or another id, points to the record.
+        """Whether entry ``queue_offset`` of another queue with this topic, or this id, points to the record.
 
         The number of queues checked over the life of a store is limited.
         """
@@ -172,7 +172,7 @@ class Placement:
         return following - 1
 
     def _between(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, following: int) -> int:
-        """For a place before other entries: there must be room, or a unit that is wrong itself."""
+        """For a place before other entries: one without a unit, or one whose unit is wrong itself; else ``NOWHERE``."""
         first = following
         while first > queue.min_offset and not _leads_anywhere(queue.place_at(first - 1)):
             first -= 1
@@ -186,7 +186,7 @@ class Placement:
         return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """For a place behind all entries: the next offset, unless as many records as are missing may have been lost."""
+        """For a place behind all entries: the record's offset if lost records explain the gap, else the next offset."""
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
             return end
