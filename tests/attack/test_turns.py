@@ -32,6 +32,7 @@ def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows at which a read was put off; every turn is over when it begins."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
+    monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 1)
     rows: list[int] = []
     of_channel = Channel.put_off
 

@@ -36,6 +36,8 @@ _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
 _UNASKED_ROWS = 16
 """Sends that are served without a look at the time: a kernel's work, unless each makes a topic."""
+_UNASKED_PULLS = 4
+"""The same for pulls, each of which takes 10 ms at most."""
 _JUDGED_ROWS = 128
 """Number of rows that access control checks at a time; each needs a signature check."""
 
@@ -123,6 +125,8 @@ class RequestHandler:
                 # Files of new queues take more time than thousands of messages: they count in this turn.
                 topics_made = self._send.topics_made
                 self._before_read()
+            elif kind == _PULL and row - asked_row < _UNASKED_PULLS:  # noqa: SIM114 - two reasons
+                continue
             elif kind == _SEND and run_ended and row - asked_row < _UNASKED_ROWS:
                 continue
             asked_row = row
