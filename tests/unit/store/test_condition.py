@@ -128,6 +128,23 @@ def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next
     store.shutdown()
 
 
+def test_a_segment_that_could_not_be_mapped_before_a_clean_stop_is_made_again(tmp_path: Path) -> None:
+    """Its file is there, and nothing is in it: in the list it would stand in the way of every later segment."""
+    disk = CannotMap()
+    store = MessageStore(config(tmp_path), disk, ManualClock())
+    store.load()
+    store.start()
+    disk.error, disk.at = errno.ENOMEM, "mmap"
+    assert fill_segment(store) is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    disk.error = 0
+    store.shutdown()
+    store = opened(tmp_path)
+    assert not store.recovered
+    assert fill_segment(store) is PutMessageStatus.PUT_OK
+    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT]
+    store.shutdown()
+
+
 def test_a_segment_made_between_the_refusal_and_its_note_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,12 +303,13 @@ class Recovery:
         log = self._log
         log.max_offset = end.physical_offset
         log.queue.remove_empty()
-        if self.trusted:
-            return
+        # Also after a clean stop: a segment that was created and could not be mapped is still there.
         later = [file for file in log.queue.segments if file.start > end.physical_offset]
         for file in reversed(later):
             self._set_aside(file, 0, end)
         log.queue.remove_after(end.physical_offset)
+        if self.trusted:
+            return
         last = log.queue.find(end.physical_offset)
         if last is not None:
             position = end.physical_offset - last.start
