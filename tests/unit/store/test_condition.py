@@ -141,7 +141,7 @@ def test_a_segment_that_could_not_be_mapped_before_a_clean_stop_is_made_again(tm
     store = opened(tmp_path)
     assert not store.recovered
     assert fill_segment(store) is PutMessageStatus.PUT_OK
-    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT]
+    assert [file.start for file in store._log.queue.segments] == [0, SEGMENT, 2 * SEGMENT]
     store.shutdown()
 
 
