@@ -427,7 +427,7 @@ class MappedSegment:
         self._descriptor = descriptor
         self._guard = threading.Lock()
         self._mapped = True
-        self._syncs = 0
+        self._uses = 0
         self._closed = False
 
     def map(self) -> bool:
@@ -466,7 +466,7 @@ class MappedSegment:
     def _close(self) -> None:
         """Closes the descriptor. The caller holds the guard."""
         self._closed = True
-        if not self._syncs and self._descriptor >= 0:
+        if not self._uses and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -547,6 +547,10 @@ class MappedSegment:
         Raises:
             DiskError: the disk cannot read them; an access through the map would end the process.
         """
+        with self._guard:
+            if self._closed:
+                raise DiskError(self.path, "read", "the file is closed")
+            self._uses += 1  # its descriptor may be another file's after a close
         content = b""
         try:
             while len(content) < length:
@@ -557,6 +561,8 @@ class MappedSegment:
         except OSError as error:
             reason = f"{error.strerror or error}, position {position + len(content)}"
             raise DiskError(self.path, "read", reason, self.readable_end(position, position + length)) from error
+        finally:
+            self._end_use()
         return content
 
     def readable_end(self, position: int, end: int) -> int:
@@ -612,17 +618,17 @@ class MappedSegment:
         with self._guard:
             if self._closed:
                 return
-            self._syncs += 1
+            self._uses += 1
         try:
             self._files.data_sync(self._descriptor)
         except OSError as error:
             raise _disk_error(self.path, "sync", error) from error
         finally:
-            self._end_sync()
+            self._end_use()
 
-    def _end_sync(self) -> None:
+    def _end_use(self) -> None:
         with self._guard:
-            self._syncs -= 1
+            self._uses -= 1
             if self._closed:
                 self._close()
 
