@@ -125,9 +125,9 @@ class RequestHandler:
                 # Files of new queues take more time than thousands of messages: they count in this turn.
                 topics_made = self._send.topics_made
                 self._before_read()
-            elif kind == _PULL and row - asked_row < _UNASKED_PULLS:  # noqa: SIM114 - two reasons
-                continue
-            elif kind == _SEND and run_ended and row - asked_row < _UNASKED_ROWS:
+            elif row - asked_row < (
+                _UNASKED_PULLS if kind == _PULL else _UNASKED_ROWS if kind == _SEND and run_ended else 0
+            ):
                 continue
             asked_row = row
             if row < batch.count and channel.turn_is_over():

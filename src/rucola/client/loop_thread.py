@@ -34,11 +34,7 @@ class LoopThread:
         Raises:
             ClientError: this process is a fork of the one with the thread.
         """
-        try:
-            self._check_process()
-        except ClientError:
-            work.close()
-            raise
+        self._check_process(work)
         mark = CALLING_THREAD.set(threading.current_thread())
         try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -56,11 +52,7 @@ class LoopThread:
         Raises:
             ClientError: this process is a fork of the one with the thread.
         """
-        try:
-            self._check_process()
-        except ClientError:
-            work.close()
-            raise
+        self._check_process(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
@@ -123,8 +115,10 @@ class LoopThread:
                 return
             yield item
 
-    def _check_process(self) -> None:
+    def _check_process(self, work: Coroutine[Any, Any, object] | None = None) -> None:
         if os.getpid() != self.pid:
+            if work is not None:
+                work.close()
             raise ClientError(
                 f"this client was created in process {self.pid}, of which process {os.getpid()} is a fork: "
                 "its connections and thread exist only there; create the client after the fork"

@@ -547,10 +547,8 @@ class MappedSegment:
         Raises:
             DiskError: the disk cannot read them; an access through the map would end the process.
         """
-        with self._guard:
-            if self._closed:
-                raise DiskError(self.path, "read", "the file is closed")
-            self._uses += 1  # its descriptor may be another file's after a close
+        if not self._begin_use():
+            raise DiskError(self.path, "read", "the file is closed")
         content = b""
         try:
             while len(content) < length:
@@ -615,16 +613,24 @@ class MappedSegment:
             DiskError: it may not be on the disk, and a later success proves nothing about it (fsync reports an error
                 once).
         """
-        with self._guard:
-            if self._closed:
-                return
-            self._uses += 1
+        if not self._begin_use():
+            return
         try:
             self._files.data_sync(self._descriptor)
         except OSError as error:
             raise _disk_error(self.path, "sync", error) from error
         finally:
             self._end_use()
+
+    def _begin_use(self) -> bool:
+        """Keeps the descriptor open until ``_end_use``: after a close the system may give its number to another file.
+
+        Returns:
+            False if the file is closed.
+        """
+        with self._guard:
+            self._uses += not self._closed
+            return not self._closed
 
     def _end_use(self) -> None:
         with self._guard:

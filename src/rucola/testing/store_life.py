@@ -369,6 +369,8 @@ class StoreLife:
             self.pulls["found"] += 1
             # After a failed read the minimum offset may be too low: a pull passes over the records that have expired.
             first = next(n for n in range(queue_offset, high) if records[n].physical_offset >= self.store.min_offset)
+            if first > queue_offset and self.disk.faults is None:
+                raise Mismatch(f"queue {topic!r} {queue_id} begins at {low}, and its messages at {first}")
             wanted = [record.record for record in records[first : first + result.message_count]]
             if b"".join(map(bytes, result.views)) != b"".join(wanted):
                 raise Mismatch(

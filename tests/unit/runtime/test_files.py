@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
+from rucola.runtime import files as file_module
 from rucola.runtime.files import Files
 
 
@@ -92,6 +93,33 @@ def test_data_ranges_cover_everything_that_is_set(files: Files, tmp_path: Path) 
         for position in (0, 70_000, (1 << 20) - 1):
             assert position < start or any(first <= position < last for first, last in ranges)
     segment.close()
+
+
+def test_a_close_during_a_read_does_not_give_its_descriptor_to_another_file(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "segment", tmp_path / "other"
+    path.write_bytes(b"mine" * 1024)
+    other.write_bytes(b"else" * 1024)
+    segment = files.open_segment(str(path))
+    read_at, used, opened = file_module._read_at, [], []
+
+    def closed_meanwhile(descriptor: int, length: int, position: int) -> bytes:
+        used.append(descriptor)
+        segment.close()
+        opened.append(os.open(other, os.O_RDONLY))
+        return read_at(descriptor, length, position)
+
+    monkeypatch.setattr(file_module, "_read_at", closed_meanwhile)
+    try:
+        assert segment.read(0, 8) == b"minemine"
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    with pytest.raises(DiskError, match="closed"):
+        segment.read(0, 8)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(used[0])
 
 
 def test_read_only_segments_cannot_be_stored_to(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from typing import Protocol
 
 from rucola.errors import DiskError, StoreError
-from rucola.runtime.files import Buffer
+from rucola.runtime.files import Buffer, MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
@@ -68,17 +68,17 @@ class ColdRead:
     """Parts of the log that must be fetched from the disk."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[MappedFile, int, int]] = []
+        self._parts: list[tuple[MappedSegment, int, int]] = []
 
-    def add(self, file: MappedFile, position: int, length: int) -> None:
-        """Adds ``length`` bytes from ``position`` of ``file``."""
-        self._parts.append((file, position, length))
+    def add(self, segment: MappedSegment, position: int, length: int) -> None:
+        """Adds ``length`` bytes from ``position`` of ``segment``."""
+        self._parts.append((segment, position, length))
 
     def fetch(self) -> None:
         """Brings the parts into memory. Any thread may call it. Errors show in the read that follows."""
-        for file, position, length in self._parts:
+        for segment, position, length in self._parts:
             with suppress(DiskError):
-                file.segment.read(position, length)
+                segment.read(position, length)
 
 
 class NotInMemoryError(StoreError):
@@ -100,7 +100,7 @@ class ColdRecords:
     """
 
     def __init__(self) -> None:
-        self._wanted: dict[tuple[int, int], MappedFile] = {}
+        self._wanted: dict[tuple[int, int], tuple[MappedFile, MappedSegment]] = {}
         """The noted records: physical offset and number of bytes; 0 means the whole record."""
         self._looked_at: set[tuple[int, int]] = set()
         self._unreadable: set[tuple[int, int]] = set()
@@ -126,18 +126,18 @@ class ColdRecords:
             return True
         if key not in self._looked_at:
             if not _is_resident(file, physical_offset, length):
-                self._wanted[key] = file
+                self._wanted[key] = file, file.segment
                 return True
             self._looked_at.add(key)
         return key in self._unreadable
 
     def fetch(self) -> None:
         """Fetches what was noted. Any thread may call it while no other thread reads the records."""
-        for (physical_offset, length), file in self._wanted.items():
+        for (physical_offset, length), (file, segment) in self._wanted.items():
             position = physical_offset - file.start
             try:
-                size = length or _size_in(file.segment.read(position, _SIZE_BYTES))
-                file.segment.read(position, min(size, file.end - physical_offset))
+                size = length or _size_in(segment.read(position, _SIZE_BYTES))
+                segment.read(position, min(size, file.end - physical_offset))
             except DiskError:
                 self._unreadable.add((physical_offset, length))
         self._looked_at.update(self._wanted)
@@ -220,7 +220,7 @@ class Copies:
                 return
         elif not file.segment.read_resident(position, view):
             self.cold = self.cold or ColdRead()
-            self.cold.add(file, position, len(buffer))
+            self.cold.add(file.segment, position, len(buffer))
             return
         self._parts.append(Copy(begin, buffer, view))
 
