@@ -75,6 +75,14 @@ class DiskFullError(DiskError):
     retriable = True
 
 
+class TooManyFilesError(DiskError):
+    """The process or the system has no descriptor left for ``operation``. Nothing was changed; the same call succeeds
+    once one is free.
+    """
+
+    retriable = True
+
+
 class DataLossError(StoreError):
     """Messages that a reader must deliver are gone, or are not yet readable again after a crash.
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand, decode_frame
 from rucola.protocol.frame import FrameBatch
+from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -226,6 +229,23 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
 
     server: RemotingServer
     run_stepped(scene())
+
+
+def test_s09_connections_leave_descriptors_for_the_store() -> None:
+    """Half of them for one server; all servers together leave an eighth."""
+    channel = cast(Channel, SimpleNamespace(host=bytes(8)))
+    watch = ConnectionWatch(ServerOptions(), file_limit=80)
+    assert [watch.opened(channel, descriptor) for descriptor in (69, 70, 3)] == [
+        "",
+        "the rest of the open files is kept for the store",
+        "",
+    ]
+    for _ in range(37):
+        assert not watch.opened(channel, 3)
+    assert watch.opened(channel, 3) == "more than 40 connections"
+    assert watch.refused == 2
+    assert ConnectionWatch(ServerOptions(connections_max=7), file_limit=80).connections_max == 7
+    assert ConnectionWatch(ServerOptions()).connections_max == ServerOptions().connections_max
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,11 @@ class Broker:
         return len(self._server.channels)
 
     @property
+    def refused_connections(self) -> int:
+        """Number of connections that were closed at once, because there were too many."""
+        return self._server.refused_connections
+
+    @property
     def pulls_held(self) -> int:
         """Number of pulls that wait for messages."""
         return len(self.services.hold)

@@ -48,6 +48,11 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily(
             "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
         )
+        yield CounterMetricFamily(
+            "rucola_connections_refused",
+            "Connections closed at once, because there were too many.",
+            broker.refused_connections,
+        )
         failures = CounterMetricFamily(
             "rucola_work_failures", "Failed turns of background work, by the name of the work.", labels=["work"]
         )

@@ -239,6 +239,12 @@ class Channel(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(options.outbound_bytes_high, options.outbound_bytes_high // 4)
         self._server.opened(self)
 
+    @property
+    def descriptor(self) -> int:
+        """Descriptor of the socket; -1 if there is none."""
+        used = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if used is None else int(used.fileno())
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: where the next bytes go."""
         while self._put_off is not None:  # some transports read once more after they were told to pause

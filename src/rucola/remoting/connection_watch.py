@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rucola.remoting.server import ServerOptions
 
 _PORT_BYTES = 4  # a stored host ends with its port
+_NO_LIMIT = 1 << 31
 
 
 class ConnectionWatch:
@@ -21,9 +22,20 @@ class ConnectionWatch:
 
     Args:
         options: the limits.
+        file_limit: how many descriptors the process may open; 0 if there is no limit. Connections take half of them,
+            and those of all servers together leave an eighth.
+
+    Attributes:
+        connections_max: maximum number of connections.
+        refused: number of connections that were closed when they were opened.
     """
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, file_limit: int = 0) -> None:
+        self.connections_max = options.connections_max
+        self.refused = 0
+        self._descriptor_max = file_limit - file_limit // 8 if file_limit else _NO_LIMIT
+        if file_limit:
+            self.connections_max = min(self.connections_max, max(file_limit // 2, 1))
         self._options = options
         self._count = 0
         self._by_address: dict[bytes, int] = {}
@@ -35,13 +47,24 @@ class ConnectionWatch:
         shortest = min(options.idle_timeout_ms / 8, options.frame_timeout_ms / 3, options.stalled_timeout_ms / 3)
         return shortest / 1000
 
-    def opened(self, channel: Channel) -> str:
-        """Counts ``channel``; returns why it must be closed, or an empty text."""
+    def opened(self, channel: Channel, descriptor: int) -> str:
+        """Counts ``channel``; returns why it must be closed, or an empty text.
+
+        Args:
+            descriptor: of its socket. The system gives the lowest free number, so it tells how many are open.
+        """
+        refusal = self._refusal(channel, descriptor)
+        self.refused += bool(refusal)
+        return refusal
+
+    def _refusal(self, channel: Channel, descriptor: int) -> str:
         address = channel.host[:-_PORT_BYTES]
         self._count += 1
         self._by_address[address] = self._by_address.get(address, 0) + 1
-        if self._count > self._options.connections_max:
-            return f"more than {self._options.connections_max} connections"
+        if self._count > self.connections_max:
+            return f"more than {self.connections_max} connections"
+        if descriptor >= self._descriptor_max:
+            return "the rest of the open files is kept for the store"
         if self._by_address[address] > self._options.connections_per_address_max:
             return f"more than {self._options.connections_per_address_max} connections from one address"
         return ""

@@ -24,6 +24,7 @@ from rucola.remoting.linger import Linger
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.remoting.turn import Turn
 from rucola.runtime.logs import event
+from rucola.runtime.machine import raise_file_limit
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 from rucola.runtime.tls import server_context
 
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 _LOG_INTERVAL_S = 10.0
 """Seconds between two log lines about invalid data, which peers can send thousands of times per second."""
+
+_ACCEPTED_TOGETHER = 64
+"""Connections that one turn of the loop accepts. Those over the limit hold a descriptor until the next turn."""
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:
@@ -139,6 +143,11 @@ class RemotingServer:
         self._not_logged = 0
 
     @property
+    def refused_connections(self) -> int:
+        """Connections that were closed at once, because there were too many."""
+        return self._watch.refused
+
+    @property
     def address(self) -> str:
         """The address of this server, as ``host:port``."""
         return join_address(self.host, self.port)
@@ -152,14 +161,26 @@ class RemotingServer:
         """
         loop = asyncio.get_running_loop()
         options = self.options
+        self._watch = ConnectionWatch(options, raise_file_limit())
+        if self._watch.connections_max < options.connections_max:
+            event(
+                logger,
+                logging.WARNING,
+                "the limit of open files allows fewer connections than connectionsMax; raise it",
+                connections_max=options.connections_max,
+                allowed=self._watch.connections_max,
+            )
         try:
             if options.tls is None:
                 self._server = await loop.create_server(
                     lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
                     self.host,
                     self.port,
-                    backlog=options.backlog,
+                    backlog=_ACCEPTED_TOGETHER,
                 )
+                for each in self._server.sockets:
+                    with each.dup() as listening:
+                        listening.listen(options.backlog)
             else:
                 family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
                 listening = socket.create_server((self.host, self.port), family=family, backlog=options.backlog)
@@ -219,7 +240,7 @@ class RemotingServer:
         if self._server is None:
             channel.abort()  # the system accepted it before close() and reports it afterwards
         self.channels.add(channel)
-        too_many = self._watch.opened(channel)
+        too_many = self._watch.opened(channel, channel.descriptor)
         if too_many:
             self._log(channel.remote_address, too_many)
             channel.abort()

@@ -6,7 +6,8 @@ Three rules hold for every caller. Each follows from a measurement:
   as long as the disk takes.
 * Blocks are allocated before anything is stored through a map, because a store to a hole on a full disk ends the
   process.
-* Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``.
+* Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``, a
+  lack of descriptors a ``TooManyFilesError``.
 
 Features that only Linux has are replaced elsewhere. Without ``posix_fallocate`` zeros are written; without
 ``fdatasync`` ``fsync`` is used; without ``fcntl`` the lock is that of ``msvcrt``; a directory that cannot be opened is
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
-from rucola.errors import DiskError, DiskFullError, StoreLockedError
+from rucola.errors import DiskError, DiskFullError, StoreLockedError, TooManyFilesError
 from rucola.runtime.memory import lock_memory
 
 try:
@@ -50,6 +51,12 @@ _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _PRIVATE_MODE = 0o600
+_ERRORS: dict[int, type[DiskError]] = {
+    errno.ENOSPC: DiskFullError,
+    getattr(errno, "EDQUOT", errno.ENOSPC): DiskFullError,
+    errno.EMFILE: TooManyFilesError,
+    errno.ENFILE: TooManyFilesError,
+}
 _locked_here: set[tuple[int, int]] = set()
 """Locked files of this process by device and inode, because a POSIX record lock never conflicts with its own
 process.
@@ -731,8 +738,8 @@ def _write_all(descriptor: int, content: bytes | memoryview, position: int) -> N
 
 
 def _disk_error(path: str, operation: str, error: OSError) -> DiskError:
-    full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
-    return (DiskFullError if full else DiskError)(path, operation, error.strerror or str(error))
+    kind = _ERRORS.get(error.errno or 0, DiskError)
+    return kind(path, operation, error.strerror or str(error))
 
 
 @contextmanager

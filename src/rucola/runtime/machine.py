@@ -31,7 +31,7 @@ def raise_file_limit() -> int:
         return 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
-        return hard
+        return max(hard, 0)  # -1: no limit
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError):

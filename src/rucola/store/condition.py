@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from rucola.errors import DiskFullError
+from rucola.errors import DiskFullError, TooManyFilesError
 from rucola.runtime.logs import event
 from rucola.store.results import StoreState
 
@@ -46,6 +46,7 @@ class StoreCondition:
         self.tell = tell
         self.missing: set[Cause] = set()
         self._lock = threading.Lock()
+        self._lacks_descriptors = False
 
     def start(self) -> None:
         """Accepts messages from now on."""
@@ -91,6 +92,23 @@ class StoreCondition:
             event(_log, logging.INFO, "space is back, store takes messages again", cause=cause)
         self.tell()
 
+    def descriptors_are_gone(self, error: TooManyFilesError) -> None:
+        """A dispatch found no descriptor for a queue. Messages are still accepted, because the log needs none."""
+        if not self._lacks_descriptors:
+            self._lacks_descriptors = True
+            event(
+                _log,
+                logging.WARNING,
+                "no file descriptor is left, messages reach their queues later; raise the limit of open files",
+                error=error,
+            )
+
+    def descriptors_are_back(self) -> None:
+        """A dispatch succeeded."""
+        if self._lacks_descriptors:
+            self._lacks_descriptors = False
+            event(_log, logging.INFO, "file descriptors are free again, messages reach their queues")
+
     def segment_made(self) -> None:
         """The segment was created after a failure. Called on the allocating thread."""
         self.space_is_back("segment")
@@ -107,5 +125,5 @@ class StoreCondition:
     def try_again(self) -> None:
         """Lets an append try to write again, and asks for a dispatch. Called now and then on the keeper's thread."""
         self.space_is_back("write")
-        if "dispatch" in self.missing:
+        if self._lacks_descriptors or "dispatch" in self.missing:
             self.tell()

@@ -121,6 +121,7 @@ class Dispatcher:
 
         Raises:
             DiskFullError: no space for a queue file; the next call begins with the same batch.
+            TooManyFilesError: no descriptor for one; the same holds.
             StoreDamagedError: the log cannot be read on.
         """
         count = 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from rucola.common.message import StoreMessage
-from rucola.errors import DiskError, DiskFullError, StoreError
+from rucola.errors import DiskError, DiskFullError, StoreError, TooManyFilesError
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.runtime.logs import event
@@ -185,7 +185,9 @@ class MessageStore:
         if self._retention.waiting:
             self._retention.hand_over()
         try:
-            count = self._dispatcher.dispatch(self.confirm_offset)
+            count = self._dispatch_with_descriptors()
+        except TooManyFilesError:
+            return 0  # The keeper asks for the next try.
         except DiskFullError as error:
             self._condition.space_is_gone("dispatch", error)
             return 0
@@ -199,6 +201,17 @@ class MessageStore:
             self._condition.space_is_back("dispatch")
         if self._dispatcher.index is not None and self._dispatcher.index.due:
             self._condition.tell()
+        return count
+
+    def _dispatch_with_descriptors(self) -> int:
+        """Dispatches; if no descriptor is left, takes some from queues that are not in use, and tries once more."""
+        try:
+            count = self._dispatcher.dispatch(self.confirm_offset)
+        except TooManyFilesError as error:
+            self._condition.descriptors_are_gone(error)
+            self._queues.free_descriptors()
+            count = self._dispatcher.dispatch(self.confirm_offset)
+        self._condition.descriptors_are_back()
         return count
 
     def flush_soon(self) -> None:

@@ -67,8 +67,8 @@ def refused_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[i
 
 
 @contextlib.contextmanager
-def running(*arguments: str) -> Iterator[dict[str, Any]]:
-    process = start(*arguments, "--json")
+def running(*arguments: str, **options: Any) -> Iterator[dict[str, Any]]:
+    process = start(*arguments, "--json", **options)
     assert process.stdout is not None
     try:
         yield json.loads(process.stdout.readline())

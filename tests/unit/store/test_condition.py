@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.store.stores import SEGMENT, config, message, opened
 
-from rucola.errors import DiskFullError
+from rucola.errors import DiskFullError, TooManyFilesError
 from rucola.runtime import files as files_module
 from rucola.runtime.files import Files, MappedSegment
 from rucola.store.condition import StoreCondition
@@ -168,3 +168,79 @@ def test_a_segment_made_between_the_refusal_and_its_note_is_not_waited_for(
     assert store.state is StoreState.RUNNING
     assert store.put_message(message(1, size=1000)).status is PutMessageStatus.PUT_OK
     store.shutdown()
+
+
+class FewDescriptors(Files):
+    """A process that may map ``room`` segments of queues."""
+
+    def __init__(self) -> None:
+        self.room = 1000
+        self.mapped: set[MappedSegment] = set()
+
+    def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+        if "/consumequeue/" not in path:
+            return super().open_segment(path, size, writable)
+        self.mapped = {segment for segment in self.mapped if segment._mapped}
+        with pytest.MonkeyPatch.context() as patch:
+            if len(self.mapped) >= self.room:
+                patch.setattr(files_module.os, "open", self._refuse)
+            segment = super().open_segment(path, size, writable)
+        self.mapped.add(segment)
+        return segment
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def started_with(disk: Files, path: Path) -> MessageStore:
+    store = MessageStore(config(path), disk, ManualClock())
+    store.load()
+    store.start()
+    return store
+
+
+def test_messages_reach_their_queues_once_there_are_descriptors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FewDescriptors()
+    store = started_with(disk, tmp_path)
+    assert store.put_message(message(0, queue_id=0)).status is PutMessageStatus.PUT_OK
+    disk.room = 0
+    for number in range(1, 4):
+        assert store.put_message(message(number, queue_id=number)).status is PutMessageStatus.PUT_OK
+        assert store.dispatch() == 0
+    assert store.state is StoreState.RUNNING
+    assert store.max_queue_offset(b"TopicTest", 0) == 0
+    assert [record.getMessage() for record in caplog.records if "descriptor" in record.getMessage()] == [
+        "no file descriptor is left, messages reach their queues later; raise the limit of open files"
+    ]
+    disk.room = 1000
+    assert store.dispatch() == 4
+    assert [store.max_queue_offset(b"TopicTest", queue_id) for queue_id in range(4)] == [1] * 4
+    store.shutdown()
+    store = opened(tmp_path)
+    assert not store.recovered
+    store.shutdown()
+
+
+def test_queues_that_are_not_in_use_give_their_descriptors(tmp_path: Path) -> None:
+    disk = FewDescriptors()
+    disk.room = 8
+    store = started_with(disk, tmp_path)
+    for number in range(40):
+        assert store.put_message(message(number, queue_id=number % 20)).status is PutMessageStatus.PUT_OK
+        assert store.dispatch() == 1
+        assert store.dispatch_behind_bytes == 0
+    assert [store.max_queue_offset(b"TopicTest", queue_id) for queue_id in range(20)] == [2] * 20
+    store.shutdown()
+    assert not opened(tmp_path).recovered
+
+
+def test_a_dispatch_is_asked_for_until_there_are_descriptors(condition: StoreCondition, told: list[StoreState]) -> None:
+    condition.descriptors_are_gone(TooManyFilesError("queue", "map", os.strerror(errno.EMFILE)))
+    for _ in range(2):
+        condition.try_again()
+    assert told == [StoreState.RUNNING] * 2
+    condition.descriptors_are_back()
+    condition.try_again()
+    assert len(told) == 2

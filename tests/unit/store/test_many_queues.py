@@ -48,7 +48,7 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         paths.discard(self.path)
         closing(self)
 
-    monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: MAPS_MAX * 6)
+    monkeypatch.setattr("rucola.store.opening.raise_file_limit", lambda: MAPS_MAX * 8)
     monkeypatch.setattr(Files, "open_segment", open_segment)
     monkeypatch.setattr(MappedSegment, "map", map_again)
     monkeypatch.setattr(MappedSegment, "unmap", unmap)

@@ -68,7 +68,7 @@ class ConsumeQueueStore:
         self._lock = threading.Lock()
         self._syncing: ConsumeQueue | None = None
         self._error: DiskError | None = None
-        self.maps_max = MAPS_MAX
+        self.maps_max = self._maps_limit = MAPS_MAX
         self.held_max = _HELD_MAX
         self._maps: dict[ConsumeQueue, int] = {}
         self._map_count = 0
@@ -78,11 +78,18 @@ class ConsumeQueueStore:
         self._unseen: list[ConsumeQueue] = []
 
     def limit_descriptors(self, limit: int) -> None:
-        """Sets the limits from the process's ``limit`` of descriptors. Half of them stay for connections and
-        the log.
+        """Sets the limits from the process's ``limit`` of descriptors. Queues take three eighths of them, connections
+        half; the rest is for the log and the index.
         """
-        self.maps_max = max(min(MAPS_MAX, limit // 6), 1)
-        self.held_max = max(limit // 2 - 2 * self.maps_max, 1)
+        self.maps_max = self._maps_limit = max(min(MAPS_MAX, limit // 8), 1)
+        self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)
+
+    def free_descriptors(self) -> None:
+        """The process has no descriptor left: unmaps half of the queues, and maps no more than the other half for a
+        round of ``park_idle``.
+        """
+        self.maps_max = max(self._map_count // 2, 1)
+        self._park(None)
 
     def names(self) -> Iterator[tuple[bytes, int]]:
         """Topic and queue id of every queue directory."""
@@ -290,7 +297,7 @@ class ConsumeQueueStore:
         if self._map_count > self.maps_max:
             self._park(queue)
 
-    def _park(self, busy: ConsumeQueue) -> None:
+    def _park(self, busy: ConsumeQueue | None) -> None:
         """Unmaps several of the queues that were mapped first. Those still in use are soon mapped again.
 
         Descriptors of unsynced segments are kept. If there are too many, only as many queues as necessary are parked,
@@ -319,6 +326,7 @@ class ConsumeQueueStore:
         """
         if self._looks_left == 0:
             self._looks_left, self._unseen = shares, list(reversed(self._maps))
+            self.maps_max = self._maps_limit
         for _ in range(-(-len(self._unseen) // self._looks_left)):
             queue = self._unseen.pop()
             if queue not in self._maps:
