@@ -173,7 +173,7 @@ class ReviveService:
                 break
             queue.finish_first()
         worked_off = queue.worked_off()
-        if worked_off != queue.noted and worked_off >= 0:
+        if worked_off != queue.noted:
             queue.noted = worked_off
             self._done.append((self._store.max_offset, queue.queue_id, worked_off))
 

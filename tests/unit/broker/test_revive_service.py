@@ -1,0 +1,138 @@
+"""Which records of the revive topic the service reads, and which progress it records."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rucola.broker.pop import revive_service
+from rucola.broker.pop.revive_log import checkpoint_due_ms
+from rucola.broker.pop.revive_service import ReviveService
+from rucola.formats.pop import PopCheckpoint, PopKey
+
+
+def checkpoint(number: int, pop_time_ms: int = 1_000) -> PopCheckpoint:
+    return PopCheckpoint(PopKey("T", "cg", 0, number, pop_time_ms, "broker-a"), 500, (0,))
+
+
+class Log:
+    """A revive topic with one queue."""
+
+    topic, queues = "revive", 1
+
+    def __init__(self, count: int, low: int = 0) -> None:
+        self.low, self.records = low, [checkpoint(number) for number in range(count)]
+
+    def min_offset(self, _queue_id: int) -> int:
+        return self.low
+
+    def max_offset(self, _queue_id: int) -> int:
+        return len(self.records)
+
+    def read(self, _queue_id: int, queue_offset: int, _cold: object = None) -> tuple[PopCheckpoint, int]:
+        assert queue_offset >= self.low, f"{queue_offset} has expired"
+        return self.records[queue_offset], 2_000
+
+
+class Offsets:
+    """The table of consumer offsets, and what was recorded there."""
+
+    def __init__(self, worked_off: int | None = None) -> None:
+        self.worked_off = worked_off
+        self.recorded: list[int] = []
+
+    def query(self, *_key: object) -> int | None:
+        return self.worked_off
+
+    def commit(self, _group: str, _topic: str, _queue_id: int, offset: int) -> None:
+        self.worked_off = offset
+        self.recorded.append(offset)
+
+
+def dispatched_store() -> Any:
+    return SimpleNamespace(
+        max_offset=700, confirm_offset=700, dispatch_behind_bytes=0, flushed_offset=699, queue_names=list
+    )
+
+
+class Scene:
+    """The service over a log, in a broker where the group is unknown: checkpoints complete without copies."""
+
+    def __init__(self, log: Log, worked_off: int | None = None, delivered_until_ms: int = 10_000) -> None:
+        self.store = dispatched_store()
+        self.offsets = Offsets(worked_off)
+        unknown: Any = SimpleNamespace(get=lambda _name: None, table={})
+        revive_log: Any = log
+        offsets: Any = self.offsets
+        self.service = ReviveService(
+            self.store, revive_log, offsets, unknown, unknown, lambda: None, lambda _cold: delivered_until_ms, False
+        )
+
+
+@pytest.mark.parametrize(
+    ("delivered_until_ms", "crashed_since_ms", "due_ms", "since_ms"),
+    [
+        (10_000, None, 12_000, 10_000),
+        (10_000, 8_000, 12_000, 8_000),
+        (10_000, 12_000, 14_000, 10_000),
+        (10_000, 8_000, 5_000, 5_000),
+    ],
+)
+def test_finished_checkpoints_are_looked_for_since_the_oldest_that_may_appear_again(
+    monkeypatch: pytest.MonkeyPatch, delivered_until_ms: int, crashed_since_ms: int | None, due_ms: int, since_ms: int
+) -> None:
+    asked: list[int] = []
+
+    def newest(_store: object, _topic: bytes, _queue_id: int, since: int) -> list[Any]:
+        asked.append(since)
+        return []
+
+    monkeypatch.setattr(revive_service, "newest_messages", newest)
+    log = Log(1)
+    log.records = [checkpoint(0, due_ms - checkpoint_due_ms(checkpoint(0, 0)))]
+    Scene(log, delivered_until_ms=delivered_until_ms).service.load(crashed_since_ms)
+    assert asked == [since_ms]
+
+
+@pytest.fixture
+def nothing_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revive_service, "newest_messages", lambda *_: [])
+
+
+@pytest.mark.usefixtures("nothing_finished")
+def test_expired_records_are_passed_over() -> None:
+    log = Log(5)
+    scene = Scene(log)
+    scene.service.load(None)
+    log.low = 3
+    assert not scene.service.work()
+    scene.store.flushed_offset = 700
+    scene.service.settle()
+    assert scene.offsets.recorded == [4]
+
+
+@pytest.mark.usefixtures("nothing_finished")
+def test_nothing_is_completed_before_all_records_are_read() -> None:
+    scene = Scene(Log(300))
+    scene.service.load(None)
+    scene.store.flushed_offset = 700
+    assert scene.service.work()
+    assert scene.offsets.recorded == []
+    assert not scene.service.work()
+    assert scene.offsets.recorded == [299]
+
+
+@pytest.mark.usefixtures("nothing_finished")
+def test_progress_is_recorded_once_and_when_the_copies_are_on_the_disk() -> None:
+    scene = Scene(Log(2))
+    scene.service.load(None)
+    scene.service.work()
+    assert scene.offsets.recorded == []
+    scene.store.flushed_offset = 700
+    scene.service.settle()
+    assert scene.offsets.recorded == [1]
+    scene.offsets.worked_off = None
+    scene.service.work()
+    assert scene.offsets.recorded == [1]
