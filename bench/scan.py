@@ -10,11 +10,11 @@ import pyarrow as pa
 from bench.context import Context
 from bench.figure import Figure, at_least, rate
 from bench.samples import TOPIC, records
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
+from rucola.arrow.schema import chosen_columns
 from rucola.filter.tag import parse_tag_expression
-from rucola.spark.columns import BatchBuilder
 from rucola.spark.options import parse_options
-from rucola.spark.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
-from rucola.spark.schema import chosen_columns
 
 GROUP = "scan of the log into Arrow, one thread, log in memory"
 LOG_BYTES = 96 << 20

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rucola.arrow.schema import chosen_columns
 from rucola.spark.batch import RocketMQReader
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.reading import read_range
-from rucola.spark.schema import chosen_columns, to_ddl
+from rucola.spark.schema import to_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa

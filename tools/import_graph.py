@@ -17,7 +17,7 @@ LAYERS = [
     (7, ["cli"]),
     (6, ["lab"]),
     (5, ["broker", "namesrv", "spark"]),
-    (4, ["sync"]),
+    (4, ["sync", "arrow"]),
     (4, ["client"]),
     (3, ["store", "remoting"]),
     (2, ["runtime"]),

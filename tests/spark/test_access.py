@@ -13,11 +13,11 @@ import pytest
 from tests.attack.guarded import ADMIN, Guarded, certificate
 from tests.brokers import run
 
+from rucola.arrow.broker_catalog import BrokerCatalog
 from rucola.client.config import ProducerConfig
 from rucola.client.producer import Producer
 from rucola.common.message import Message
 from rucola.errors import BrokerError, ConfigError, RemotingError
-from rucola.spark.broker_catalog import BrokerCatalog
 from rucola.spark.options import SourceOptions, parse_options
 
 if TYPE_CHECKING:

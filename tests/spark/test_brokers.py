@@ -17,16 +17,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 from tests.spark.conftest import BrokerProcess
 
+from rucola.arrow import broker_catalog
+from rucola.arrow.broker_pull import pull_queue
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.offsets import StreamDocument, StreamOffsets
+from rucola.arrow.ranges import QueueRange
 from rucola.client.admin import AdminClient
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import DataLossError
-from rucola.spark import broker_catalog
-from rucola.spark.broker_pull import pull_queue
-from rucola.spark.columns import BatchBuilder
-from rucola.spark.offsets import StreamDocument, StreamOffsets
 from rucola.spark.options import parse_options
-from rucola.spark.ranges import QueueRange
 from rucola.spark.stream import RocketMQStreamReader
 
 PATIENCE_S = 60

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from tests.spark.conftest import BrokerProcess
 
+from rucola.arrow import broker_pull
+from rucola.arrow.broker_catalog import BrokerCatalog
+from rucola.arrow.broker_pull import pull_queue
+from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.schema import all_columns
 from rucola.common.message import Message
 from rucola.errors import ConfigError, DataLossError, RemotingError
-from rucola.spark import broker_pull
-from rucola.spark.broker_catalog import BrokerCatalog
-from rucola.spark.broker_pull import pull_queue
-from rucola.spark.catalog import checked_ranges, ending_offsets, starting_offsets
-from rucola.spark.columns import BatchBuilder
 from rucola.spark.options import SourceOptions, parse_options
-from rucola.spark.ranges import QueueRange
-from rucola.spark.schema import all_columns
 
 TYPES = {"string": pa.string(), "binary": pa.binary(), "int": pa.int32(), "bigint": pa.int64()}
 NAMES = "topic,queueId,queueOffset,tags,keys,body,brokerName"

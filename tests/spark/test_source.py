@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import LongType, StructField, StructType
 
+from rucola.arrow.schema import all_columns
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message import Message, StoreMessage
 from rucola.errors import ConfigError
@@ -18,7 +19,6 @@ from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.spark.options import parse_options
 from rucola.spark.pruning import prune
-from rucola.spark.schema import all_columns
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rucola.arrow.offsets import QueueOffsets
 from rucola.common.message_queue import MessageQueue
-from rucola.spark.offsets import QueueOffsets
 
 
 def admit_rows(start: Mapping[MessageQueue, int], available: Mapping[MessageQueue, int], rows_max: int) -> QueueOffsets:

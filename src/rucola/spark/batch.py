@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from rucola.spark.catalog import checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.reading import open_catalog
 from rucola.spark.options import SourceOptions
 from rucola.spark.pushdown import Wanted, cut_ranges, narrowed, wanted_by
-from rucola.spark.ranges import QueueRange
-from rucola.spark.reading import open_catalog, read_range
+from rucola.spark.reading import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rucola.spark.catalog import Catalog
+    from rucola.arrow.catalog import Catalog
 
 
 class RocketMQReader(DataSourceReader):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from rucola.arrow.access import Access, Secret, shown
 from rucola.errors import ConfigError
-from rucola.spark.access import Access, Secret, shown
 
 
 @dataclass(frozen=True)

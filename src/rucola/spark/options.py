@@ -10,15 +10,25 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from urllib.parse import unquote, urlsplit
 
-from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from rucola.arrow.access import Access
+from rucola.arrow.expression import ExpressionKind, parse_expression
+from rucola.arrow.offsets import parse_document
+from rucola.arrow.read_options import (
+    DEFAULT_BROKER_NAME,
+    DEFAULT_GROUP,
+    MEBIBYTE,
+    BodyForm,
+    MissingTime,
+    Position,
+    ReadOptions,
+    ScanOrder,
+    SchemaStyle,
+    Subscription,
+)
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.spark.access import Access
-from rucola.spark.expression import Expression, ExpressionKind, parse_expression
-from rucola.spark.offsets import QueueOffsets, parse_document
 from rucola.spark.option_values import (
     ACCESS_NAMES,
     ACCESS_OPTIONS,
@@ -31,16 +41,6 @@ from rucola.spark.option_values import (
     number,
     optional_number,
 )
-
-MEBIBYTE = 1 << 20
-DEFAULT_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's own tools read with it, so a query leaves no group behind."""
-DEFAULT_BROKER_NAME = "broker-a"
-"""Broker name of rows read from a store directory; the directory itself does not hold the name."""
-
-
-_PREFIXES = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
-
 
 OPTIONS: tuple[Option, ...] = (
     Option("nameServer", "", "name servers, `host:port` separated by `;`: read through the brokers"),
@@ -134,109 +134,15 @@ ELSEWHERE = {
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 
-class SchemaStyle(StrEnum):
-    """Whose column names the rows have."""
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ReadOptions):
+    """The same with what only Spark asks for."""
 
-    ROCKETMQ = "rocketmq"
-    KAFKA = "kafka"
-
-
-class BodyForm(StrEnum):
-    """In which form the body column holds a body that the client compressed."""
-
-    DECOMPRESSED = "decompressed"
-    STORED = "stored"
-
-
-class ScanOrder(StrEnum):
-    """In which order a store directory is read."""
-
-    AUTO = "auto"
-    LOG = "log"
-    QUEUE = "queue"
-
-
-class MissingTime(StrEnum):
-    """What a starting time beyond the last message of a queue means."""
-
-    ERROR = "error"
-    LATEST = "latest"
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where to start or to end; a document is per queue, and times are milliseconds."""
-
-    name: str = ""
-    """``earliest``, ``latest`` or empty when one of the others is set."""
-    offsets: QueueOffsets | None = None
-    timestamp_ms: int | None = None
-    timestamps: QueueOffsets | None = None
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """Which topics or queues are read; exactly one field is set."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    queues: tuple[MessageQueue, ...] = ()
-    """Assigned queues."""
-
-    def wants_topic(self, topic: str) -> bool:
-        """Whether queues of ``topic`` belong to the subscription."""
-        if self.pattern:
-            if is_system_topic(topic) or any(
-                topic.startswith(prefix) and prefix not in self.pattern for prefix in _PREFIXES
-            ):
-                return False
-            return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.topics or any(topic == queue.topic for queue in self.queues)
-
-    def wants(self, queue: MessageQueue) -> bool:
-        """Whether ``queue`` belongs to the subscription."""
-        return queue in self.queues if self.queues else self.wants_topic(queue.topic)
-
-    @property
-    def named_topics(self) -> tuple[str, ...]:
-        """Topics the user wrote down, sorted; empty with a pattern."""
-        return tuple(sorted({*self.topics, *(queue.topic for queue in self.queues)}))
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """Checked options of one source; picklable, because it travels to the tasks."""
-
-    name_server: str
-    store_path: str
-    broker_name: str
-    subscription: Subscription
-    expression: Expression
-    """Which messages to keep."""
-    starting: Position | None
-    """None: the default of the face, earliest in a batch and latest in a stream."""
-    starting_missing_time: MissingTime
-    ending: Position
-    fail_on_data_loss: bool
     offsets_per_trigger_max: int | None
     bytes_per_trigger_max: int | None
     offsets_per_trigger_min: int | None
     trigger_delay_max_ms: int
-    partitions_min: int | None
-    records_per_partition_max: int | None
-    bytes_per_partition_max: int
-    scan_order: ScanOrder
-    body: BodyForm
-    columns: tuple[str, ...]
     push_filters: bool
-    properties_as_map: bool
-    schema_style: SchemaStyle
-    include_headers: bool
-    consumer_group: str
-    access: Access
-    pull_batch_size: int
-    pull_timeout_ms: int
-    retry_timeout_ms: int
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:

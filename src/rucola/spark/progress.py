@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from rucola.arrow.offsets import QueueOffsets, StreamOffsets
 from rucola.client.config import PullConsumerConfig
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, RucolaError
-from rucola.spark.offsets import QueueOffsets, StreamOffsets
 from rucola.sync import PullConsumer
 
 if TYPE_CHECKING:

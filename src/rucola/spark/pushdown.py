@@ -25,15 +25,15 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from rucola.arrow.offsets import OFFSET_MAX
+from rucola.arrow.ranges import QueueRange
 from rucola.filter.tag import parse_tag_expression
-from rucola.spark.offsets import OFFSET_MAX
 from rucola.spark.options import SourceOptions
-from rucola.spark.ranges import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from rucola.spark.catalog import Catalog
+    from rucola.arrow.catalog import Catalog
 
 CLOCK_STEP_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rucola.arrow.access import Access
+from rucola.arrow.schema import ROCKETMQ_COLUMNS
 from rucola.client.send_result import SendStatus
 from rucola.errors import ClientError, ConfigError
-from rucola.spark.access import Access
 from rucola.spark.option_values import ACCESS_OPTIONS, Option, access, known_values, number
-from rucola.spark.schema import ROCKETMQ_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -18,10 +18,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rucola.arrow.schema import chosen_columns
 from rucola.errors import ConfigError
 from rucola.spark.batch import FilteringReader, RocketMQReader
 from rucola.spark.options import parse_options
-from rucola.spark.schema import check_schema, chosen_columns, to_ddl
+from rucola.spark.schema import check_schema, to_ddl
 from rucola.spark.sink import RocketMQStreamWriter, RocketMQWriter
 from rucola.spark.sink_options import parse_sink_options, sink_layout
 from rucola.spark.stream import RocketMQStreamReader

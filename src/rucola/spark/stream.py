@@ -20,12 +20,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rucola.common.message_queue import MessageQueue
-from rucola.errors import AnotherLogError, ConfigError, DataLossError, RucolaError
-from rucola.runtime.clock import Clock, SystemClock
-from rucola.spark.admission import admit_bytes, admit_rows
-from rucola.spark.catalog import Catalog, Look, checked_ranges, starting_offsets
-from rucola.spark.offsets import (
+from rucola.arrow.catalog import Catalog, Look, checked_ranges, starting_offsets
+from rucola.arrow.offsets import (
     OffsetDocument,
     QueueOffsets,
     StreamDocument,
@@ -33,8 +29,14 @@ from rucola.spark.offsets import (
     queue_text,
     to_document,
 )
-from rucola.spark.options import Position, SourceOptions
-from rucola.spark.reading import open_catalog, read_range
+from rucola.arrow.read_options import Position
+from rucola.arrow.reading import open_catalog
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import AnotherLogError, ConfigError, DataLossError, RucolaError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.spark.admission import admit_bytes, admit_rows
+from rucola.spark.options import SourceOptions
+from rucola.spark.reading import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa

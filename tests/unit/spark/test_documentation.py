@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rucola.arrow.schema import ROCKETMQ_COLUMNS
 from rucola.spark.option_values import Option
 from rucola.spark.options import OPTIONS
-from rucola.spark.schema import ROCKETMQ_COLUMNS
 from rucola.spark.sink_options import COLUMN_TYPES, SINK_OPTIONS
 
 DOCS = Path(__file__).parents[3] / "docs"

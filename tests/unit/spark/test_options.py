@@ -7,20 +7,13 @@ from typing import Any
 
 import pytest
 
+from rucola.arrow.expression import SqlCondition
+from rucola.arrow.read_options import MissingTime, Position, ScanOrder, SchemaStyle, Subscription
 from rucola.broker.subscription.subscription_group_manager import BUILT_IN_GROUPS
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.filter.tag import parse_tag_expression
-from rucola.spark.expression import SqlCondition
-from rucola.spark.options import (
-    OPTIONS,
-    MissingTime,
-    Position,
-    ScanOrder,
-    SchemaStyle,
-    Subscription,
-    parse_options,
-)
+from rucola.spark.options import OPTIONS, parse_options
 
 BASE = {"storePath": "store", "topic": "flights"}
 

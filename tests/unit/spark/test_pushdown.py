@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
-from tests.unit.spark.dict_catalog import DictCatalog
+from tests.unit.arrow.dict_catalog import DictCatalog
 
+from rucola.arrow.catalog import Bounds
+from rucola.arrow.ranges import QueueRange
 from rucola.common.message_queue import MessageQueue
 from rucola.spark import pushdown
-from rucola.spark.catalog import Bounds
 from rucola.spark.options import parse_options
 from rucola.spark.pushdown import Wanted, cut_ranges, narrowed, wanted_by
-from rucola.spark.ranges import QueueRange
 
 QUEUES = [MessageQueue(topic, broker, queue) for topic in "tu" for broker in "ab" for queue in (0, 1)]
 RANGES = [QueueRange(queue, 10, 40) for queue in QUEUES]

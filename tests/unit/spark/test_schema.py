@@ -16,9 +16,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rucola.arrow.schema import all_columns, chosen_columns
 from rucola.errors import ConfigError
 from rucola.spark.options import SourceOptions, parse_options
-from rucola.spark.schema import all_columns, check_schema, chosen_columns, to_ddl
+from rucola.spark.schema import check_schema, to_ddl
 
 CONNECTOR_COLUMNS = [
     ("topic", "string"),

@@ -12,8 +12,16 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from tests.unit.spark.records import arrow_schema, message
+from tests.unit.arrow.records import arrow_schema, message
 
+from rucola.arrow import scan, store_scan
+from rucola.arrow.catalog import Bounds, Look, checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.offsets import Mark
+from rucola.arrow.ranges import LogRange, SourceRange, UnitRange
+from rucola.arrow.schema import chosen_columns
+from rucola.arrow.store_catalog import StoreCatalog
+from rucola.arrow.store_scan import scan_log, scan_queue
 from rucola.common.hosts import host_bytes
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
@@ -21,15 +29,7 @@ from rucola.errors import ConfigError, DataLossError, StoreDamagedError
 from rucola.filter.sql import Outcome, compile_sql
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
-from rucola.spark import scan, store_scan
-from rucola.spark.catalog import Bounds, Look, checked_ranges, ending_offsets, starting_offsets
-from rucola.spark.columns import BatchBuilder
-from rucola.spark.offsets import Mark
 from rucola.spark.options import SourceOptions, parse_options
-from rucola.spark.ranges import LogRange, SourceRange, UnitRange
-from rucola.spark.schema import chosen_columns
-from rucola.spark.store_catalog import StoreCatalog
-from rucola.spark.store_scan import scan_log, scan_queue
 from rucola.spark.stream import RocketMQStreamReader
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore

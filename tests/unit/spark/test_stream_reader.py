@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
-from tests.unit.spark.dict_catalog import DictCatalog
+from tests.unit.arrow.dict_catalog import DictCatalog
 
+from rucola.arrow.catalog import Bounds
+from rucola.arrow.offsets import OffsetDocument, StreamDocument, StreamOffsets, to_document
+from rucola.arrow.ranges import QueueRange
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, RemotingConnectError
-from rucola.spark.catalog import Bounds
-from rucola.spark.offsets import OffsetDocument, StreamDocument, StreamOffsets, to_document
 from rucola.spark.options import parse_options
-from rucola.spark.ranges import QueueRange
 from rucola.spark.stream import RocketMQStreamReader
 from rucola.testing.clock import ManualClock
 

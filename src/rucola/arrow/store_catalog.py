@@ -9,14 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
-from rucola.common.message_queue import MessageQueue
-from rucola.errors import ConfigError
-from rucola.runtime.clock import Clock, SystemClock
-from rucola.spark.catalog import Bounds, Look, existing_queues
-from rucola.spark.offsets import Mark, queue_text
-from rucola.spark.options import ScanOrder, SourceOptions
-from rucola.spark.ranges import (
+from rucola.arrow.catalog import Bounds, Look, existing_queues
+from rucola.arrow.offsets import Mark, queue_text
+from rucola.arrow.ranges import (
     FileSpan,
     LogRange,
     QueueRange,
@@ -27,6 +22,11 @@ from rucola.spark.ranges import (
     split_log_span,
     split_queue_ranges,
 )
+from rucola.arrow.read_options import ReadOptions, ScanOrder
+from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
+from rucola.runtime.clock import Clock, SystemClock
 from rucola.store.offline.offline_store import OfflineStore
 
 REFRESH_S = 0.1
@@ -43,7 +43,7 @@ NEAR_PART = 16
 class StoreCatalog:
     """``Catalog`` over a directory. The broker name is an option, because the directory does not hold one."""
 
-    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
+    def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock if clock is not None else SystemClock()
         self._store = OfflineStore(options.store_path)

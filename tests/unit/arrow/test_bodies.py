@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.spark.records import SYS_FLAGS, log_of_bodies, packed
-from tests.unit.spark.test_scan import rows_of, scan_all, scanner
+from tests.unit.arrow.records import SYS_FLAGS, log_of_bodies, packed
+from tests.unit.arrow.test_scan import rows_of, scan_all, scanner
 
+from rucola.arrow import bodies, columns
+from rucola.arrow.scan import RowChooser
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
-from rucola.spark import bodies, columns
-from rucola.spark.scan import RowChooser
 
 SENT = [(f'{{"number": {number}}}'.encode() * (1 + number % 700), codec) for number in range(60) for codec in SYS_FLAGS]
 

@@ -15,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.offsets import queue_text
+from rucola.arrow.ranges import FileSpan, LogRange, QueueRange, UnitRange
+from rucola.arrow.read_options import ReadOptions
+from rucola.arrow.scan import BATCH_BYTES, BATCH_ROWS, CHECK_PHYSICAL_OFFSET, RowChooser, Scanner, gather_table
 from rucola.common.columns import RecordColumn
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
 from rucola.filter.tag import TagExpression
 from rucola.formats import _columns_cy
 from rucola.runtime.files import Files, MappedSegment
-from rucola.spark.columns import BatchBuilder
-from rucola.spark.offsets import queue_text
-from rucola.spark.options import SourceOptions
-from rucola.spark.ranges import FileSpan, LogRange, QueueRange, UnitRange
-from rucola.spark.scan import BATCH_BYTES, BATCH_ROWS, CHECK_PHYSICAL_OFFSET, RowChooser, Scanner, gather_table
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 PREFILL_SIZE = 0x7FFFFFFF
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 Numbers = npt.NDArray[np.int64]
 
 
-def scan_log(options: SourceOptions, builder: BatchBuilder, piece: LogRange) -> Iterator[pa.RecordBatch]:
+def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> Iterator[pa.RecordBatch]:
     """The wanted rows of a piece of the log.
 
     Raises:
@@ -53,7 +53,7 @@ def scan_log(options: SourceOptions, builder: BatchBuilder, piece: LogRange) -> 
             yield from scanner.batches(segment.buffer, position, limit, span.start, span.path, CHECK_PHYSICAL_OFFSET)
 
 
-def scan_queue(options: SourceOptions, builder: BatchBuilder, piece: UnitRange) -> Iterator[pa.RecordBatch]:
+def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) -> Iterator[pa.RecordBatch]:
     """The rows of an interval of one queue, in queue order.
 
     Raises:
@@ -125,7 +125,7 @@ def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: N
 
 @contextmanager
 def _mapped(
-    options: SourceOptions, spans: Sequence[FileSpan], wanted: QueueRange
+    options: ReadOptions, spans: Sequence[FileSpan], wanted: QueueRange
 ) -> Iterator[list[tuple[FileSpan, MappedSegment]]]:
     """The files, mapped for reading; those that are gone are data loss."""
     files = Files()

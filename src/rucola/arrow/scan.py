@@ -16,17 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rucola.arrow.buffers import Mask, from_bytes, mask_of, numbers_of
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.expression import Expression, SqlCondition
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.rows import Rows, table_view
 from rucola.common.columns import RecordColumn, WalkStop, new_table
 from rucola.errors import FormatError
 from rucola.filter.sql import Outcome, compile_sql
 from rucola.formats import _columns_cy
 from rucola.formats._message_cy import walk_records
 from rucola.formats.checksum import crc32
-from rucola.spark.arrow import Rows, table_view
-from rucola.spark.buffers import Mask, from_bytes, mask_of, numbers_of
-from rucola.spark.columns import BatchBuilder
-from rucola.spark.expression import Expression, SqlCondition
-from rucola.spark.ranges import QueueRange
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

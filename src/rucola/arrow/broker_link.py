@@ -10,12 +10,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from rucola.arrow.read_options import ReadOptions
 from rucola.client.config import PullConsumerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.pull_consumer import PullConsumer
 from rucola.errors import ClientError, ConfigError, RucolaError
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.spark.options import SourceOptions
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
@@ -35,7 +35,7 @@ class BrokerLink:
         clock: measures the patience.
     """
 
-    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
+    def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
         self._patience_s = options.retry_timeout_ms / 1000
         self._loop = shared_loop()

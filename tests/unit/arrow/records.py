@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from rucola.arrow.schema import Column
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message import StoreMessage
 from rucola.formats.message import decode_messages, encode_message
 from rucola.formats.properties import encode_properties
-from rucola.spark.schema import Column
 
 STORE_HOST = host_bytes("10.0.0.5", 10911)
 STORE_HOST_V6 = host_bytes("2001:db8::5", 10911)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rucola.arrow.catalog import Bounds, Look, existing_queues
+from rucola.arrow.offsets import Mark
+from rucola.arrow.ranges import QueueRange, SourceRange, split_queue_ranges
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import RemotingConnectError
-from rucola.spark.catalog import Bounds, Look, existing_queues
-from rucola.spark.offsets import Mark
 from rucola.spark.options import SourceOptions
-from rucola.spark.ranges import QueueRange, SourceRange, split_queue_ranges
 
 
 class DictCatalog:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rucola.arrow.offsets import Mark, StreamOffsets, from_document, parse_document, to_document
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
-from rucola.spark.offsets import Mark, StreamOffsets, from_document, parse_document, to_document
 
 names = st.text(min_size=1, max_size=8)
 topics = names.filter(lambda topic: not topic.startswith("#"))  # no topic can have that character

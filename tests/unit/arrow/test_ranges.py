@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rucola.common.message_queue import MessageQueue
-from rucola.spark.ranges import (
+from rucola.arrow.ranges import (
     FileSpan,
     LogRange,
     QueueRange,
@@ -20,6 +19,7 @@ from rucola.spark.ranges import (
     split_log_span,
     split_queue_ranges,
 )
+from rucola.common.message_queue import MessageQueue
 
 
 def queue_range(queue_id: int, start: int, end: int) -> QueueRange:

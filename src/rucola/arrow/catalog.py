@@ -10,12 +10,12 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from rucola.arrow.offsets import EARLIEST, LATEST, Mark, QueueOffsets, queue_text
+from rucola.arrow.ranges import QueueRange, SourceRange
+from rucola.arrow.read_options import MissingTime, Position, ReadOptions, Subscription
 from rucola.common.key_builder import is_system_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.offsets import EARLIEST, LATEST, Mark, QueueOffsets, queue_text
-from rucola.spark.options import MissingTime, Position, SourceOptions, Subscription
-from rucola.spark.ranges import QueueRange, SourceRange
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
 
 
 def starting_offsets(
-    options: SourceOptions, catalog: Catalog, queues: Sequence[MessageQueue], default: str
+    options: ReadOptions, catalog: Catalog, queues: Sequence[MessageQueue], default: str
 ) -> QueueOffsets:
     """Where each queue starts; ``default`` is ``earliest`` or ``latest``.
 
@@ -124,7 +124,7 @@ def starting_offsets(
     return starting
 
 
-def ending_offsets(options: SourceOptions, catalog: Catalog, queues: Sequence[MessageQueue]) -> QueueOffsets:
+def ending_offsets(options: ReadOptions, catalog: Catalog, queues: Sequence[MessageQueue]) -> QueueOffsets:
     """Where each queue of a batch ends; taken once, so that the tail of a live store stays out.
 
     Raises:
@@ -191,7 +191,7 @@ def _lost(queue: MessageQueue, start: int, end: int, bounds: Bounds, fail: bool)
 
 
 def _starting_by_time(
-    options: SourceOptions, position: Position, catalog: Catalog, bounds: Mapping[MessageQueue, Bounds]
+    options: ReadOptions, position: Position, catalog: Catalog, bounds: Mapping[MessageQueue, Bounds]
 ) -> QueueOffsets:
     if position.timestamps is not None:
         _check_same_queues("startingOffsetsByTimestamp", position.timestamps, bounds)

@@ -1,7 +1,7 @@
 """Arrow arrays from memory of NumPy and the other way, without a copy where there is one already.
 
 ``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas, to know its objects when they meet one: a quarter of a
-second in every process that runs a task. Imported inside ``read()`` only, like ``rucola.spark.arrow``.
+second in every process that runs a task. Imported inside ``read()`` only, like ``rucola.arrow.rows``.
 """
 
 from __future__ import annotations

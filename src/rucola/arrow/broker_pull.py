@@ -11,19 +11,19 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rucola.arrow.broker_link import BrokerLink
+from rucola.arrow.catalog import Bounds, clamp
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.expression import SqlCondition
+from rucola.arrow.offsets import queue_text
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.read_options import ReadOptions
+from rucola.arrow.scan import BATCH_ROWS, RowChooser, Scanner
 from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.pull_consumer import PullConsumer
 from rucola.client.pull_result import PullStatus
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import DataLossError
-from rucola.spark.broker_link import BrokerLink
-from rucola.spark.catalog import Bounds, clamp
-from rucola.spark.columns import BatchBuilder
-from rucola.spark.expression import SqlCondition
-from rucola.spark.offsets import queue_text
-from rucola.spark.options import SourceOptions
-from rucola.spark.ranges import QueueRange
-from rucola.spark.scan import BATCH_ROWS, RowChooser, Scanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,7 +46,7 @@ class _Missing(Exception):  # noqa: N818 - never leaves this module
         self.queue_offset, self.bounds = queue_offset, bounds
 
 
-def pull_queue(options: SourceOptions, builder: BatchBuilder, piece: QueueRange) -> Iterator[pa.RecordBatch]:
+def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -> Iterator[pa.RecordBatch]:
     """The rows of ``piece``.
 
     Raises:
@@ -68,7 +68,7 @@ def pull_queue(options: SourceOptions, builder: BatchBuilder, piece: QueueRange)
 class _Puller:
     """Goes through a piece of a queue from ``queue_offset`` on."""
 
-    def __init__(self, options: SourceOptions, link: BrokerLink, piece: QueueRange) -> None:
+    def __init__(self, options: ReadOptions, link: BrokerLink, piece: QueueRange) -> None:
         self.queue_offset = piece.start
         self._options = options
         self._link = link

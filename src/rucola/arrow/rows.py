@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rucola.arrow.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.hosts import host_text
 from rucola.common.sysflag import MessageSysFlag
 from rucola.formats import _columns_cy
-from rucola.spark.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

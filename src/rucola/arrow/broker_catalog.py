@@ -7,15 +7,15 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from rucola.arrow.broker_link import BrokerLink
+from rucola.arrow.catalog import Bounds, Look, existing_queues, missing_topics_error, no_match_error
+from rucola.arrow.offsets import Mark, queue_text
+from rucola.arrow.ranges import QueueRange, SourceRange, split_queue_ranges
+from rucola.arrow.read_options import ReadOptions
 from rucola.client.pull_consumer import PullConsumer
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, FormatError, RucolaError
 from rucola.formats.message import decode_messages
-from rucola.spark.broker_link import BrokerLink
-from rucola.spark.catalog import Bounds, Look, existing_queues, missing_topics_error, no_match_error
-from rucola.spark.offsets import Mark, queue_text
-from rucola.spark.options import SourceOptions
-from rucola.spark.ranges import QueueRange, SourceRange, split_queue_ranges
 
 QUEUES_AGE_MAX_S = 1.0
 """How long a list of queues is used; a topic or queue made meanwhile is seen after that."""
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 class BrokerCatalog:
     """``Catalog`` over the brokers that the name servers know."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._link = BrokerLink(options)
         self._queues: list[MessageQueue] = []

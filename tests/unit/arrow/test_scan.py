@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.spark.records import arrow_schema, expected_rows, log_of, starts_of
+from tests.unit.arrow.records import arrow_schema, expected_rows, log_of, starts_of
 
+from rucola.arrow import scan
+from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.rows import Repeated, host_texts, text
+from rucola.arrow.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
+from rucola.arrow.schema import chosen_columns
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
-from rucola.spark import scan
-from rucola.spark.arrow import Repeated, host_texts, text
-from rucola.spark.columns import BatchBuilder
 from rucola.spark.options import SourceOptions, parse_options
-from rucola.spark.ranges import QueueRange
-from rucola.spark.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
-from rucola.spark.schema import chosen_columns
 
 ROOT = Path(__file__).parents[3]
 ALL = parse_tag_expression("*")
@@ -179,8 +179,8 @@ def test_pandas_is_not_imported() -> None:
     """It would take a task's process a quarter of a second, and PyArrow does so by itself in many calls."""
     program = """
         import sys
-        from tests.unit.spark.records import log_of
-        from tests.unit.spark.test_scan import QueueRange, MessageQueue, RowChooser, parse_tag_expression, scanner
+        from tests.unit.arrow.records import log_of
+        from tests.unit.arrow.test_scan import QueueRange, MessageQueue, RowChooser, parse_tag_expression, scanner
 
         log = log_of(100)
         wanted = [QueueRange(MessageQueue("flights", "b", 0), 0, 9)]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from tests.unit.spark.dict_catalog import DictCatalog
+from tests.unit.arrow.dict_catalog import DictCatalog
 
+from rucola.arrow.catalog import Bounds, checked_ranges, clamp, ending_offsets, existing_queues, starting_offsets
+from rucola.arrow.ranges import QueueRange
+from rucola.arrow.read_options import Subscription
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.catalog import Bounds, checked_ranges, clamp, ending_offsets, existing_queues, starting_offsets
-from rucola.spark.options import Subscription, parse_options
-from rucola.spark.ranges import QueueRange
+from rucola.spark.options import parse_options
 
 Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 OTHER = MessageQueue("other", "b", 0)

@@ -1,6 +1,6 @@
 """Builds each column from the rows of a record table, and record batches from the columns asked for.
 
-Imported inside ``read()`` only, like ``rucola.spark.arrow``.
+Imported inside ``read()`` only, like ``rucola.arrow.rows``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rucola.arrow.bodies import compressed_rows, decompressed
+from rucola.arrow.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
+from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
+from rucola.arrow.rows import Repeated, Rows, host_texts, message_ids, text
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
-from rucola.spark.arrow import Repeated, Rows, host_texts, message_ids, text
-from rucola.spark.bodies import compressed_rows, decompressed
-from rucola.spark.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
-from rucola.spark.options import BodyForm, SchemaStyle, SourceOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 BODY_COLUMNS = frozenset(("body", "value"))
@@ -41,7 +41,7 @@ class BatchBuilder:
         broker_name: value of column ``brokerName``.
     """
 
-    def __init__(self, options: SourceOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
+    def __init__(self, options: ReadOptions, names: Iterable[str], schema: pa.Schema, broker_name: str) -> None:
         builders = {name.lower(): build for name, build in _builders(options, broker_name).items()}
         self.schema = schema
         chosen = tuple(name.lower() for name in names)
@@ -82,7 +82,7 @@ class BatchBuilder:
         return pa.RecordBatch.from_arrays([build(rows) for build in self._builders], schema=self.schema)
 
 
-def _builders(options: SourceOptions, broker_name: str) -> dict[str, Builder]:
+def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
     """Every column of the chosen style by name."""
     if options.schema_style is SchemaStyle.KAFKA:
         return {

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from rucola.arrow.buffers import Mask
+from rucola.arrow.rows import Rows
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.compression import BODY_BYTES_MAX, decompress
-from rucola.spark.arrow import Rows
-from rucola.spark.buffers import Mask
 
 PIECE_BYTES = 256 << 10
 _ARROW_CODECS = {int(MessageSysFlag.COMPRESSION_LZ4): "lz4", int(MessageSysFlag.COMPRESSION_ZSTD): "zstd"}

@@ -1,0 +1,125 @@
+"""What a reader is told: place, queues, range, columns. Spark's options become this, and so do those of ``scan``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rucola.arrow.access import Access
+from rucola.arrow.expression import Expression
+from rucola.arrow.offsets import QueueOffsets
+from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from rucola.common.message_queue import MessageQueue
+from rucola.filter.tag import parse_tag_expression
+
+MEBIBYTE = 1 << 20
+DEFAULT_GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's own tools read with it, so a query leaves no group behind."""
+DEFAULT_BROKER_NAME = "broker-a"
+"""Broker name of rows read from a store directory; the directory itself does not hold the name."""
+
+EVERYTHING = parse_tag_expression("*")
+NO_ACCOUNT = Access()
+_PREFIXES = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+
+
+class SchemaStyle(StrEnum):
+    """Whose column names the rows have."""
+
+    ROCKETMQ = "rocketmq"
+    KAFKA = "kafka"
+
+
+class BodyForm(StrEnum):
+    """In which form the body column holds a body that the client compressed."""
+
+    DECOMPRESSED = "decompressed"
+    STORED = "stored"
+
+
+class ScanOrder(StrEnum):
+    """In which order a store directory is read."""
+
+    AUTO = "auto"
+    LOG = "log"
+    QUEUE = "queue"
+
+
+class MissingTime(StrEnum):
+    """What a starting time beyond the last message of a queue means."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where to start or to end; a document is per queue, and times are milliseconds."""
+
+    name: str = ""
+    """``earliest``, ``latest`` or empty when one of the others is set."""
+    offsets: QueueOffsets | None = None
+    timestamp_ms: int | None = None
+    timestamps: QueueOffsets | None = None
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Which topics or queues are read; exactly one field is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    queues: tuple[MessageQueue, ...] = ()
+    """Assigned queues."""
+
+    def wants_topic(self, topic: str) -> bool:
+        """Whether queues of ``topic`` belong to the subscription."""
+        if self.pattern:
+            if is_system_topic(topic) or any(
+                topic.startswith(prefix) and prefix not in self.pattern for prefix in _PREFIXES
+            ):
+                return False
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(topic == queue.topic for queue in self.queues)
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether ``queue`` belongs to the subscription."""
+        return queue in self.queues if self.queues else self.wants_topic(queue.topic)
+
+    @property
+    def named_topics(self) -> tuple[str, ...]:
+        """Topics the user wrote down, sorted; empty with a pattern."""
+        return tuple(sorted({*self.topics, *(queue.topic for queue in self.queues)}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Checked options of one reader; picklable, because Spark sends it to the tasks."""
+
+    name_server: str = ""
+    store_path: str = ""
+    """Exactly one of the two is set."""
+    broker_name: str = DEFAULT_BROKER_NAME
+    subscription: Subscription
+    expression: Expression = EVERYTHING
+    """Which messages to keep."""
+    starting: Position | None = None
+    """None: the default of the face, earliest in a batch and latest in a stream."""
+    starting_missing_time: MissingTime = MissingTime.ERROR
+    ending: Position = Position()
+    fail_on_data_loss: bool = True
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+    bytes_per_partition_max: int = 128 * MEBIBYTE
+    scan_order: ScanOrder = ScanOrder.AUTO
+    body: BodyForm = BodyForm.DECOMPRESSED
+    columns: tuple[str, ...] = ()
+    properties_as_map: bool = False
+    schema_style: SchemaStyle = SchemaStyle.ROCKETMQ
+    include_headers: bool = False
+    consumer_group: str = DEFAULT_GROUP
+    access: Access = NO_ACCOUNT
+    pull_batch_size: int = 1024
+    pull_timeout_ms: int = 3000
+    retry_timeout_ms: int = 120_000

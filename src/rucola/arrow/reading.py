@@ -1,0 +1,42 @@
+"""Where readers meet the two places to read from. Heavy modules are imported in the functions, not above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rucola.arrow.ranges import LogRange, QueueRange, SourceRange
+from rucola.arrow.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rucola.arrow.catalog import Catalog
+
+
+def open_catalog(options: ReadOptions) -> Catalog:
+    """The catalog of the store directory or of the brokers, whichever the options name."""
+    if options.store_path:
+        from rucola.arrow.store_catalog import StoreCatalog
+
+        return StoreCatalog(options)
+    from rucola.arrow.broker_catalog import BrokerCatalog
+
+    return BrokerCatalog(options)
+
+
+def read_range(options: ReadOptions, schema: pa.Schema, piece: SourceRange) -> Iterator[pa.RecordBatch]:
+    """The rows of ``piece`` as record batches of ``schema``, whose fields are columns of the options' style."""
+    from rucola.arrow.columns import BatchBuilder
+
+    broker_name = piece.queue.broker_name if isinstance(piece, QueueRange) else options.broker_name
+    builder = BatchBuilder(options, schema.names, schema, broker_name)
+    if isinstance(piece, QueueRange):
+        from rucola.arrow.broker_pull import pull_queue
+
+        return pull_queue(options, builder, piece)
+    from rucola.arrow.store_scan import scan_log, scan_queue
+
+    if isinstance(piece, LogRange):
+        return scan_log(options, builder, piece)
+    return scan_queue(options, builder, piece)

@@ -1,0 +1,87 @@
+"""The columns of the rows: names, types, and how a reader narrows them.
+
+The first nine columns are those of the former RocketMQ connector for Spark, same names and types; the style ``kafka``
+has the columns of Spark's Kafka source instead. What is not asked for is not decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.arrow.read_options import ReadOptions, SchemaStyle
+from rucola.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name and Spark type as DDL."""
+
+    name: str
+    ddl_type: str
+
+
+PROPERTIES = Column("properties", "string")
+PROPERTIES_MAP = Column("properties", "map<string,string>")
+HEADERS = Column("headers", "array<struct<key:string,value:binary>>")
+
+ROCKETMQ_COLUMNS: tuple[Column, ...] = (
+    Column("topic", "string"),
+    Column("flag", "int"),
+    Column("body", "binary"),
+    PROPERTIES,
+    Column("brokerName", "string"),
+    Column("queueId", "int"),
+    Column("queueOffset", "bigint"),
+    Column("bornTimestamp", "timestamp"),
+    Column("storeTimestamp", "timestamp"),
+    Column("msgId", "string"),
+    Column("tags", "string"),
+    Column("keys", "string"),
+    Column("sysFlag", "int"),
+    Column("reconsumeTimes", "int"),
+    Column("bornHost", "string"),
+    Column("storeHost", "string"),
+    Column("bodyCrc", "int"),
+    Column("physicalOffset", "bigint"),
+    Column("storeSize", "int"),
+    Column("preparedTransactionOffset", "bigint"),
+)
+KAFKA_COLUMNS: tuple[Column, ...] = (
+    Column("key", "binary"),
+    Column("value", "binary"),
+    Column("topic", "string"),
+    Column("partition", "int"),
+    Column("offset", "bigint"),
+    Column("timestamp", "timestamp"),
+    Column("timestampType", "int"),
+)
+
+MAY_BE_ABSENT = frozenset(("tags", "keys", "key"))
+BODIES = frozenset(("body", "value"))
+
+
+def all_columns(options: ReadOptions) -> tuple[Column, ...]:
+    """Every column the options allow, in order."""
+    if options.schema_style is SchemaStyle.KAFKA:
+        return (*KAFKA_COLUMNS, HEADERS) if options.include_headers else KAFKA_COLUMNS
+    if options.properties_as_map:
+        return tuple(PROPERTIES_MAP if column is PROPERTIES else column for column in ROCKETMQ_COLUMNS)
+    return ROCKETMQ_COLUMNS
+
+
+def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:
+    """The columns of a query without a user schema: those of option ``columns`` in its order, or all.
+
+    Raises:
+        ConfigError: ``columns`` names one that does not exist, or one twice.
+    """
+    known = {column.name.lower(): column for column in all_columns(options)}
+    if not options.columns:
+        return tuple(known.values())
+    chosen = []
+    for name in options.columns:
+        column = known.get(name.lower())
+        if column is None or column in chosen:
+            raise ConfigError("columns", name, "each at most once: " + ", ".join(c.name for c in known.values()))
+        chosen.append(column)
+    return tuple(chosen)
