@@ -14,8 +14,9 @@ from tests.unit.client.test_push_consumer import FIRST, ignore, scripted
 from rucola import AllocateMessageQueueAveragely, MessageModel, MessageQueue, PushConsumerConfig
 from rucola.client.consume_by_iteration import ConsumeByIteration, MessageIterator
 from rucola.client.offset_store import OffsetStore
-from rucola.client.process_queue import ProcessQueue
+from rucola.client.process_queue import OrderlyProcessQueue, ProcessQueue
 from rucola.client.pulling import Puller
+from rucola.client.push_service import PushService
 from rucola.client.rebalance import Rebalance
 from rucola.client.subscription import subscription_data
 from rucola.protocol.headers.pull import PullMessageResponseHeader
@@ -192,5 +193,36 @@ def test_brokers_hear_of_every_division(broker):
                 if one.topic == "T"
             ]
             assert versions[-1] > versions[0]
+
+    run_stepped(scene())
+
+
+def test_a_queue_given_up_in_the_middle_is_divided_again_at_once():
+    async def scene() -> None:
+        divided, persisted = [], []
+
+        async def persist(queues: list[MessageQueue]) -> None:
+            persisted.extend((queue, store.known(queue)) for queue in queues)
+
+        store: Any = OffsetStore()
+        store.persist = persist
+        member: Any = SimpleNamespace(group="cg", offsets=store, rebalance_soon=lambda: divided.append(1))
+        puller: Any = SimpleNamespace(forget=lambda _queue: None)
+        consumption: Any = SimpleNamespace()
+        service = PushService(member, PushConsumerConfig(consume_orderly=True), puller, consumption)
+
+        locked = OrderlyProcessQueue(QUEUE, 0)
+        service.queues[QUEUE] = locked
+        service._lock_lost(locked)
+        assert (locked.dropped, service.queues, len(divided)) == (True, {}, 1)
+
+        moved, newer = ProcessQueue(QUEUE, 0), ProcessQueue(QUEUE, 0)
+        service.queues[QUEUE] = moved
+        await service._restart(moved, 7)
+        assert (moved.dropped, service.queues, len(divided), persisted) == (True, {}, 2, [(QUEUE, 7)])
+
+        service.queues[QUEUE] = newer
+        await service._restart(moved, 8)
+        assert (newer.dropped, service.queues) == (False, {QUEUE: newer})
 
     run_stepped(scene())
