@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from rucola.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rucola.client.config import ClientConfig
+
+C = TypeVar("C", bound="ClientConfig")
 
 HIDDEN = "***"
 _SECRET_NAME = re.compile("secret|password|passwd|token|credential|access[._-]?key", re.IGNORECASE)
@@ -49,3 +57,30 @@ class Access:
 def shown(name: str, value: str) -> str:
     """``value`` of option ``name`` for a message: hidden when the name, known or not, is that of a secret."""
     return HIDDEN if _SECRET_NAME.search(name) else value
+
+
+def with_access(config: C, access: Access) -> C:
+    """``config`` of a client that is let in by ``access``."""
+    return replace(
+        config,
+        access_key=access.access_key,
+        secret_key=access.secret_key.reveal(),
+        security_token=access.security_token.reveal(),
+        use_tls=access.use_tls,
+        tls_trust_cert_path=access.ca_certificate,
+    )
+
+
+@contextmanager
+def names_of_options() -> Iterator[None]:
+    """Makes a client's error about its settings name the option that the user wrote.
+
+    Raises:
+        ConfigError: the same, with the option's name.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if error.key != "tlsClientTrustCertPath":
+            raise
+        raise ConfigError("caCertificate", error.value, error.allowed) from error

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from rucola.arrow.access import names_of_options, with_access
 from rucola.arrow.read_options import ReadOptions
 from rucola.client.config import PullConsumerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.pull_consumer import PullConsumer
-from rucola.errors import ClientError, ConfigError, RucolaError
+from rucola.errors import ClientError, RucolaError
 from rucola.runtime.clock import Clock, SystemClock
 
 PAUSE_FIRST_S = 0.05
@@ -39,22 +40,13 @@ class BrokerLink:
         self._clock = clock if clock is not None else SystemClock()
         self._patience_s = options.retry_timeout_ms / 1000
         self._loop = shared_loop()
-        access = options.access
         config = PullConsumerConfig(
-            consumer_pull_timeout_ms=options.pull_timeout_ms,
-            mq_client_api_timeout_ms=options.pull_timeout_ms,
-            access_key=access.access_key,
-            secret_key=access.secret_key.reveal(),
-            security_token=access.security_token.reveal(),
-            use_tls=access.use_tls,
-            tls_trust_cert_path=access.ca_certificate,
+            consumer_pull_timeout_ms=options.pull_timeout_ms, mq_client_api_timeout_ms=options.pull_timeout_ms
         )
-        try:
-            self._consumer = PullConsumer(options.consumer_group, options.name_server, config, registers=False)
-        except ConfigError as error:
-            if error.key != "tlsClientTrustCertPath":
-                raise
-            raise ConfigError("caCertificate", error.value, error.allowed) from error
+        with names_of_options():
+            self._consumer = PullConsumer(
+                options.consumer_group, options.name_server, with_access(config, options.access), registers=False
+            )
         self._loop.run(self._consumer.start())
 
     def __enter__(self) -> BrokerLink:

@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
+from rucola.arrow.access import names_of_options, with_access
 from rucola.client.config import ProducerConfig
 from rucola.client.message_encoder import MessageEncoder
 from rucola.client.producer import Producer
@@ -21,7 +22,7 @@ from rucola.client.unique_id import UniqueIds
 from rucola.common import message_const
 from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import BrokerError, ClientError, ConfigError, RucolaError, SendManyError
+from rucola.errors import BrokerError, ClientError, RucolaError, SendManyError
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.sink_options import SinkOptions
@@ -51,19 +52,14 @@ def producer_config(options: SinkOptions) -> ProducerConfig:
     Raises:
         ConfigError: one of them cannot be.
     """
-    access = options.access
-    return ProducerConfig(
+    config = ProducerConfig(
         send_msg_timeout_ms=options.send_timeout_ms,
         mq_client_api_timeout_ms=options.send_timeout_ms,
         max_message_size=options.message_bytes_max,
         compress_msg_body_over_howmuch=options.compress_over_bytes,
         send_many_batch_bytes=options.batch_bytes_max,
-        access_key=access.access_key,
-        secret_key=access.secret_key.reveal(),
-        security_token=access.security_token.reveal(),
-        use_tls=access.use_tls,
-        tls_trust_cert_path=access.ca_certificate,
     )
+    return with_access(config, options.access)
 
 
 class RowSender:
@@ -83,12 +79,8 @@ class RowSender:
         self._accepted = options.accepted
         self._batch_bytes_max = options.batch_bytes_max
         self._config = producer_config(options)
-        try:
+        with names_of_options():
             self._producer = Producer(options.producer_group, options.name_server, self._config, clock=self._clock)
-        except ConfigError as error:
-            if error.key != "tlsClientTrustCertPath":
-                raise
-            raise ConfigError("caCertificate", error.value, error.allowed) from error
         self._encoder = MessageEncoder(self._config, UniqueIds(bytes(4), 0, os.urandom(4), self._clock))
         self._missing: dict[str, RucolaError] = {}
         self._missing_queues: dict[tuple[str, str, int], RucolaError] = {}
