@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -43,7 +44,7 @@ def stream_of(broker: BrokerProcess, topic: str, **given: str) -> RocketMQStream
             **given,
         }
     )
-    return RocketMQStreamReader(options, StructType())
+    return RocketMQStreamReader(options, StructType().add("queueOffset", "long"))
 
 
 def send(broker: BrokerProcess, topic: str, count: int, queue: MessageQueue | None = None) -> None:
@@ -209,4 +210,56 @@ def test_one_of_two_brokers_dead(own_broker: BrokerProcess, second_broker: Secon
     wait_for(lambda: end_of(latest(stream, second), far) == at + 7)
     third = latest(stream, second)
     assert [partition.value for partition in stream.partitions(second, third)] == [QueueRange(far, at, at + 7)]
+    stream.stop()
+
+
+def test_a_planned_micro_batch_waits_for_its_broker(
+    own_broker: BrokerProcess, second_broker: SecondBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(own_broker, "planned", 40)
+    stream = stream_of(own_broker, "planned", retryTimeoutMs="500")
+    end = latest(stream, {})
+    far = [one for one in stream.partitions({}, end) if one.value.queue.broker_name == "broker-b"]
+    assert sum(one.value.count for one in far) > 1
+    second_broker.kill()
+    again = stream_of(own_broker, "planned", retryTimeoutMs="100")
+    wait_for(lambda: [one.value for one in again.partitions({}, end)] == [o.value for o in stream.partitions({}, end)])
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(lambda: [at.as_py() for batch in stream.read(far[0]) for at in batch["queueOffset"]])
+        wait_for(lambda: "waits for its broker" in caplog.text)
+        assert not rows.done()
+        second_broker.start()
+        assert rows.result(PATIENCE_S) == list(range(far[0].value.count))
+    for one in (stream, again):
+        one.stop()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_topic_deleted_under_a_task_is_data_loss(shared_broker: BrokerProcess) -> None:
+    send(shared_broker, "vanishing", 8)
+    strict, lenient = (
+        stream_of(shared_broker, "vanishing", retryTimeoutMs="300", failOnDataLoss=fails) for fails in ("true", "false")
+    )
+    piece = lenient.partitions({}, latest(lenient, {}))[0]
+    delete(shared_broker, "vanishing")
+    wait_for(lambda: not lenient._open().queues(all_needed=False))
+    assert not list(lenient.read(piece))
+    with pytest.raises(DataLossError, match="vanishing"):
+        list(strict.read(piece))
+    lenient.stop()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_outlives_its_name_servers(own_broker: BrokerProcess, caplog: pytest.LogCaptureFixture) -> None:
+    send(own_broker, "alone", 8)
+    stream = stream_of(own_broker, "alone", retryTimeoutMs="100")
+    first = latest(stream, {})
+    own_broker.kill()
+    for _ in range(4):
+        assert latest(stream, first) == first
+        time.sleep(0.1)
+    assert caplog.text.count("no name server answers") == 1
+    own_broker.start()
+    send(own_broker, "alone", 3)
+    wait_for(lambda: count_of(stream, first, latest(stream, first)) == 3)
     stream.stop()

@@ -86,7 +86,7 @@ def test_a_restart_takes_exactly_the_new_rows(
 def test_a_broker_killed_under_a_stream(spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path) -> None:
     send(own_broker, "killed", range(1000))
     query = (
-        stream(spark, topic="killed", nameServer=own_broker.namesrv)
+        stream(spark, topic="killed", nameServer=own_broker.namesrv, retryTimeoutMs="200")
         .writeStream.format("memory")
         .queryName("killed")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))

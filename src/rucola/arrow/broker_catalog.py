@@ -14,7 +14,7 @@ from rucola.arrow.ranges import QueueRange, SourceRange, split_queue_ranges
 from rucola.arrow.read_options import ReadOptions
 from rucola.client.pull_consumer import PullConsumer
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import ClientError, FormatError, RucolaError
+from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.message import decode_messages
 
 QUEUES_AGE_MAX_S = 1.0
@@ -42,6 +42,7 @@ class BrokerCatalog:
         self._link = BrokerLink(options)
         self._queues: list[MessageQueue] = []
         self._queues_until_s = -1.0
+        self._lists_old = False
         self._brokers: frozenset[str] = frozenset()
         self._look = Look({})
         self._look_until_s = -1.0
@@ -118,10 +119,17 @@ class BrokerCatalog:
         """First offset stored at or after the time."""
         return self._link.ask(lambda consumer: consumer.offset_for_time(queue, timestamp_ms))
 
-    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
-        """Mean size of the records that one pull from ``start`` gives."""
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
+        """Mean size of the records that one pull from ``start`` gives; None if the broker is away."""
+        if self._is_away(queue.broker_name):
+            return None
         count = min(SAMPLE_MESSAGES, end - start)
-        sample = self._link.ask(lambda consumer: consumer.pull_raw(queue, start, count))
+        now = self._link.seconds()
+        try:
+            sample = self._link.once(lambda consumer: consumer.pull_raw(queue, start, count))
+        except RucolaError as error:
+            self._failed(queue, error, now)
+            return None
         return max(1, len(sample.body) // max(1, sample.next_begin_offset - start))
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
@@ -134,12 +142,25 @@ class BrokerCatalog:
         self._link.close()
 
     def _list(self) -> None:
-        """Refreshes queues and brokers, unless they are fresh."""
-        if self._link.seconds() >= self._queues_until_s:
-            self._queues, self._brokers = self._link.ask(self._find_queues, known=False)
-            self._queues_until_s = self._link.seconds() + QUEUES_AGE_MAX_S
-            for queue in self._missing_since_s.keys() & set(self._queues):
-                del self._missing_since_s[queue]
+        """Refreshes queues and brokers, unless they are fresh. After the first list, name servers may be away."""
+        if self._link.seconds() < self._queues_until_s:
+            return
+        try:
+            if self._brokers:
+                self._queues, self._brokers = self._link.once(self._find_queues)
+            else:
+                self._queues, self._brokers = self._link.ask(self._find_queues, known=False)
+        except RemotingError as error:
+            if not self._brokers:
+                raise
+            if not self._lists_old:
+                log.warning("no name server answers; queues stay as they were listed: %s", error)
+            self._lists_old = True
+        else:
+            self._lists_old = False
+        self._queues_until_s = self._link.seconds() + QUEUES_AGE_MAX_S
+        for queue in self._missing_since_s.keys() & set(self._queues):
+            del self._missing_since_s[queue]
 
     def _is_gone(self, queue: MessageQueue) -> bool:
         """Whether a queue that is not listed was deleted; if its broker is not registered, that cannot be known."""

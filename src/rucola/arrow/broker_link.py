@@ -15,11 +15,14 @@ from rucola.arrow.read_options import ReadOptions
 from rucola.client.config import PullConsumerConfig
 from rucola.client.loop_thread import shared_loop
 from rucola.client.pull_consumer import PullConsumer
-from rucola.errors import ClientError, RucolaError
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError
+from rucola.protocol.codes import ResponseCode
 from rucola.runtime.clock import Clock, SystemClock
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
+_NOT_SERVING = frozenset({int(ResponseCode.SYSTEM_BUSY), int(ResponseCode.SERVICE_NOT_AVAILABLE)})
 
 T = TypeVar("T")
 
@@ -89,6 +92,25 @@ class BrokerLink:
             return await question(self._consumer)
 
         return self._loop.run(asked())
+
+    def is_away(self, queue: MessageQueue, error: RucolaError) -> bool:
+        """Whether ``error`` says only that the broker of ``queue`` does not serve now.
+
+        For a queue in no route the name servers are asked again: a broker that is back is found only so.
+        """
+        if isinstance(error, RemotingError):
+            return True
+        if not isinstance(error, ClientError):
+            return isinstance(error, BrokerError) and error.code in _NOT_SERVING
+        try:
+            # Asked before the route: a broker that registers in between has its queues in it.
+            brokers = self.once(lambda consumer: consumer.cluster_info()).broker_addr_table
+            listed = self.once(lambda consumer: consumer.message_queues(queue.topic))
+        except RemotingError:
+            return True
+        except ClientError:
+            listed = []  # no broker has the topic
+        return queue in listed or queue.broker_name not in brokers
 
     def wait(self, seconds: float) -> None:
         """Lets time pass."""

@@ -23,7 +23,8 @@ from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.pull_consumer import PullConsumer
 from rucola.client.pull_result import PullStatus
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import DataLossError
+from rucola.errors import BrokerError, ClientError, DataLossError, RucolaError
+from rucola.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +66,10 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
             yield from scanner.batches(chunk, 0, len(chunk), 0, name, 0)
 
 
+def _has_no_topic(error: RucolaError) -> bool:
+    return isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+
+
 class _Puller:
     """Goes through a piece of a queue from ``queue_offset`` on."""
 
@@ -90,17 +95,39 @@ class _Puller:
         return chunk
 
     def _patient_pulls(self) -> list[bytes]:
-        deadline_s = self._link.seconds() + min(MISSING_PATIENCE_S, self._options.retry_timeout_ms / 1000)
+        patience_s = min(MISSING_PATIENCE_S, self._options.retry_timeout_ms / 1000)
+        deadline_s: float | None = None
         while True:
             try:
                 bodies, self.queue_offset = self._link.ask(self._pulls)
                 return bodies
-            except _Missing as missing:
-                too_old = missing.queue_offset < missing.bounds.min
-                if too_old or self._link.seconds() >= deadline_s:
-                    self._skip_missing(missing)
-                    return []
+            except (_Missing, RucolaError) as error:
+                missing = error if isinstance(error, _Missing) else self._missing(error)
+            now = self._link.seconds()
+            if missing is None:
+                deadline_s = None  # a broker that is back has all the time again
+            elif missing.queue_offset < missing.bounds.min or (deadline_s is not None and now >= deadline_s):
+                self._skip_missing(missing)
+                return []
+            else:
+                deadline_s = deadline_s or now + patience_s
             self._link.wait(PAUSE_S)
+
+    def _missing(self, error: RucolaError) -> _Missing | None:
+        """What ``error`` says of the queue: there is none; or None, its broker is away and waited for.
+
+        Raises:
+            RucolaError: ``error`` itself, which is about something else.
+        """
+        queue = self._piece.queue
+        if self._link.is_away(queue, error):
+            if not self._options.waits_for_brokers:
+                raise error
+            log.warning("offset %d of %s waits for its broker: %s", self.queue_offset, queue_text(queue), error)
+            return None
+        if isinstance(error, ClientError) or _has_no_topic(error):
+            return _Missing(self.queue_offset, Bounds(0, 0))
+        raise error
 
     def _skip_missing(self, missing: _Missing) -> None:
         """Moves on to the next message there is, if that is allowed."""

@@ -53,8 +53,8 @@ class Catalog(Protocol):
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Offset of the first message stored at or after the time; the queue's max if there is none."""
 
-    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
-        """Mean size of records from ``start`` on, from a sample; at least 1."""
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
+        """Mean size of records from ``start`` on, from a sample; at least 1, None if its broker is away."""
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
         """The ranges as pieces for tasks; a function of its argument and the options only."""

@@ -123,3 +123,5 @@ class ReadOptions:
     pull_batch_size: int = 1024
     pull_timeout_ms: int = 3000
     retry_timeout_ms: int = 120_000
+    waits_for_brokers: bool = False
+    """Tasks wait without end for a broker that is away, and not for ``retry_timeout_ms``."""

@@ -121,7 +121,11 @@ OPTIONS: tuple[Option, ...] = (
     *ACCESS_OPTIONS,
     Option("pullBatchSize", "1024", "messages asked for in one pull, 1 to 65536; the broker sends fewer if it wants"),
     Option("pullTimeoutMs", "3000", "time for one answer"),
-    Option("retryTimeoutMs", "120000", "how long a failing broker is asked again before the query fails"),
+    Option(
+        "retryTimeoutMs",
+        "120000",
+        "how long a failing broker is asked again before a batch fails; a stream waits without end",
+    ),
 )
 ELSEWHERE = {
     "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",

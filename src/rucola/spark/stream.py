@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rucola.arrow.catalog import Catalog, Look, checked_ranges, starting_offsets
+from rucola.arrow.catalog import Bounds, Catalog, Look, checked_ranges, starting_offsets
 from rucola.arrow.offsets import (
     OffsetDocument,
     QueueOffsets,
@@ -140,14 +141,26 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = checked_ranges(
             {queue: first[queue] for queue in moved if queue in first},
             moved,
-            catalog.bounds(sorted(moved)),
+            self._bounds(moved, first),
             self.options.fail_on_data_loss,
         )
         return [InputPartition(piece) for piece in catalog.plan(ranges)]
 
+    def _bounds(self, moved: QueueOffsets, first: QueueOffsets) -> dict[MessageQueue, Bounds]:
+        """Bounds of queues to read; those of a broker that is away are taken to be as logged: their tasks wait."""
+        catalog = self._open()
+        look = catalog.look(sorted(moved))
+        waiting = look.waiting & moved.keys()
+        if waiting:
+            names = ", ".join(sorted({queue.broker_name for queue in waiting}))
+            log.warning("the micro-batch has messages of brokers that are away (%s) and waits for them", names)
+        logged = {queue: Bounds(first[queue], moved[queue]) for queue in waiting & first.keys()}
+        return look.bounds | logged | catalog.bounds(sorted(waiting - first.keys()))
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition."""
-        return read_range(self.options, self.schema, partition.value)
+        """The rows of one partition. Its end is logged, so there is no way on but to wait for a broker."""
+        options = replace(self.options, waits_for_brokers=True)
+        return read_range(options, self.schema, partition.value)
 
     def stop(self) -> None:
         """Frees files and connections."""
@@ -235,7 +248,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if bytes_max is not None:
             backlog = [queue for queue in sorted(end) if end[queue] > begin[queue]]
             catalog = self._open()
-            sizes = {queue: catalog.mean_record_bytes(queue, begin[queue], end[queue]) for queue in backlog}
-            admitted = admit_bytes({q: begin[q] for q in backlog}, {q: end[q] for q in backlog}, bytes_max, sizes)
-            end = {**end, **admitted}
+            samples = {queue: catalog.mean_record_bytes(queue, begin[queue], end[queue]) for queue in backlog}
+            sizes = {queue: size for queue, size in samples.items() if size is not None}
+            admitted = admit_bytes({q: begin[q] for q in sizes}, {q: end[q] for q in sizes}, bytes_max, sizes)
+            end = {**end, **{queue: begin[queue] for queue in backlog}, **admitted}
         return end

@@ -20,6 +20,8 @@ class DictCatalog:
         self.table = bounds
         self.away: set[str] = set()
         """Names of brokers that do not answer."""
+        self.mute: set[str] = set()
+        """Names of brokers that tell their bounds and no more."""
         self.times: dict[MessageQueue, int] = {}
         """Store time of message 0 of a queue, 0 when not set."""
         self.closed = False
@@ -49,8 +51,8 @@ class DictCatalog:
         least, most = self.table[queue]
         return min(max(least, -(-(timestamp_ms - self.times.get(queue, 0)) // 1000)), most)
 
-    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
-        return 100
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
+        return None if queue.broker_name in self.mute else 100
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
         return list(split_queue_ranges(ranges, self.options.partitions_min, self.options.records_per_partition_max))

@@ -225,6 +225,29 @@ def test_a_broker_that_is_away_holds_nobody_up() -> None:
     assert ranges(stream, second, third) == [QueueRange(far, 5, 9)]
 
 
+def test_a_logged_micro_batch_is_planned_when_a_broker_of_it_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    far = MessageQueue("t", "c", 0)
+    stream, catalog = reader({Q0: Bounds(0, 9), far: Bounds(2, 7)}, startingOffsets="earliest")
+    first = stream.latestOffset({}, ReadAllAvailable())
+    catalog.away = {"c"}
+    assert ranges(stream, {}, first) == [QueueRange(Q0, 0, 9), QueueRange(far, 2, 7)]
+    assert "brokers that are away (c)" in caplog.text
+    with pytest.raises(RemotingConnectError):  # an older version did not log where it begins
+        stream.partitions({}, {"t": {"b": {"0": 9}, "c": {"0": 7}}})
+
+
+def test_a_broker_that_gives_no_sample_is_read_later() -> None:
+    far = MessageQueue("t", "c", 0)
+    bounds = {Q0: Bounds(0, 9), far: Bounds(0, 9)}
+    stream, catalog = reader(bounds, startingOffsets="earliest", maxBytesPerTrigger="500")
+    catalog.mute = {"c"}
+    first = stream.latestOffset({}, ReadMaxBytes(500))
+    assert ranges(stream, {}, first) == [QueueRange(Q0, 0, 5)]
+    catalog.mute = set()
+    second = stream.latestOffset(first, ReadMaxBytes(10_000))
+    assert ranges(stream, first, second) == [QueueRange(Q0, 5, 9), QueueRange(far, 0, 9)]
+
+
 def test_partitions_are_a_function_of_the_two_offsets() -> None:
     stream, catalog = reader({Q0: Bounds(0, 10), Q1: Bounds(0, 10)}, maxRecordsPerPartition="3")
     first = [partition.value for partition in stream.partitions(document(1, 2), document(7, 2))]
