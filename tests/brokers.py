@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from rucola.broker import Broker, BrokerConfig
+from rucola.broker.transaction.half_messages import Half, HalfMessages
+from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 from rucola.formats.message import decode_messages
 from rucola.namesrv import NameServer, NamesrvConfig
 from rucola.protocol.codes import RequestCode
@@ -30,6 +32,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def properties_text(**properties: str) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def due_halves(halves: HalfMessages, service: TransactionalMessageService) -> list[Half]:
+    """The half messages that a round of checks would handle now."""
+    halves.scan()
+    return [half for half in halves.undecided() if service.is_due(half)]
 
 
 class RawConnection:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import patch
 
+from tests.brokers import due_halves
 from tests.crash.workloads import HOST, config
 
 from rucola.broker import Broker, BrokerConfig, lazy_processors
@@ -189,7 +190,7 @@ class BrokerLife:
     def check_transactions(self) -> None:
         """A round of checks."""
         broker = self.broker
-        for half in broker.services.transactions.due():
+        for half in due_halves(broker.services.halves, broker.services.transactions):
             broker.services.transactions.check(half)
         broker.services.halves.write_ops()
         broker.store.dispatch()

@@ -329,7 +329,7 @@ class Broker:
 
     def _wire_transactions(self, loop: asyncio.AbstractEventLoop) -> None:
         config, services = self.config, self.services
-        self._checks = TransactionCheckService(
+        self._checks = services.transaction_checks = TransactionCheckService(
             services.halves,
             loop,
             config.transaction_check_interval_ms,

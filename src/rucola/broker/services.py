@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rucola.broker.longpolling.pull_request_hold import PullRequestHold
     from rucola.broker.outer_api import BrokerOuterApi
     from rucola.broker.processor.send import SendMessageProcessor
+    from rucola.broker.transaction.check_service import TransactionCheckService
     from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
 _CONSUMER_OFFSETS = "consumerOffset.json"
@@ -71,6 +72,7 @@ class BrokerServices:
     outer_api: BrokerOuterApi
     send: SendMessageProcessor
     transactions: TransactionalMessageService
+    transaction_checks: TransactionCheckService
     waiters: FlushWaiters | None = None
 
     def __init__(

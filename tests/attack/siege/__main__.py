@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 import tempfile
 import time
@@ -27,6 +28,8 @@ class Row(NamedTuple):
     quiet_ms: float
     p99_ms: float
     gap_s: float
+    turn_s: float
+    processor_s: float
     lost: int
     refused: int
     idle_bytes: int
@@ -38,12 +41,13 @@ class Row(NamedTuple):
     def cells(self) -> list[str]:
         idle, most, after = (f"{size / 1e6:.0f}" for size in (self.idle_bytes, self.most_bytes, self.after_bytes))
         times = [f"{self.quiet_ms:.0f}", f"{self.p99_ms:.0f}", f"{self.gap_s:.2f}"]
+        times += [f"{self.turn_s * 1000:.0f}", f"{self.processor_s:.1f}"]
         stop = [f"{self.stop.answered_s:.2f}", f"{self.stop.ended_s:.2f}"]
         return [self.name, *times, str(self.lost), str(self.refused), idle, most, after, *stop, self.note]
 
 
-HEADINGS = ["attack", "quiet p99 ms", "p99 ms", "gap s", "lost", "refused", "idle MB", "most MB", "after MB"]
-HEADINGS += ["SIGTERM s", "ended s", ""]
+HEADINGS = ["attack", "quiet p99 ms", "p99 ms", "gap s", "turn ms", "CPU s", "lost", "refused"]
+HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
 async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
@@ -55,6 +59,7 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
         canary.span()
         await asyncio.sleep(_QUIET_S)
         quiet, idle = canary.span(), target.memory_bytes()
+        before_s = target.processor_s()
         attacker = await begun(attack, target, seconds)
         canary.span()
         most = idle
@@ -63,9 +68,10 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
             await asyncio.sleep(0.1)
             most = max(most, target.memory_bytes())
         failed = await ended(attacker)
-        attacked = canary.span()
+        attacked, used_s = canary.span(), target.processor_s() - before_s
         await asyncio.sleep(_AFTER_S)
         after = target.memory_bytes()
+        turn_s = await target.longest_turn_s()
         lost = await canary.finish()
         attacker = await begun(attack, target, 30)
         await asyncio.sleep(_BEFORE_STOP_S)
@@ -74,8 +80,8 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
         await ended(attacker)
     note = " ".join([*canary.refused[:1], *failed])[:100]
     return Row(
-        attack.name, quiet.p99_ms(), attacked.p99_ms(), attacked.gap_s, lost, len(canary.refused), idle, most, after,
-        stop, note + died,
+        attack.name, quiet.p99_ms(), attacked.p99_ms(), attacked.gap_s, turn_s, used_s, lost, len(canary.refused), idle,
+        most, after, stop, note + died,
     )  # fmt: skip
 
 
@@ -104,12 +110,14 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print what there is")
     parser.add_argument("--mix", type=float, metavar="MINUTES", help="a random mix, three canaries beside it")
     parser.add_argument("--seed", type=int, default=None, help="of the mix")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put stores and logs there, and keep them")
     options = parser.parse_args()
     if options.list:
         for attack in ATTACKS.values():
             print(f"{attack.name:30} {attack.group:15} {attack.about}")
         return 0
-    with tempfile.TemporaryDirectory(prefix="siege-") as folder:
+    with contextlib.ExitStack() as stack:
+        folder = options.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="siege-"))
         if options.mix is not None:
             return asyncio.run(mix(Path(folder), options.mix * 60, options.seed, options.attack))
         print("| " + " | ".join(HEADINGS) + " |")

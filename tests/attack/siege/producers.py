@@ -26,9 +26,12 @@ async def topics_by_send(addresses: Addresses) -> None:
 
 @attack("producers", "83,000 half messages that nobody ends")
 async def half_messages(addresses: Addresses) -> None:
-    text = properties(TRAN_MSG="true", PGROUP="halves", UNIQ_KEY="half")
-    frame = send_request("HalfT", b"x" * 100, text, sys_flag=4)
-    await storm(addresses.broker, itertools.repeat(frame, 83_000))
+    def frames() -> Iterator[bytes]:
+        for number in range(83_000):
+            text = properties(TRAN_MSG="true", PGROUP="halves", UNIQ_KEY=f"half-{number}")
+            yield send_request("HalfT", b"x" * 100, text, sys_flag=4)
+
+    await storm(addresses.broker, frames())
 
 
 @attack("producers", "ends of transactions that never began")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import time
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ brokerName=siege
 enablePropertyFilter=true
 recallMessageEnable=true
 mapedFileSizeCommitLog=67108864
+transactionCheckInterval=3000
 """
 
 
@@ -92,6 +95,29 @@ class Target:
             return 0
         lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         return int(lines["RssAnon"].split()[0]) * 1024 if "RssAnon" in lines else 0
+
+    def processor_s(self) -> float:
+        """Processor time of the process so far, in seconds."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    async def longest_turn_s(self) -> float:
+        """Longest turn of the event loop in the last minute or two, by the process's own measure."""
+        url = f"http://{self.addresses.http}/metrics"
+
+        def read() -> str:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                return str(answer.read().decode())
+
+        try:
+            text = await asyncio.to_thread(read)
+        except OSError:
+            return float("nan")
+        found = re.search(r"^rucola_loop_longest_turn_seconds(?:\{.*\})? (\S+)", text, re.MULTILINE)
+        return float(found[1]) if found else float("nan")
 
     async def stop(self) -> Stop:
         """Send SIGTERM; see what comes of it within 30 s."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
 import shutil
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from tests.attack.guarded import until
-from tests.brokers import Cluster, RawConnection, properties_text, run
+from tests.brokers import Cluster, RawConnection, due_halves, properties_text, run
 from tests.golden.loader import load_broker, write_files
 from tests.tables import keep_nothing
 
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.producer_manager import ProducerManager
+from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.timer.timer_rewrite import TimerRewriter
+from rucola.broker.transaction.check_service import TransactionCheckService
 from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService, TransactionRules
 from rucola.common.message import MessageExt, StoreMessage
@@ -29,6 +33,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.runtime.supervision import Supervisor
 from rucola.store.config import FlushDiskType, MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus
@@ -107,7 +112,7 @@ class Life:
         self.store.dispatch()
 
     def check(self) -> None:
-        for half in self.service.due():
+        for half in due_halves(self.halves, self.service):
             self.service.check(half)
         self.halves.write_ops()
         self.store.dispatch()
@@ -271,6 +276,67 @@ def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
     assert (life.halves.pending, channel.questions) == ({}, [])
 
 
+def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
+    """83,000 half messages of a producer that was gone were all read at each round of checks once."""
+    life.prepare("E")
+    life.halves.scan()
+    life.clock.advance(7000)
+    reads = []
+    monkeypatch.setattr(MessageStore, "message_at", lambda *arguments: reads.append(arguments))
+    life.check()
+    assert reads == []
+    life.online()
+    life.check()
+    assert len(reads) == 1
+
+
+def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
+    """Found without a look at the others, also when copies come while earlier messages are not scanned yet."""
+    life.online()
+    monkeypatch.setattr(life.halves, "settle", lambda: None)  # keeps the last progress to look at
+    order = random.Random(7)
+    halves: list[MessageExt] = []
+    for number in range(60):
+        halves.append(life.prepare(f"E{number}"))
+        if number % 7 == 3:
+            life.clock.advance(7000)
+            life.halves.scan(count_max=order.randrange(4))
+            for half in [half for half in life.halves.undecided() if life.service.is_due(half)][:2]:
+                life.service.check(half)
+        if number % 3 == 0:
+            half = halves.pop(order.randrange(len(halves)))
+            if half.uniq_key in {identity[0] for identity in life.halves.pending}:
+                life.end(half, ROLLBACK)
+        life.halves.write_ops()
+        life.store.dispatch()
+        known = {half.queue_offset for half in life.halves.pending.values()}
+        assert life.halves._marks[-1][1] == min({*known, life.halves._scanned})
+    life.halves.scan()
+    assert life.halves.undecided() == sorted(life.halves.pending.values(), key=lambda half: half.queue_offset)
+    assert life.halves._known == {}
+
+
+def test_many_half_messages_are_scanned_in_pieces(life):
+    """However many requests wait for it."""
+    for number in range(300):
+        life.prepare(f"E{number}")
+    seen = []
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        cold_reads = ColdReads(lambda: 100)
+        checks = TransactionCheckService(life.halves, loop, 1000, 1000, Supervisor())
+        waiting = [asyncio.ensure_future(checks.scan(cold_reads)) for _ in range(10)]
+        while life.halves.behind:
+            seen.append(life.halves.behind)
+            await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+
+    run(play())
+    assert max(before - after for before, after in itertools.pairwise([*seen, 0])) <= 64
+    assert len(life.halves.pending) == 300
+
+
 def test_immunity_set_by_the_sender(life):
     """Not asked before; a decision of its own comes too late after, the answer to a question does not."""
     channel = life.online()
@@ -314,7 +380,7 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
     life.prepare("E", TRAN_PREPARED_QUEUE_OFFSET="1")
     for _ in range(3):
         clock.advance(100 * 3_600_000 // 3)
-        for half in life.service.due():
+        for half in due_halves(life.halves, life.service):
             if half.identity[0] == "E":
                 life.service.check(half)
         if ops_written:
@@ -332,7 +398,7 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
     try:
         assert {half.identity[0]: half.checks for half in life.halves.pending.values()} == {"older": 0, "E": 0}
         channel = life.online()
-        for half in life.service.due():
+        for half in due_halves(life.halves, life.service):
             if half.identity[0] == "E":
                 life.service.check(half)
         (question,) = channel.questions
@@ -530,8 +596,9 @@ def test_put_back_over_the_wire(tmp_path, sync_flush):
                 cluster.broker.address, cluster.send_command("T", b"A", text, 1, sys_flag=4), 9000
             )
             await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # whoever asks sees all
-            for half in cluster.broker.services.transactions.due():
-                cluster.broker.services.transactions.check(half)
+            services = cluster.broker.services
+            for half in due_halves(services.halves, services.transactions):
+                services.transactions.check(half)
             cluster.broker.store.dispatch()
             if sync_flush:
                 await until(lambda: cluster.broker.store.max_queue_offset(GIVEN_UP, 0), "the disk")

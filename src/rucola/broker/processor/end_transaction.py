@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from rucola.broker.processor.responses import success
@@ -30,6 +30,7 @@ class EndTransactionProcessor:
     def __init__(self, services: BrokerServices) -> None:
         self._when_safe = services.when_safe
         self._transactions = services.transactions
+        self._checks = services.transaction_checks
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -37,7 +38,7 @@ class EndTransactionProcessor:
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
             return None
-        return self._cold_reads.serve(partial(self._end, channel, command, header))
+        return self._serve(partial(self._end, channel, command, header))
 
     def resume_check(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 323: a half message that was given up waits for its producer again."""
@@ -46,7 +47,16 @@ class EndTransactionProcessor:
             physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset
         except ValueError:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, _NOT_PUT_BACK) from None
-        return self._cold_reads.serve(partial(self._resume_check, channel, command, physical_offset))
+        return self._serve(partial(self._resume_check, channel, command, physical_offset))
+
+    def _serve(self, step: Callable[[ColdRecords], Answer]) -> Answer | Awaitable[Answer]:
+        """The result of ``step``, which needs to know all half messages."""
+        return self._when_scanned(step) if self._checks.is_behind else self._cold_reads.serve(step)
+
+    async def _when_scanned(self, step: Callable[[ColdRecords], Answer]) -> Answer:
+        await self._checks.scan(self._cold_reads)
+        answer = self._cold_reads.serve(step)
+        return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
     def _end(
         self, channel: Channel, command: RemotingCommand, header: EndTransactionRequestHeader, cold: ColdRecords

@@ -12,8 +12,10 @@ from rucola.broker.transaction.half_messages import HalfMessages
 from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 
-_BATCH = 64
-"""Number of checks at a time; in between, the loop serves its sockets."""
+_SCANNED_AT_ONCE = 64
+"""Half messages that one turn of the loop scans: about 2 ms."""
+_CHECK_S = 0.005
+"""Time for checks in one turn of the loop."""
 
 
 class TransactionCheckService:
@@ -37,6 +39,7 @@ class TransactionCheckService:
         self._interval_ms = interval_ms
         self._op_interval_ms = op_interval_ms
         self._op_call: asyncio.Handle | None = None
+        self._scanning: asyncio.Task[None] | None = None
         self._supervisor = supervisor
         self._checking: PeriodicWork | None = None
 
@@ -48,6 +51,17 @@ class TransactionCheckService:
             partial(self._check, service, cold_reads),
             self._loop,
         )
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so many half messages are not scanned yet that a request which needs them waits for ``scan``."""
+        return self._halves.behind > _SCANNED_AT_ONCE
+
+    async def scan(self, cold_reads: ColdReads) -> None:
+        """Scans the visible half messages, a few in each turn of the loop. However many wait for it, one task scans."""
+        if self._scanning is None or self._scanning.done():
+            self._scanning = self._loop.create_task(self._scan(cold_reads))
+        await asyncio.shield(self._scanning)
 
     def finished(self) -> None:
         """A half message has been committed or rolled back."""
@@ -65,6 +79,9 @@ class TransactionCheckService:
         """Stops the checks; transactions may still end."""
         if self._checking is not None:
             await self._checking.stop()
+        if self._scanning is not None:
+            self._scanning.cancel()
+            await asyncio.gather(self._scanning, return_exceptions=True)
 
     def write_ops(self) -> None:
         """Writes the op message for the ended transactions."""
@@ -73,9 +90,19 @@ class TransactionCheckService:
             self._op_call = None
         self._halves.write_ops()
 
+    async def _scan(self, cold_reads: ColdReads) -> None:
+        while self.is_behind:
+            await cold_reads.done(partial(self._halves.scan, count_max=_SCANNED_AT_ONCE))
+            await asyncio.sleep(0)
+        await cold_reads.done(self._halves.scan)
+
     async def _check(self, service: TransactionalMessageService, cold_reads: ColdReads) -> None:
-        for count, half in enumerate(await cold_reads.done(service.due), 1):
-            await cold_reads.done(partial(service.check, half))
-            if count % _BATCH == 0:
+        await self.scan(cold_reads)
+        ends_s = self._loop.time() + _CHECK_S
+        for half in self._halves.undecided():
+            if service.is_due(half):
+                await cold_reads.done(partial(service.check, half))
+            if self._loop.time() >= ends_s:
                 await asyncio.sleep(0)
+                ends_s = self._loop.time() + _CHECK_S
         self._halves.write_ops()

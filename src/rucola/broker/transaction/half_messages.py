@@ -9,7 +9,8 @@ queues, and finds outcomes whose op message was lost in a crash in the log itsel
 
 from __future__ import annotations
 
-from collections import deque
+import sys
+from collections import OrderedDict, deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
@@ -70,8 +71,10 @@ class HalfMessages:
         self._wall_ms = wall_ms
         self.pending: dict[Identity, Half] = {}
         self._scanned = 0
-        self._known: set[int] = set()
-        """Queue offsets of copies that this process stored and ``scan`` has not reached yet."""
+        self._by_offset: OrderedDict[int, Half] = OrderedDict()
+        """What is in ``pending`` and was scanned, in the order of queue offsets."""
+        self._known: dict[int, Half] = {}
+        """Copies that this process stored and ``scan`` has not reached yet, by queue offset."""
         self._unwritten: list[int] = []
         self._unwritten_chars = 0
         self._ops: deque[tuple[int, int]] = deque()
@@ -101,8 +104,13 @@ class HalfMessages:
                     continue
                 self.finish(half.identity)
 
-    def scan(self, cold: ColdRecords | None = None) -> None:
-        """Adds half messages that became visible since the last call.
+    @property
+    def behind(self) -> int:
+        """Number of visible half messages that ``scan`` has not reached."""
+        return self._store.max_queue_offset(HALF, 0) - self._scanned
+
+    def scan(self, cold: ColdRecords | None = None, count_max: int = sys.maxsize) -> None:
+        """Adds the next half messages that became visible, ``count_max`` at most.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -110,19 +118,25 @@ class HalfMessages:
         Raises:
             NotInMemoryError: the next one must be fetched.
         """
-        if self._scanned < self._store.max_queue_offset(HALF, 0):
-            self._scan(frozenset(), cold)
+        if self.behind > 0:
+            self._scan(frozenset(), cold, count_max)
 
-    def _scan(self, done: Set[int], cold: ColdRecords | None = None) -> None:
+    def undecided(self) -> list[Half]:
+        """The scanned half messages without an outcome, oldest first."""
+        return list(self._by_offset.values())
+
+    def _scan(self, done: Set[int], cold: ColdRecords | None = None, count_max: int = sys.maxsize) -> None:
         """See ``scan``; ``done`` holds queue offsets named by op messages."""
         ended: set[Identity] = set()
-        end = self._store.max_queue_offset(HALF, 0)
+        end = min(self._store.max_queue_offset(HALF, 0), self._scanned + count_max)
         while self._scanned < end:
             queue_offset = self._scanned
-            message = None if queue_offset in self._known else self._message(HALF, queue_offset, cold)
+            known = self._known.pop(queue_offset, None)
+            message = self._message(HALF, queue_offset, cold) if known is None else None
             self._scanned += 1
             if message is None:
-                self._known.discard(queue_offset)
+                if known is not None and self.pending.get(known.identity) is known:
+                    self._by_offset[queue_offset] = known
                 continue
             identity = identity_of(message)
             if message.properties.get(TRANSACTION_CHECK_TIMES) == RESUMED_CHECKS:
@@ -130,18 +144,22 @@ class HalfMessages:
             prepared = message.properties.get(PREPARED_QUEUE_OFFSET, "")
             if queue_offset in done or identity in ended or (prepared.isdecimal() and int(prepared) in done):
                 ended.add(identity)
-                self.pending.pop(identity, None)
+                self._remove(identity)
             else:
-                self.pending[identity] = half_of(message, queue_offset, message.physical_offset)
+                self._remove(identity)
+                half = half_of(message, queue_offset, message.physical_offset)
+                self.pending[identity] = self._by_offset[queue_offset] = half
 
     def replace(self, half: Half) -> None:
         """Replaces a half message by its newer copy."""
-        self._known.add(half.queue_offset)
+        self._remove(half.identity)
+        self._known[half.queue_offset] = half
         self.pending[half.identity] = half
 
     def finish(self, identity: Identity) -> None:
         """Removes a half message whose outcome is in the log."""
-        half = self.pending.pop(identity)
+        half = self.pending[identity]
+        self._remove(identity)
         self._unwritten.append(half.queue_offset)
         self._unwritten_chars += len(str(half.queue_offset)) + 1
         if self._unwritten_chars >= OP_BODY_CHARS_MAX:
@@ -160,7 +178,8 @@ class HalfMessages:
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
-        half_progress = min((half.queue_offset for half in self.pending.values()), default=self._scanned)
+        # what was not scanned yet comes after it
+        half_progress = next(iter(self._by_offset), self._scanned)
         while self._ops and self._ops[0][1] < half_progress:
             self._ops.popleft()
         op_progress = self._ops[0][0] if self._ops else self._store.max_queue_offset(OP, 0)
@@ -178,6 +197,11 @@ class HalfMessages:
             for topic, queue_offset in ((TRANS_HALF_TOPIC, mark[1]), (TRANS_OP_HALF_TOPIC, mark[2])):
                 if self._offsets.query(GROUP, topic, 0) != queue_offset:
                     self._offsets.commit(GROUP, topic, 0, queue_offset)
+
+    def _remove(self, identity: Identity) -> None:
+        half = self.pending.pop(identity, None)
+        if half is not None:
+            self._by_offset.pop(half.queue_offset, None)
 
     def _progress(self, topic: bytes, name: str) -> int:
         low, high = self._store.min_queue_offset(topic, 0), self._store.max_queue_offset(topic, 0)

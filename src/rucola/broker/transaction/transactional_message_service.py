@@ -143,14 +143,10 @@ class TransactionalMessageService:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the outcome cannot be stored")
         return self._store.max_offset
 
-    def due(self, cold: ColdRecords | None = None) -> list[Half]:
-        """The half messages that ``check`` would handle now, oldest first; see ``end`` for ``cold``."""
-        self._halves.scan(cold)
+    def is_due(self, half: Half) -> bool:
+        """Whether ``check`` has something to do with ``half`` now."""
         now_ms = self._wall_ms()
-        return sorted(
-            (half for half in self._halves.pending.values() if self._hopeless(half, now_ms) or self._old(half, now_ms)),
-            key=lambda half: half.queue_offset,
-        )
+        return self._old(half, now_ms) or self._hopeless(half, now_ms)
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
         """Gives ``half`` up, or asks its producers. Does nothing if no producer is connected, or if the transaction has
@@ -160,18 +156,19 @@ class TransactionalMessageService:
         """
         if self._halves.pending.get(half.identity) is not half:
             return
+        hopeless = self._hopeless(half, self._wall_ms())
+        clients = self._producers.clients(half.group)
+        is_removed = half.physical_offset < self._store.min_offset
+        if not (hopeless or clients or is_removed):
+            return  # and is not read: thousands may wait for one producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
-            # removed with its segment, so it can no longer be decided
-            if half.physical_offset < self._store.min_offset:
+            if is_removed:  # with its segment, so it can no longer be decided
                 self._finish(half.identity, 0)
             return
-        if self._hopeless(half, self._wall_ms()):
+        if hopeless:
             self._give_up(half, record)
-            return
-        clients = self._producers.clients(half.group)
-        if not clients:
             return
         message = decode_message(record, unpack=False)
         properties = own_properties(message)
