@@ -120,6 +120,7 @@ class NameServer:
         options = ServerOptions(tls=server_tls(config))
         self._server = RemotingServer(self, config.bind_address, config.listen_port, options, self.supervisor)
         self._scan: PeriodicWork | None = None
+        self._removing: asyncio.Handle | None = None
 
     @property
     def address(self) -> str:
@@ -137,6 +138,7 @@ class NameServer:
         text = self._files.read_file(path) if path else None
         if text is not None:
             self._kv_config.load(text, path)
+        self.routes.on_left = self._remove_soon
         await self._server.start()
         self._scan = self.supervisor.every(
             "removal of lost brokers",
@@ -188,6 +190,16 @@ class NameServer:
     def _persist(self) -> None:
         if self._config.kv_config_path:
             self._files.replace_file(self._config.kv_config_path, self._kv_config.encode())
+
+    def _remove_soon(self) -> None:
+        """Lets what brokers left behind be removed, some topics in each turn of the loop."""
+        if self._removing is None:
+            self._removing = asyncio.get_running_loop().call_soon(self._remove_left)
+
+    def _remove_left(self) -> None:
+        self._removing = None
+        if self.routes.drop_left():
+            self._remove_soon()
 
     def _scan_now(self) -> None:
         for address in self.routes.scan():

@@ -6,29 +6,42 @@ clients (protocol.md 1.9).
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from rucola.common.data_version import DataVersion
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
 from rucola.namesrv.kv_config import NAMESPACE_ORDER_TOPIC, KVConfigManager
-from rucola.namesrv.route_info import BrokerRegistration, RouteInfoManager
+from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager
 from rucola.protocol import fastjson
 from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.kv_table import KVTable
-from rucola.protocol.bodies.registration import RegisterBrokerBody, body_crc32
+from rucola.protocol.bodies.registration import (
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+    body_crc32,
+    is_deflated,
+)
 from rucola.protocol.bodies.route import BrokerMemberGroup, BrokerMemberGroupBody, ClusterInfo
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers import route as headers
 from rucola.protocol.headers.header import CommandHeader
-from rucola.remoting.processors import ProcessorTable
+from rucola.remoting.json_bodies import SHORT_BYTES
+from rucola.remoting.processors import OVERLOAD, Answer, ProcessorTable
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import in_turns
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _ZONE_MODE = "__ZONE_MODE"
 _ZONE_NAME = "__ZONE_NAME"
+_WAITING_BYTES_MAX = 128 * 1024 * 1024
+"""Limit for the bodies of all registrations that wait."""
 
 
 class NamesrvProcessor:
@@ -42,6 +55,10 @@ class NamesrvProcessor:
     def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager) -> None:
         self._routes = routes
         self._kv_config = kv_config
+        self._order = asyncio.Lock()
+        """Registrations that take long, and what comes after them, are served one by one."""
+        self._waiting = self._waiting_bytes = 0
+        """Number of requests that wait for the lock or have it, and the bytes of their bodies."""
 
     def register_to(self, table: ProcessorTable) -> None:
         """Registers every processor in ``table``."""
@@ -58,44 +75,82 @@ class NamesrvProcessor:
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
-    def register_broker(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 103: a broker registers."""
+    def register_broker(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """Request 103: a broker registers. A long body is read in a thread, and its topics are entered in pieces."""
         header = headers.RegisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         body = bytes(command.body)
-        if header.body_crc32 and header.body_crc32 != body_crc32(body):
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        topics = RegisterBrokerBody.decode(body).topic_config_serialize_wrapper if body else None
-        broker = BrokerRegistration(
-            header.cluster_name,
-            header.broker_name,
-            header.broker_id,
-            header.broker_addr,
-            header.ha_server_addr,
-            header.heartbeat_timeout_millis,
-            header.enable_acting_master,
-            command.ext_fields.get(_ZONE_NAME),
-        )
-        is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None
-        result = self._routes.register(
-            broker,
-            topics.topic_config_table if topics else {},
-            topics.data_version if topics else DataVersion(),
-            channel,
-        )
-        if result is None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        if is_new and self._routes.data_version(header.cluster_name, header.broker_addr) is not None:
-            event(_log, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
-        answer = headers.RegisterBrokerResponseHeader(result.ha_address or None, result.master_address or None)
-        ordered = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC)
-        return success(command, answer, KVTable(ordered) if ordered is not None else None)
+        if self._waiting or len(body) > SHORT_BYTES or is_deflated(body):
+            return self._in_order(partial(self._register, channel, command, header, body), len(body))
+        topics = _topics_in(header, body)
+        is_new = self._is_new(header)
+        result = self._routes.register(*_registration(command, header, topics), channel)
+        return self._registered(command, header, result, is_new)
 
-    def unregister_broker(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def unregister_broker(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 104: a broker unregisters."""
+        if self._waiting:
+            return self._in_order(partial(self._unregister_in_turn, command), 0)
+        return self._unregister(command)
+
+    def _in_order(self, serve: Callable[[], Awaitable[Answer]], size: int) -> Awaitable[Answer]:
+        """The answer of ``serve``, called when all that came earlier have been served; ``size`` bytes wait with it.
+
+        Raises:
+            BrokerError: too many bytes wait.
+        """
+        if self._waiting_bytes + size > _WAITING_BYTES_MAX:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        self._waiting += 1
+        self._waiting_bytes += size
+
+        async def served() -> Answer:
+            async with self._order:
+                return await serve()
+
+        answered = asyncio.ensure_future(served())
+        answered.add_done_callback(partial(self._served, size))
+        return answered
+
+    def _served(self, size: int, _answered: asyncio.Future[Answer]) -> None:
+        self._waiting -= 1
+        self._waiting_bytes -= size
+
+    async def _register(
+        self, channel: Channel, command: RemotingCommand, header: headers.RegisterBrokerRequestHeader, body: bytes
+    ) -> Answer:
+        topics = await asyncio.to_thread(_topics_in, header, body)
+        if channel.closed:
+            return None  # nothing would end what it registers
+        is_new = self._is_new(header)
+        result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))
+        return self._registered(command, header, result, is_new)
+
+    async def _unregister_in_turn(self, command: RemotingCommand) -> Answer:
+        return self._unregister(command)
+
+    def _unregister(self, command: RemotingCommand) -> Answer:
         header = headers.UnregisterBrokerRequestHeader.from_ext_fields(command.ext_fields)
         self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
         event(_log, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
         return success(command)
+
+    def _is_new(self, header: headers.RegisterBrokerRequestHeader) -> bool:
+        return self._routes.data_version(header.cluster_name, header.broker_addr) is None
+
+    def _registered(
+        self,
+        command: RemotingCommand,
+        header: headers.RegisterBrokerRequestHeader,
+        result: RegistrationResult | None,
+        is_new: bool,
+    ) -> RemotingCommand:
+        if result is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if is_new and not self._is_new(header):
+            event(_log, logging.INFO, "broker registered", broker=header.broker_name, address=header.broker_addr)
+        answer = headers.RegisterBrokerResponseHeader(result.ha_address or None, result.master_address or None)
+        ordered = self._kv_config.namespace(NAMESPACE_ORDER_TOPIC)
+        return success(command, answer, KVTable(ordered) if ordered is not None else None)
 
     def query_data_version(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 322: whether a broker's topics have changed."""
@@ -139,6 +194,34 @@ class NamesrvProcessor:
     def cluster_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 106: clusters and brokers."""
         return success(command, None, ClusterInfo(self._routes.brokers(), self._routes.clusters()))
+
+
+def _topics_in(header: headers.RegisterBrokerRequestHeader, body: bytes) -> TopicConfigSerializeWrapper:
+    """The topics in the body of a registration. Any thread.
+
+    Raises:
+        BrokerError: the checksum is wrong.
+        FormatError: the body has neither form.
+    """
+    if header.body_crc32 and header.body_crc32 != body_crc32(body):
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    return RegisterBrokerBody.decode(body).topic_config_serialize_wrapper if body else TopicConfigSerializeWrapper()
+
+
+def _registration(
+    command: RemotingCommand, header: headers.RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+) -> tuple[BrokerRegistration, dict[str, TopicConfig], DataVersion]:
+    broker = BrokerRegistration(
+        header.cluster_name,
+        header.broker_name,
+        header.broker_id,
+        header.broker_addr,
+        header.ha_server_addr,
+        header.heartbeat_timeout_millis,
+        header.enable_acting_master,
+        command.ext_fields.get(_ZONE_NAME),
+    )
+    return broker, topics.topic_config_table, topics.data_version
 
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:

@@ -8,7 +8,7 @@ data of a broker name only while that name has an address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ MASTER_ID = 0
 BROKER_TIMEOUT_MS = 120_000
 """Lifetime of a registration that states none, in ms."""
 
+_TOPICS_A_STEP = 256
+"""Topics that are entered or removed without a pause."""
 _WRITE = int(PermName.WRITE)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
@@ -82,18 +84,38 @@ class RouteInfoManager:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}
         """Topics of each broker name, so that removing a broker does not search all topics."""
+        self._left: dict[str, None] = {}
+        """Names without an address that are still removed from topics; their routes are gone."""
+        self.on_left: Callable[[], None] = lambda: None
+        """Called when a broker has left more topics than are removed at once; then call ``drop_left``."""
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def register(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> RegistrationResult | None:
-        """Registers a broker and its topics, or renews the registration.
+        """As ``register_steps``, at once."""
+        steps = self.register_steps(broker, topics, version, channel)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def register_steps(
+        self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
+    ) -> Generator[None, None, RegistrationResult | None]:
+        """Registers a broker and its topics, or renews the registration; yields after some topics each.
+
+        No other registration may begin before it ends.
 
         Returns:
             None if the registration is refused, because an unknown broker registers exactly one topic. That may be a
             change of one topic that overtook the first full registration.
         """
+        while broker.broker_name in self._left:
+            self.drop_left()
+            yield
         key = (broker.cluster, broker.address)
         known = self._live.get(key)
         group = self._groups.get(broker.broker_name)
@@ -109,28 +131,29 @@ class RouteInfoManager:
         new_id = broker.broker_id not in addresses
         if new_id and len(topics) == 1:
             return None
-        if group is None:
-            group = _Group(broker.cluster, {}, False, broker.zone_name)
-            self._groups[broker.broker_name] = group
-        self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
-        group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name
-        for broker_id in former_ids:
-            del group.addresses[broker_id]
-        group.addresses[broker.broker_id] = broker.address
-        if self._speaks_for_topics(group, broker):
-            changed = new_id or known is None or known.data_version != version
-            acting = group.enable_acting_master and broker.broker_id != MASTER_ID
-            self._take_topics(broker.broker_name, topics, changed, ~_WRITE if acting else -1)
+        group = self._place(broker, former_ids)
         timeout_ms = BROKER_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
-        self._live[key] = BrokerLive(
+        live = BrokerLive(
             broker.broker_name,
             broker.broker_id,
             self._monotonic(),
             timeout_ms / 1000,
-            version,
+            DataVersion() if known is None else known.data_version,
             channel,
             broker.ha_address,
         )
+        self._live[key] = live
+        if self._speaks_for_topics(group, broker):
+            changed = new_id or known is None or known.data_version != version
+            acting = group.enable_acting_master and broker.broker_id != MASTER_ID
+            mask = ~_WRITE if acting else -1
+            for number, (name, config) in enumerate(topics.items(), 1):
+                self._take_topic(broker.broker_name, name, config, changed, mask)
+                if number % _TOPICS_A_STEP == 0:
+                    yield
+                    if self._live.get(key) is not live:
+                        return RegistrationResult()  # it has left meanwhile
+        live.data_version = version
         return self._master_of(group, broker)
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int) -> None:
@@ -149,8 +172,27 @@ class RouteInfoManager:
         names.pop(broker_name, None)
         if not names:
             self._clusters.pop(group.cluster, None)
-        for topic in list(self._topics_of.get(broker_name, ())):
-            self._drop(topic, broker_name)
+        self._left[broker_name] = None
+        if self.drop_left():
+            self.on_left()
+
+    def drop_left(self) -> bool:
+        """Removes brokers that left from some of their topics; returns whether there are more."""
+        for _ in range(_TOPICS_A_STEP):
+            if not self._left:
+                return False
+            name = next(iter(self._left))
+            topics = self._topics_of.get(name)
+            if not topics:
+                self._topics_of.pop(name, None)
+                del self._left[name]
+                continue
+            topic = topics.pop()
+            queues = self._topics[topic]
+            del queues[name]
+            if not queues:
+                del self._topics[topic]
+        return bool(self._left)
 
     def channel_closed(self, channel: object) -> list[str]:
         """Removes the brokers that registered over a closed connection; returns their addresses."""
@@ -265,14 +307,23 @@ class RouteInfoManager:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)
 
-    def _take_topics(self, broker_name: str, topics: Mapping[str, TopicConfig], changed: bool, perm_mask: int) -> None:
-        for name, config in topics.items():
-            queues = self._topics.get(name)
-            if not changed and queues is not None and broker_name in queues:
-                continue
-            perm = config.perm & perm_mask
-            data = QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
-            self._put(name, broker_name, data)
+    def _place(self, broker: BrokerRegistration, former_ids: list[int]) -> _Group:
+        """Enters the address of a broker; the group of its name."""
+        group = self._groups.setdefault(broker.broker_name, _Group(broker.cluster, {}, False, broker.zone_name))
+        self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
+        group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name
+        for broker_id in former_ids:
+            del group.addresses[broker_id]
+        group.addresses[broker.broker_id] = broker.address
+        return group
+
+    def _take_topic(self, broker_name: str, name: str, config: TopicConfig, changed: bool, perm_mask: int) -> None:
+        queues = self._topics.get(name)
+        if not changed and queues is not None and broker_name in queues:
+            return
+        perm = config.perm & perm_mask
+        data = QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
+        self._put(name, broker_name, data)
 
     def _put(self, topic: str, broker_name: str, data: QueueData) -> None:
         self._topics.setdefault(topic, {})[broker_name] = data

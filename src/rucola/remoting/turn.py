@@ -8,6 +8,12 @@ for the next turn.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Yields wherever other requests may be served. Its result may combine states from before and after a change."""
 
 TURN_S = 0.01
 """Time for all connections together; a request that was begun is finished."""
@@ -17,6 +23,8 @@ COSTLY_S = 0.002
 """If a connection's last request took longer, even the first request of its next read waits for a turn with time left:
 many connections may send one such request each.
 """
+PIECE_S = 0.005
+"""Time for work that is done in pieces, in each turn."""
 _UNSEEN_S = 0.001
 """Turns that end sooner are not measured exactly: a callback at the end of each turn would cost the loop an extra
 round.
@@ -42,3 +50,17 @@ class Turn:
 
     def _end(self) -> None:
         self._is_seen = False
+
+
+async def in_turns(steps: Steps[T]) -> T:
+    """The result of ``steps``, which get ``PIECE_S`` in each turn of the loop."""
+    time = asyncio.get_running_loop().time
+    ends_s = time() + PIECE_S
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        if time() >= ends_s:
+            await asyncio.sleep(0)
+            ends_s = time() + PIECE_S

@@ -14,17 +14,18 @@ from tests.brokers import Cluster, run
 from rucola.broker.processor import pieces
 from rucola.protocol.bodies.statistics import TopicStatsTable
 from rucola.protocol.codes import RequestCode
+from rucola.remoting import turn
 
 QUEUES = 200
 
 
 def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of a topic with very many queues kept the loop for seconds."""
-    monkeypatch.setattr(pieces, "PIECE_S", 1e-9)
+    monkeypatch.setattr(turn, "PIECE_S", 1e-9)
     gathering: list[int] = []
     together: list[int] = []
     encoded_in: list[str] = []
-    in_turns = pieces._in_turns
+    in_turns = turn.in_turns
     encode = TopicStatsTable.encode
 
     def noted(self: TopicStatsTable) -> bytes:
@@ -39,7 +40,7 @@ def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytes
         finally:
             gathering.pop()
 
-    monkeypatch.setattr(pieces, "_in_turns", counted)
+    monkeypatch.setattr(pieces, "in_turns", counted)
     monkeypatch.setattr(TopicStatsTable, "encode", noted)
 
     async def scene() -> None:
@@ -71,4 +72,4 @@ def test_what_steps_return_comes_in_one_piece_when_there_is_time() -> None:
         yield
         return 7  # type: ignore[misc]
 
-    assert run(pieces._in_turns(steps())) == 7  # type: ignore[arg-type]
+    assert run(turn.in_turns(steps())) == 7  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import AddressInUseError, FormatError
-from rucola.namesrv import NameServer, NamesrvConfig
+from rucola.namesrv import NameServer, NamesrvConfig, processor
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
@@ -90,6 +91,35 @@ def test_registrations_are_checked_and_both_body_forms_read():
             deflated = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION)).encode_deflated()
             assert (await asker.register(deflated)).code == 0
             assert sorted(orjson.loads((await asker.ask(206)).body)["topicList"]) == ["T", "U"]
+
+    asyncio.run(scene())
+
+
+def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatch):
+    """A deflated one of 260 KB kept the name server for a second, one of 14 MB of JSON for two."""
+    readers = []
+    decode = RegisterBrokerBody.decode.__func__
+
+    def noted(cls: type, source: bytes) -> RegisterBrokerBody:
+        readers.append(threading.current_thread() is threading.main_thread())
+        return decode(cls, source)
+
+    monkeypatch.setattr(RegisterBrokerBody, "decode", classmethod(noted))
+
+    async def scene() -> None:
+        async with asking() as asker:
+            table = {f"T{number}": TopicConfig(f"T{number}", 4, 4, 6) for number in range(1000)}
+            long = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION))
+            broker = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
+            for body in (long.encode(), long.encode_deflated()):
+                answers = await asyncio.gather(asker.register(body), asker.ask(104, **broker), asker.register())
+                assert [answer.code for answer in answers] == [0, 0, 0]
+                assert sorted(orjson.loads((await asker.ask(206)).body)["topicList"]) == ["T", "U"]
+            refused = await asyncio.gather(asker.register(long.encode(), crc=7), asker.register(body[:-1], crc=0))
+            assert [answer.code for answer in refused] == [1, 1]
+            assert readers == [False] * 5
+            monkeypatch.setattr(processor, "_WAITING_BYTES_MAX", len(body) - 1)
+            assert (await asker.register(body)).code == 2
 
     asyncio.run(scene())
 

@@ -6,20 +6,14 @@ One answer at a time: however many are asked for, they take one piece of a turn 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
-from typing import TypeVar
+from collections.abc import Callable
 
 from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.protocol.bodies import Body
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.turn import Steps, in_turns
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
-
-T = TypeVar("T")
-Steps = Generator[None, None, T]
-"""Yields wherever other requests may be served. Its result may combine states from before and after a change."""
-
-PIECE_S = 0.005
 
 
 class Pieces:
@@ -43,22 +37,9 @@ class Pieces:
         while True:
             try:
                 async with self._one:
-                    body = await _in_turns(steps(cold))
+                    body = await in_turns(steps(cold))
                     cold.check()
                     encoded = await asyncio.to_thread(body.encode)
                     return command.answer(ResponseCode.SUCCESS, body=encoded)
             except NotInMemoryError:
                 await self._cold_reads.fetched(cold)
-
-
-async def _in_turns(steps: Steps[T]) -> T:
-    time = asyncio.get_running_loop().time
-    ends_s = time() + PIECE_S
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        if time() >= ends_s:
-            await asyncio.sleep(0)
-            ends_s = time() + PIECE_S

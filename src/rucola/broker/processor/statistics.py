@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from rucola.broker.broker_stats import Rate
-from rucola.broker.processor.pieces import Pieces, Steps
+from rucola.broker.processor.pieces import Pieces
 from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
 from rucola.common.message_queue import MessageQueue
@@ -42,6 +42,7 @@ from rucola.protocol.headers.admin import (
     ViewBrokerStatsDataRequestHeader,
 )
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import Steps
 from rucola.runtime.clock import local_time_digits
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 

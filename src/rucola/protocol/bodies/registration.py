@@ -60,7 +60,7 @@ class RegisterBrokerBody(Body):
         Raises:
             FormatError: the body has neither form.
         """
-        if bytes(source[:1]) == b"\x78":
+        if is_deflated(source):
             return _decode_deflated(bytes(source))
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
@@ -72,6 +72,11 @@ class RegisterBrokerBody(Body):
         parts += [_sized(_topic_text(topic).encode()) for topic in topics]
         parts += [_sized(fastjson.dumps(self.filter_server_list)), _INT32.pack(0)]
         return zlib.compress(b"".join(parts))
+
+
+def is_deflated(source: bytes | bytearray | memoryview) -> bool:
+    """Whether a body of request 103 has the compressed form; see the module."""
+    return bytes(source[:1]) == b"\x78"
 
 
 def body_crc32(body: bytes) -> int:
@@ -104,15 +109,16 @@ def _decode_deflated(source: bytes) -> RegisterBrokerBody:
         topic = _read_topic(text, position)
         table[topic.topic_name] = topic
     servers, _ = _read_sized(inflated, position)
-    return RegisterBrokerBody.from_dict(
+    body = RegisterBrokerBody.from_dict(
         {
             "topicConfigSerializeWrapper": {
-                "topicConfigTable": {name: topic.to_dict() for name, topic in table.items()},
-                "dataVersion": fastjson.load_object(version, "RegisterBrokerBody, data version"),
+                "dataVersion": fastjson.load_object(version, "RegisterBrokerBody, data version")
             },
             "filterServerList": fastjson.loads(servers),
         }
     )
+    body.topic_config_serialize_wrapper.topic_config_table = table
+    return body
 
 
 def _read_sized(source: bytes, position: int) -> tuple[bytes, int]:
