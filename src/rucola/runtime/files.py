@@ -589,6 +589,42 @@ class MappedSegment:
             position += count
         return end
 
+    def replace_unreadable(self) -> list[tuple[int, int]]:
+        """Reads the whole file. If the disk cannot read parts of it, a copy in memory takes the place of the map, and
+        these parts are zero in it. Only for files that are mapped for reading.
+
+        Returns:
+            The unreadable parts as (start, end), in bytes.
+
+        Raises:
+            DiskError: a part that could be read a moment ago cannot be read now.
+        """
+        length = min(os.fstat(self._descriptor).st_size, self.size)
+        ranges = [(start, min(end, length)) for start, end in self.data_ranges(0) if start < length]
+        unreadable: list[tuple[int, int]] = []
+        for start, end in ranges:
+            at = start
+            while (stopped := self.readable_end(at, end)) < end:
+                at = min(stopped - stopped % _PAGE + _PAGE, end)
+                unreadable.append((stopped, at))
+        if length < self.size:
+            unreadable.append((length, self.size))
+        if unreadable:
+            self._replace_map(ranges, unreadable)
+        return unreadable
+
+    def _replace_map(self, ranges: list[tuple[int, int]], unreadable: list[tuple[int, int]]) -> None:
+        copy = mmap.mmap(-1, self.size)
+        bounds = [0, *(edge for part in unreadable for edge in part), self.size]
+        readable = list(zip(bounds[::2], bounds[1::2], strict=True))
+        for start, end in ranges:
+            for first, last in readable:
+                for at in range(max(start, first), min(end, last), _READ_STEP):
+                    part = self.read(at, min(at + _READ_STEP, end, last) - at)
+                    copy[at : at + len(part)] = part
+        self._release()
+        self.buffer, self.view = copy, memoryview(copy).toreadonly()
+
     def read_resident(self, position: int, into: memoryview) -> bool:
         """Copies bytes that are in memory; returns False if some are not, or if the system cannot tell."""
         if _NO_WAIT is None:

@@ -6,6 +6,7 @@ A file that gets shorter under its map behaves as such a sector does: a load thr
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from rucola.errors import DiskError, StoreDamagedError
 from rucola.runtime.files import Files, MappedSegment
 from rucola.store.queue.consume_queue_ext import ExtendedConsumeQueue
 from rucola.store.results import GetMessageStatus
+from rucola.store.verify.check import verify
+from rucola.store.verify.findings import FindingKind
 
 COUNT = 600
 T = b"T0"
@@ -238,3 +241,41 @@ def test_a_unit_of_an_extension_that_cannot_be_read_is_an_error_and_no_signal(tm
     segment._files.position = -1
     assert ext.read(address) is not None
     store.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("part", "position", "others"),
+    [
+        (f"commitlog/{0:020d}", 3 * _PAGE, {FindingKind.RECORD}),
+        ("consumequeue/T0/0/", 0, {FindingKind.RECORD_WITHOUT_UNIT, FindingKind.QUEUE_HOLE}),
+        ("/index/", _PAGE, {FindingKind.INDEX_HEADER, FindingKind.INDEX_CHAIN, FindingKind.INDEX_ENTRY}),
+    ],
+)
+def test_a_check_names_it_and_goes_on(
+    part: str, position: int, others: set[FindingKind], image: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    snapshot(image, path)
+    report = verify(str(path), BadPage(part, position))
+    (unreadable,) = [finding for finding in report.findings if finding.kind is FindingKind.UNREADABLE]
+    assert (part in f"/{unreadable.file}", unreadable.position) == (True, position)
+    assert unreadable.detail == f"the disk cannot read {min(_PAGE, (path / unreadable.file).stat().st_size)} bytes"
+    assert set(report.counts) - {FindingKind.UNREADABLE} <= others
+    assert report.records > COUNT - 40
+
+
+def test_a_check_is_not_killed_by_it(image: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    snapshot(image, path)
+
+    class Short(Files):
+        def open_segment(self, name: str, size: int | None = None, writable: bool = True) -> MappedSegment:
+            if f"commitlog/{0:020d}" in name:
+                os.truncate(name, size or 0)
+            segment = super().open_segment(name, size, writable)
+            if f"commitlog/{0:020d}" in name:
+                os.truncate(name, 3 * _PAGE)
+            return segment
+
+    report = verify(str(path), Short())
+    assert report.counts[FindingKind.UNREADABLE] == 1

@@ -133,7 +133,13 @@ class MappedFile:
                 self._read_once(start, end)
                 self._readable.add(group)
 
+    def set_readable(self) -> None:
+        """All of it has been read and is in memory: nothing asks the disk any more."""
+        self._readable = set(_groups(0, self.size))
+
     def _read_once(self, start: int, end: int) -> None:
+        if self._readable is not None and self._readable.issuperset(_groups(start, end)):
+            return
         stopped = self.segment.readable_end(start, end)
         if stopped < end:
             raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
@@ -211,6 +217,11 @@ class MappedFile:
         for mapped in (segment, parked):
             if mapped is not None:
                 mapped.close()
+
+
+def _groups(start: int, end: int) -> range:
+    """Numbers of the groups of pages that hold the bytes from ``start`` to ``end``."""
+    return range(start >> _GROUP_BITS, (end - 1 >> _GROUP_BITS) + 1)
 
 
 @contextmanager

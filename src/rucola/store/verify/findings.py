@@ -14,6 +14,8 @@ class FindingKind(StrEnum):
 
     STRAY_FILE = "stray_file"
     """A file among segments whose name is not a segment name."""
+    UNREADABLE = "unreadable"
+    """Bytes that the disk cannot read; the check takes them for zeros."""
     SEGMENT_LENGTH = "segment_length"
     """A segment that is shorter or longer than the others."""
     SEGMENT_MISSING = "segment_missing"

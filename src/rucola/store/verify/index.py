@@ -25,7 +25,7 @@ from rucola.store.config import MessageStoreConfig
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.identities import RecordIdentities
-from rucola.store.verify.log import LogCheck
+from rucola.store.verify.log import LogCheck, readable_file
 
 _SCRATCH_ENTRIES = 8192
 _SCRATCH_FIRST = 2
@@ -211,7 +211,7 @@ class IndexChecks:
             if len(name) != 17 or not name.isascii() or not name.isdigit():
                 found.note(f"{path}/{name} is no index file")
                 continue
-            self._open(MappedFile(files, f"{path}/{name}", 0, size, False, 0))
+            self._open(readable_file(files, f"{path}/{name}", 0, size, found))
 
     def _open(self, file: MappedFile) -> None:
         if file.size < INDEX_HEADER.size:

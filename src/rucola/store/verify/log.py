@@ -70,8 +70,26 @@ def load_segments(
             detail = f"{count} segments from here to {segment_name(start)}"
             found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(missing)}", 0, detail)
         if size:
-            segments.append(MappedFile(files, path, start, size, False, 0))
+            segments.append(readable_file(files, path, start, size, found))
     return segments
+
+
+def readable_file(files: Files, path: str, start: int, size: int, found: Findings) -> MappedFile:
+    """A file for reading. Parts that the disk cannot read become findings, and are zero in the map."""
+    seen: set[tuple[int, int]] = set()
+
+    def look() -> None:
+        for part in file.segment.replace_unreadable():
+            if part not in seen:
+                seen.add(part)
+                first, last = part
+                found.add(
+                    FindingKind.UNREADABLE, path, first, f"the disk cannot read {last - first} bytes", last - first
+                )
+        file.set_readable()
+
+    file = MappedFile(files, path, start, size, False, 0, on_map=look)
+    return file
 
 
 class LogCheck:
